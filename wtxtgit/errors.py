@@ -1,0 +1,101 @@
+"""Every error that wtxtgit raises on purpose.
+
+An error says what is wrong in one line, in lower case, without a full stop,
+with input quoted. `hint`, where there is one, is a command or a step that
+helps. Only `cli` turns errors into exit codes; `exit_code` is the table of
+the command line's contract.
+"""
+
+from __future__ import annotations
+
+
+class WtxtgitError(Exception):
+    """Base of all expected errors.
+
+    `exit_code` is the process's exit code when the error ends a command.
+    """
+
+    exit_code = 70
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class CheckError(WtxtgitError):
+    """Something was checked and does not hold (exit code 1)."""
+
+    exit_code = 1
+
+
+class UsageError(WtxtgitError):
+    """The command or the call was not meant like this (exit code 2)."""
+
+    exit_code = 2
+
+
+class InputError(WtxtgitError):
+    """Input is not what it claims to be (exit code 3)."""
+
+    exit_code = 3
+
+
+class TextError(InputError):
+    """A WTXT text, or part of it, can't be read or written.
+
+    `kind` is one of the kinds of `docs/spec/wtxt.md`, section "Verdict".
+    `line` is 1-based.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        line: int | None = None,
+        array: str | None = None,
+        chunk: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.line = line
+        self.array = array
+        self.chunk = chunk
+
+
+class FormatError(InputError):
+    """A container's structure can't be read.
+
+    `kind` is "structure" or "limit", `offset` the byte in the file where the
+    reading stopped, `field` the name of the field in the format's spec.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "structure",
+        offset: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.offset = offset
+        self.field = field
+
+
+class TrustError(WtxtgitError):
+    """A signature or a policy does not hold (exit code 4)."""
+
+    exit_code = 4
+
+
+class EnvironmentFailure(WtxtgitError):
+    """Git, the repository, a driver, a permission or the disk (exit code 5)."""
+
+    exit_code = 5
