@@ -1,0 +1,92 @@
+"""What a check of files found, as data: the contract of `verify --json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wtxtgit.model import Problem
+
+UNTRUSTED = frozenset({"signature"})
+"""Kinds that speak of trust, not of integrity."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFacts:
+    """An array of a text: `sha256` in hex, as its line says."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "sha256": self.sha256,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerdict:
+    """What became of one file.
+
+    `known` is False where the file is nothing that can be checked. The
+    optional fields are there for texts that could be read to the end.
+    """
+
+    path: str
+    format: str
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    known: bool = True
+    sha256_all: str | None = None
+    signature: str | None = None
+    keyid: str | None = None
+    authenticated: bool | None = None
+    arrays: tuple[ArrayFacts, ...] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def as_dict(self) -> dict[str, object]:
+        record: dict[str, object] = {
+            "path": self.path,
+            "format": self.format,
+            "ok": self.ok,
+            "errors": [problem.as_dict() for problem in self.errors],
+            "warnings": [problem.as_dict() for problem in self.warnings],
+            "sha256_all": self.sha256_all,
+            "signature": self.signature,
+            "keyid": self.keyid,
+            "authenticated": self.authenticated,
+        }
+        if self.arrays is not None:
+            record["arrays"] = [array.as_dict() for array in self.arrays]
+        return {key: value for key, value in record.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of all files of a command."""
+
+    files: tuple[FileVerdict, ...] = field(default_factory=tuple)
+
+    @property
+    def ok(self) -> bool:
+        return all(file.ok for file in self.files)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all holds; 1 damage; 4 only signatures; 3 nothing that can be checked."""
+        if self.ok:
+            return 0
+        kinds = {p.kind for file in self.files if file.known for p in file.errors}
+        if kinds - UNTRUSTED:
+            return 1
+        return 4 if kinds else 3
+
+    def as_dict(self) -> dict[str, object]:
+        return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}

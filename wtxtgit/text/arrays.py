@@ -1,0 +1,384 @@
+"""numpy arrays as snapshots, and back.
+
+Arrays of the ten dtypes with plain names become a native text as they are.
+Where any array has another dtype or name, a `_layout` of format `arrays` says
+what each one really is (`docs/spec/wtxt.md`, section "Native arrays").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wtxtgit.errors import TextError, UsageError
+from wtxtgit.model import (
+    LAYOUT_ARRAY,
+    NATIVE_FORMAT,
+    Array,
+    ArrayNames,
+    Extent,
+    Layout,
+    Meta,
+    Snapshot,
+)
+from wtxtgit.text.blocking import rows_for
+from wtxtgit.text.blocks import blocks_of, check
+from wtxtgit.text.grammar import CAP, is_array_name
+from wtxtgit.text.index import ArrayIndex, TextIndex, index
+from wtxtgit.text.layout import check_layout, parse_layout, with_layout
+from wtxtgit.text.verify import Report, verify
+
+NUMPY_DTYPES = {
+    "f64": "<f8",
+    "f32": "<f4",
+    "i64": "<i8",
+    "u64": "<u8",
+    "i32": "<i4",
+    "u32": "<u4",
+    "i16": "<i2",
+    "u16": "<u2",
+    "i8": "|i1",
+    "u8": "|u1",
+}
+"""numpy's spelling of the ten dtypes."""
+
+_BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
+_CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
+"""Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions."""
+_DESCR = re.compile(r"[<|][biufcSUV][0-9]{1,9}|<[mM]8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
+_EXTENSION_NAME = re.compile(r"[a-z][a-z0-9_]{1,30}")
+
+
+class Weights(Mapping[str, NDArray[Any]]):
+    """The arrays of a verified text by name, read-only.
+
+    `snapshot` holds all else that the text says; `dumps(weights)` gives the
+    same text again.
+    """
+
+    def __init__(self, snapshot: Snapshot, report: Report) -> None:
+        self.snapshot = snapshot
+        self.report = report
+        self._arrays = dict(_named(snapshot))
+
+    @property
+    def meta(self) -> Meta:
+        return self.snapshot.meta
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"<Weights gen={self.meta.gen} of {len(self)} arrays>"
+
+
+class LazyArray:
+    """An array in a text that is decoded chunk by chunk, when it is indexed.
+
+    `lazy[a:b]` and `lazy[i]` decode the chunks of those rows alone and check
+    their parity, CRC-32C and SHA-256; other keys decode the whole array.
+    """
+
+    def __init__(self, text: memoryview, found: ArrayIndex, dtype: str, shape: tuple[int, ...]):
+        self._text = np.frombuffer(text, dtype=np.uint8)
+        self._found = found
+        self.dtype = _numpy_dtype(dtype, found.claim.dtype)
+        self.shape = shape
+        self._row = self.dtype.itemsize * _count(shape[1:])
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("decoding an array always copies")
+        return np.asarray(self[...], dtype=dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        if not self.shape or isinstance(first, bool | np.bool_):
+            return self._rows(0, None)[key]
+        if isinstance(first, int | np.integer):
+            row = int(first) + (len(self) if first < 0 else 0)
+            if not 0 <= row < len(self):
+                raise IndexError(f"row {first} of an array of {len(self)} rows")
+            return self._rows(row, row + 1)[(0, *rest)]
+        if isinstance(first, slice):
+            rows = range(*first.indices(len(self)))
+            low, high = (min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1) if rows else (0, 0)
+            return self._rows(low, high)[(slice(None, None, rows.step), *rest)]
+        return self._rows(0, None)[key]
+
+    def __repr__(self) -> str:
+        return f"<LazyArray {self._found.name} {self.dtype} {self.shape}>"
+
+    def _rows(self, low: int, high: int | None) -> NDArray[Any]:
+        """Decode rows low to high (all, of a scalar too, where high is None)."""
+        found = self._found
+        start, end = (0, found.nbytes) if high is None else (low * self._row, high * self._row)
+        shape = self.shape if high is None else (high - low, *self.shape[1:])
+        if start == end:
+            return np.empty(shape, self.dtype)
+        first = start // found.chunk_size
+        raw = bytearray()
+        for block in blocks_of(found, first, -(-end // found.chunk_size)):
+            checked = check(self._text, block)
+            for problem in checked.problems:
+                raise TextError(
+                    problem.kind,
+                    problem.message,
+                    line=problem.line,
+                    array=problem.array,
+                    chunk=problem.chunk,
+                )
+            if checked.raw is not None:
+                raw += checked.raw
+        skipped = first * found.chunk_size
+        wanted = memoryview(raw)[start - skipped : end - skipped]
+        return np.frombuffer(wanted, self.dtype).reshape(shape)
+
+
+class LazySnapshot(Mapping[str, LazyArray]):
+    """A text that is indexed, but decoded only where it is asked for.
+
+    What is decoded is checked against its chunk's hashes; the root, and with
+    it names and shapes, is not: `verify` does that.
+    """
+
+    def __init__(self, text: memoryview) -> None:
+        found = index(text)
+        if (stop := found.stop) is not None:
+            raise TextError(
+                stop.kind, stop.message, line=stop.line, array=stop.array, chunk=stop.chunk
+            )
+        self.index = found
+        self.meta = found.meta
+        self._arrays = dict(_lazily(text, found))
+
+    def __getitem__(self, name: str) -> LazyArray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+def snapshot_from(
+    arrays: Mapping[str, ArrayLike],
+    *,
+    meta: Meta | None = None,
+    prev: bytes = bytes(32),
+    audit: str | None = None,
+    rows_per_chunk: int | None = None,
+    pending: bool = False,
+) -> Snapshot:
+    """Make a snapshot of arrays of any shape and dtype but objects and records.
+
+    Values are kept: big-endian arrays become little-endian ones, Fortran order
+    becomes C order.
+    """
+    meta = meta or Meta()
+    items = [_convert(name, arrays[name]) for name in sorted(arrays)]
+    if all(is_array_name(name) and descr in _BY_NUMPY for name, descr, _, _ in items):
+        plain = tuple(
+            replace(array, name=name, rows=rows_for(array.dtype, array.shape, rows_per_chunk))
+            for name, _, _, array in items
+        )
+        snapshot = Snapshot(meta, plain, CAP)
+    else:
+        names = ArrayNames()
+        named = []
+        extents = []
+        for name, descr, shape, array in items:
+            own = names.for_name(name)
+            rows = rows_for(array.dtype, array.shape, rows_per_chunk)
+            named.append(replace(array, name=own, rows=rows))
+            extents.append(Extent(own, descr, name, shape))
+        snapshot = with_layout(Layout(NATIVE_FORMAT, None, tuple(extents)), named, meta)
+    return replace(snapshot, prev=prev, audit=audit, pending=pending)
+
+
+def read(
+    text: memoryview,
+    *,
+    wsum: bytes | None = None,
+    hmac_key: bytes | None = None,
+    public_keys: Sequence[bytes] = (),
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Weights:
+    """Verify a text and give its arrays; raises TextError with the first problem."""
+    raw: dict[str, NDArray[np.uint8]] = {}
+
+    def keep(array: ArrayIndex, offset: int, data: memoryview) -> None:
+        if offset == 0:
+            there = len(array.starts) * array.chunk_size
+            raw[array.name] = np.empty(min(array.nbytes, there), dtype=np.uint8)
+        raw[array.name][offset : offset + data.nbytes] = data
+
+    report = verify(
+        text,
+        wsum=wsum,
+        hmac_key=hmac_key,
+        public_keys=public_keys,
+        threads=threads,
+        sink=keep,
+        progress=progress,
+    )
+    for problem in report.problems:
+        raise TextError(
+            problem.kind,
+            problem.message,
+            line=problem.line,
+            array=problem.array,
+            chunk=problem.chunk,
+        )
+    return Weights(_snapshot_of(report, raw), report)
+
+
+def _snapshot_of(report: Report, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
+    found = report.index
+    arrays = []
+    for array in found.arrays:
+        data = raw[array.name]
+        data.flags.writeable = False
+        arrays.append(
+            Array(
+                array.name,
+                array.claim.dtype,
+                array.claim.shape,
+                data.data,
+                array.rows,
+                array.claim.hmac if any(array.claim.hmac) else None,
+                array.claim.salt if any(array.claim.salt) else None,
+            )
+        )
+    return Snapshot(
+        found.meta,
+        tuple(arrays),
+        found.cap,
+        bytes(32) if found.root is None else found.root.merkle_prev,
+        found.pending,
+        found.signature,
+        found.audit,
+        report.layout,
+    )
+
+
+def _named(snapshot: Snapshot) -> Iterator[tuple[str, NDArray[Any]]]:
+    by_name = {array.name: array for array in snapshot.arrays if array.name != LAYOUT_ARRAY}
+    layout = snapshot.layout
+    if layout is None or layout.is_container:
+        for array in by_name.values():
+            yield array.name, _view(array, NUMPY_DTYPES[array.dtype], array.shape)
+        return
+    for extent in layout.extents:
+        if extent.array is not None and extent.dtype is not None and extent.shape is not None:
+            yield extent.name or "", _view(by_name[extent.array], extent.dtype, extent.shape)
+
+
+def _lazily(text: memoryview, found: TextIndex) -> Iterator[tuple[str, LazyArray]]:
+    layout = _lazy_layout(text, found)
+    by_name = {array.name: array for array in found.arrays if array.name != LAYOUT_ARRAY}
+    if layout is None or layout.is_container:
+        for name, array in by_name.items():
+            dtype = NUMPY_DTYPES[array.claim.dtype]
+            yield name, LazyArray(text, array, dtype, array.claim.shape)
+        return
+    for extent in layout.extents:
+        if extent.array is not None and extent.dtype is not None and extent.shape is not None:
+            array = by_name[extent.array]
+            numpy_dtype = _numpy_dtype(extent.dtype, array.claim.dtype)
+            _check_view(extent.name or "", numpy_dtype, extent.shape, array.nbytes)
+            yield extent.name or "", LazyArray(text, array, extent.dtype, extent.shape)
+
+
+def _lazy_layout(text: memoryview, found: TextIndex) -> Layout | None:
+    array = found.array(LAYOUT_ARRAY)
+    if array is None:
+        return None
+    raw = LazyArray(text, array, NUMPY_DTYPES[array.claim.dtype], array.claim.shape)[...]
+    layout = parse_layout(raw.tobytes())
+    check_layout(layout, found.meta, found.cap, {a.name: a.nbytes for a in found.arrays})
+    return layout
+
+
+def _view(array: Array, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    numpy_dtype = _numpy_dtype(dtype, array.dtype)
+    _check_view(array.name, numpy_dtype, shape, array.data.nbytes)
+    return np.frombuffer(array.data, numpy_dtype).reshape(shape)
+
+
+def _check_view(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], nbytes: int) -> None:
+    if any(dim < 0 for dim in shape) or dtype.itemsize * _count(shape) != nbytes:
+        raise TextError("layout", f'"{name}" is no {dtype} of shape {shape}', array=name)
+
+
+def _numpy_dtype(descr: str, carrier: str) -> np.dtype[Any]:
+    """The dtype that a layout names; the carrier's where numpy does not know it here."""
+    if _DESCR.fullmatch(descr):
+        try:
+            return np.dtype(descr)
+        except (TypeError, ValueError) as error:
+            raise TextError("layout", f'dtype "{descr}" is none of numpy\'s') from error
+    if _EXTENSION_NAME.fullmatch(descr):
+        try:
+            found = np.dtype(descr)
+        except TypeError:
+            return np.dtype(NUMPY_DTYPES[carrier])
+        if not found.hasobject and found.itemsize == np.dtype(NUMPY_DTYPES[carrier]).itemsize:
+            return found
+    raise TextError("layout", f'dtype "{descr}" is none of numpy\'s')
+
+
+def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Array]:
+    """An array's name, dtype and shape as numpy has them, and what carries its bytes."""
+    array = np.asarray(value)
+    dtype = array.dtype
+    extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are not stored')
+    if (
+        dtype.kind in "fc"
+        and dtype.str not in _BY_NUMPY
+        and dtype.itemsize > 16 - (8 if dtype.kind == "f" else 0)
+    ):
+        raise UsageError(f'array "{name}" has dtype {dtype}: it has padding and differs by machine')
+    if not extension and dtype.str.startswith(">"):
+        array = array.astype(dtype.newbyteorder("<"))
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    descr = dtype.name if extension else array.dtype.str
+    carrier, added = _carrier(descr, array.dtype.itemsize, extension)
+    raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    shape = (raw.nbytes,) if carrier is None else (*array.shape, *added)
+    return name, descr, array.shape, Array(name, carrier or "u8", shape, raw)
+
+
+def _carrier(descr: str, itemsize: int, extension: bool) -> tuple[str | None, tuple[int, ...]]:
+    if descr in _BY_NUMPY:
+        return _BY_NUMPY[descr], ()
+    if extension and itemsize in (1, 2):
+        return ("u8" if itemsize == 1 else "u16"), ()
+    return _CARRIERS.get(descr, (None, ()))
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for dim in shape:
+        total *= dim
+    return total

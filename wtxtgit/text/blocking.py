@@ -1,0 +1,88 @@
+"""Row blocking: how an array's bytes are cut into chunks.
+
+`docs/spec/wtxt.md`, section "Arrays". All sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import ITEM_SIZE, Rows
+from wtxtgit.text.grammar import MAX_CHUNKS, MAX_NUMBER, MAX_OFFSET
+
+TARGET_CHUNK = 65_536
+"""A chunk of ours holds at most this much, as a row does."""
+PLAIN_CHUNK = 32_768
+"""Chunk size without row blocking."""
+
+
+def bounded_product(shape: tuple[int, ...], item: int = 1) -> int | None:
+    """`item` times the product of `shape`, None where it has over 20 digits.
+
+    A shape may claim a million dimensions: the product stops growing at the
+    bound instead of becoming a number of megabytes.
+    """
+    if 0 in shape:
+        return 0
+    total = item
+    for dim in shape:
+        total *= dim
+        if total > MAX_NUMBER:
+            return None
+    return total
+
+
+def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
+    """The blocking that our writer chooses: a pure function of dtype and shape.
+
+    The row is the largest trailing part of the shape (from the second
+    dimension on) that fits a chunk, at least one item; a chunk is the largest
+    power of two of rows that fits. A dimension of 0 counts as 1.
+    """
+    row_size = ITEM_SIZE[dtype]
+    for dim in reversed(shape[1:]):
+        wider = row_size * max(dim, 1)
+        if wider > TARGET_CHUNK:
+            break
+        row_size = wider
+    return Rows(1 << (TARGET_CHUNK // row_size).bit_length() - 1, row_size)
+
+
+def chunk_size(rows: Rows | None) -> int:
+    if rows is None or not rows.blocking:
+        return PLAIN_CHUNK
+    return rows.rows_per_chunk * rows.row_size
+
+
+def chunk_count(nbytes: int, size: int) -> int:
+    return max(1, -(-nbytes // size))
+
+
+def check_rows(rows: Rows, dtype: str) -> str | None:
+    """Say what is wrong with an `idx` line for an array of `dtype`, or None."""
+    if rows.rows_per_chunk < 1 or rows.row_size < 1:
+        return "rows_per_chunk and row_size are at least 1"
+    if rows.row_size % ITEM_SIZE[dtype]:
+        return f"row_size {rows.row_size} is no multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
+    return None
+
+
+def check_fits(name: str, nbytes: int, size: int) -> None:
+    """Raise TextError "limit" where the array's chunks can't be numbered."""
+    count = chunk_count(nbytes, size)
+    if count > MAX_CHUNKS or (count - 1) * size > MAX_OFFSET:
+        raise TextError(
+            "limit",
+            f'array "{name}" of {nbytes} bytes has {count} chunks of {size} bytes: '
+            f"the format ends at {MAX_CHUNKS} chunks and offset {MAX_OFFSET}",
+            array=name,
+        )
+
+
+def rows_for(dtype: str, shape: tuple[int, ...], rows_per_chunk: int | None) -> Rows:
+    """The default blocking, with the user's number of rows a chunk where given."""
+    rows = default_rows(dtype, shape)
+    if rows_per_chunk is None:
+        return rows
+    if rows_per_chunk < 1:
+        raise TextError("structure", f"rows_per_chunk is {rows_per_chunk}, at least 1 is wanted")
+    return Rows(rows_per_chunk, rows.row_size)

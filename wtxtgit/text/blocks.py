@@ -1,0 +1,155 @@
+"""Blocks of an indexed text: the unit in which chunks are decoded and checked.
+
+A block is a run of chunks of one array, all of one size, whose lines stand at
+equal distances. Decoding a block gives its raw bytes if every line is what the
+writer would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from crc32c import crc32c
+
+from wtxtgit.model import Problem
+from wtxtgit.text import armor, digest
+from wtxtgit.text.index import ArrayIndex
+
+BLOCK_CHUNKS = 16
+BLOCK_BYTES = 1024 * 1024
+_JOB_BLOCKS = 64
+"""How many blocks of short arrays make one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`count` chunks of `size` raw bytes from chunk `first` of `array`."""
+
+    array: ArrayIndex
+    first: int
+    count: int
+    size: int
+
+    @property
+    def start(self) -> int:
+        return self.array.starts[self.first]
+
+    @property
+    def stride(self) -> int:
+        starts = self.array.starts
+        return starts[self.first + 1] - starts[self.first] if self.count > 1 else 0
+
+    @property
+    def offset(self) -> int:
+        """Where its bytes stand in the array."""
+        return self.first * self.array.chunk_size
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.size
+
+
+@dataclass(slots=True)
+class CheckedBlock:
+    """A block's bytes and what its own checksums say of them.
+
+    `raw` is None where the lines could not be read to the end (`stopped`).
+    `sha256` is that of the last chunk, an array's own where it has just one.
+    """
+
+    block: Block
+    raw: memoryview | None
+    fastxor: int = 0
+    sha256: bytes = b""
+    problems: list[Problem] = field(default_factory=list)
+    stopped: bool = False
+
+
+def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Iterator[Block]:
+    """The blocks of an array's indexed chunks from `first` up to, not including, `last`."""
+    size = array.chunk_size
+    end = len(array.starts) if last is None else min(last, len(array.starts))
+    whole = min(end, array.nbytes // size)
+    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+    while first < whole:
+        count = min(step, whole - first)
+        yield Block(array, first, count, size)
+        first += count
+    if first < end:
+        yield Block(array, first, 1, array.size_of(first))
+
+
+def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Gather blocks in order into jobs that are worth a thread's attention."""
+    job: list[Block] = []
+    nbytes = 0
+    for block in blocks:
+        job.append(block)
+        nbytes += block.nbytes
+        if nbytes >= BLOCK_BYTES // 2 or len(job) >= _JOB_BLOCKS:
+            yield job
+            job, nbytes = [], 0
+    if job:
+        yield job
+
+
+def decode(text: armor.U1, block: Block) -> memoryview | None:
+    """The raw bytes of a block, None where a line is not as it should be."""
+    raw = armor.decode(text, block.count, block.size, block.start, block.stride)
+    return None if raw is None else raw.reshape(-1).data
+
+
+def check(text: armor.U1, block: Block) -> CheckedBlock:
+    """Decode a block and compare the checksums of its lines and chunks."""
+    array = block.array
+    raw = decode(text, block)
+    if raw is None:
+        raw, problems, stopped = _diagnose(text, block)
+        if raw is None:
+            return CheckedBlock(block, None, problems=problems, stopped=stopped)
+        result = CheckedBlock(block, raw, problems=problems)
+    else:
+        result = CheckedBlock(block, raw)
+    for k in range(block.count):
+        ix = block.first + k
+        chunk = raw[k * block.size : (k + 1) * block.size]
+        crc = crc32c(chunk)
+        if crc != array.crc32c[ix]:
+            message = f"crc32c is {crc:08x}, the line says {array.crc32c[ix]:08x}"
+            result.problems.append(_at_chunk("crc32c", message, array, ix))
+        result.sha256 = sha256(chunk).digest()
+        if result.sha256 != array.sha256[ix]:
+            message = mismatch("the chunk's sha256", result.sha256, array.sha256[ix])
+            result.problems.append(_at_chunk("chunk_sha256", message, array, ix))
+    result.fastxor = digest.fastxor(raw, block.offset)
+    return result
+
+
+def mismatch(what: str, found: bytes, claimed: bytes) -> str:
+    return f"{what} is {found.hex()[:16]}..., the text says {claimed.hex()[:16]}..."
+
+
+def _at_chunk(kind: str, message: str, array: ArrayIndex, ix: int) -> Problem:
+    return Problem(kind, message, line=array.lines[ix] - 1, array=array.name, chunk=ix)
+
+
+def _diagnose(text: armor.U1, block: Block) -> tuple[memoryview | None, list[Problem], bool]:
+    """Find the bad lines of a block; its bytes too, where nothing stops the reading."""
+    array = block.array
+    problems: list[Problem] = []
+    whole = bytearray()
+    for ix in range(block.first, block.first + block.count):
+        start = array.starts[ix]
+        lines = text.data[start : start + armor.line_count(block.size) * armor.LINE_TEXT]
+        faults, raw = armor.diagnose(lines, block.size)
+        for fault in faults:
+            line = array.lines[ix] + fault.index
+            problems.append(
+                Problem(fault.kind, fault.message, line=line, array=array.name, chunk=ix)
+            )
+        if any(fault.stops for fault in faults):
+            return None, problems, True
+        whole += raw
+    return memoryview(whole), problems, False

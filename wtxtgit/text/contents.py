@@ -1,0 +1,77 @@
+"""The file that a verified container text stands for, and the arrays of a text.
+
+These read texts that `verify` accepted: they decode again without hashing,
+which costs a fraction of the check and keeps unverified bytes from leaving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import Layout
+from wtxtgit.text.armor import U1
+from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_of
+from wtxtgit.text.index import TextIndex
+from wtxtgit.text.layout import pieces
+from wtxtgit.text.parallel import Pool
+
+PEEK = 64
+
+
+def file_pieces(
+    text: memoryview, index: TextIndex, layout: Layout, *, threads: int | None = None
+) -> Iterator[memoryview]:
+    """The bytes of the file in order; `index` and `layout` are of a verified text."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    by_name = {array.name: array for array in index.arrays}
+
+    def runs() -> Iterator[bytes | list[Block]]:
+        literal = b""
+        for piece in pieces(layout):
+            if isinstance(piece, bytes):
+                literal += piece
+                continue
+            if literal:
+                yield literal
+                literal = b""
+            yield from jobs_of(blocks_of(by_name[piece]))
+        if literal:
+            yield literal
+
+    tasks = (partial(_render, data, run) for run in runs())
+    with Pool(threads, len(text)) as pool:
+        for rendered in pool.ordered(tasks):
+            yield from rendered
+
+
+def first_bytes(text: memoryview, index: TextIndex, layout: Layout, count: int = PEEK) -> bytes:
+    """The first `count` bytes of the file, decoding no more than they need."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    by_name = {array.name: array for array in index.arrays}
+    head = b""
+    for piece in pieces(layout):
+        if isinstance(piece, bytes):
+            head += piece
+        else:
+            for block in blocks_of(by_name[piece], 0, 1):
+                head += bytes(_decoded(data, block)[:count])
+        if len(head) >= count:
+            break
+    return head[:count]
+
+
+def _render(data: U1, run: bytes | list[Block]) -> list[memoryview]:
+    if isinstance(run, bytes):
+        return [memoryview(run)]
+    return [_decoded(data, block) for block in run]
+
+
+def _decoded(data: U1, block: Block) -> memoryview:
+    raw = decode(data, block)
+    if raw is None:
+        raise TextError("structure", "the text changed while it was read", array=block.array.name)
+    return raw

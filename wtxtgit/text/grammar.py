@@ -1,0 +1,315 @@
+"""The grammar of WTXT: every line's spelling, parsed and formatted.
+
+`docs/spec/wtxt.md`, sections "Lines" to "Root, chain, signature". A line is
+given and taken as bytes with its LF. A parser takes a buffer and a position
+and returns what the line says and where the next line starts, or None where
+the bytes there are not that line; it never looks past the line. Values have
+one spelling, so a formatter is its parser's inverse.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
+from dataclasses import dataclass
+from datetime import datetime
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import ITEM_SIZE, Buffer, Meta, Rows, Signature
+
+MAGIC = b"WTXT "
+"""What makes an input a WTXT text (of whatever version) for clean and smudge."""
+FIRST_LINE = b"WTXT 1\n"
+LAST_LINE = b"endwtxt\n"
+END_ARRAY = b"endarr\n"
+END_CHUNK = b"endch\n"
+PENDING_LINE = b"root_pending sha256_all=" + b"0" * 64 + b' note="finalize with WSUM"\n'
+
+CAP = ("crc32c", "line_parity", "arr_hmac", "delta_v2", "row_blocking")
+CAP_LAYOUT = "layout"
+
+MAX_NUMBER = 10**20 - 1
+"""Numbers have at most 20 digits."""
+MAX_GEN = MAX_NUMBER
+MAX_CHUNKS = 1_000_000
+"""`ix` has exactly 6 digits."""
+MAX_OFFSET = 10**12 - 1
+"""`off` has exactly 12 digits."""
+SIGNATURE_SIZE = 64
+
+_TOKEN = rb"[A-Za-z0-9._/+:@-]+"
+_NUMBER = rb"(?:0|[1-9][0-9]{0,19})"
+_GEN = rb"(?:[0-9]{6}|[1-9][0-9]{6,19})"
+_TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
+_HASH = rb"[0-9a-f]{64}"
+_HEX16 = rb"[0-9a-f]{16}"
+_BASE64_64 = rb"[A-Za-z0-9+/]{86}=="
+_CAP_ITEM = rb"[A-Za-z0-9._/+:@-]+"
+_NAME = rb"[A-Za-z0-9_]+"
+_DTYPE = b"|".join(name.encode() for name in ITEM_SIZE)
+_AUDIT_FIELD = _TOKEN + rb'=(?:"[ !#-~]*"|[!#-~]+)'
+
+_META = re.compile(
+    rb"meta schema=(" + _TOKEN + rb") gen=(" + _GEN + rb") ts=(" + _TIME + rb") build=(" + _TOKEN
+    + rb") endian=LE host=(" + _TOKEN + rb") cuda=(" + _TOKEN + rb")\n"
+)  # fmt: skip
+_CAP = re.compile(rb"cap ext=(" + _CAP_ITEM + rb"(?:," + _CAP_ITEM + rb")*)\n")
+_ROOT = re.compile(
+    rb"root sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
+    + rb") fastxor=(" + _HEX16 + rb")\n"
+)  # fmt: skip
+_SIGN = re.compile(rb"sign ed25519=(" + _BASE64_64 + rb") keyid=(" + _HEX16 + rb")\n")
+_ARRAY = re.compile(
+    rb"arr name=(" + _NAME + rb") dtype=(" + _DTYPE + rb") shape=(scalar|" + _NUMBER
+    + rb"(?:," + _NUMBER + rb")*) order=C bytes=(" + _NUMBER + rb") sha256=(" + _HASH
+    + rb") hmac=(" + _HASH + rb") salt=(" + _HEX16 + rb")\n"
+)  # fmt: skip
+_ROWS = re.compile(
+    rb"idx rows_per_chunk=(" + _NUMBER + rb") row_size=(" + _NUMBER + rb") row_blocking=(on|off)\n"
+)
+_CHUNK = re.compile(
+    rb"ch ix=([0-9]{6}) off=([0-9]{12}) len=(" + _NUMBER + rb") sha256=(" + _HASH
+    + rb") crc32c=([0-9a-f]{8}) b64=on width=76 lines=(" + _NUMBER + rb")\n"
+)  # fmt: skip
+_AUDIT = re.compile(rb"audit (" + _AUDIT_FIELD + rb"(?: " + _AUDIT_FIELD + rb")*)\n")
+_WSUM = re.compile(
+    rb"WSUM 1 sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
+    + rb")(?: sign=(" + _BASE64_64 + rb"))?\n"
+)  # fmt: skip
+
+_ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+")
+_FULL_TOKEN = re.compile(r"[A-Za-z0-9._/+:@-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The `root` line: SHA-256 digests as 32 bytes, fastxor as a number."""
+
+    sha256_all: bytes
+    merkle_prev: bytes
+    merkle_this: bytes
+    fastxor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLine:
+    """The `arr` line; `nbytes` is what it claims, not what the shape gives."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    sha256: bytes
+    hmac: bytes
+    salt: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLine:
+    """The `ch` line; sizes in bytes, `crc32c` as a number."""
+
+    ix: int
+    off: int
+    size: int
+    sha256: bytes
+    crc32c: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wsum:
+    """A WSUM file: the root of a text that was streamed, or the chain's."""
+
+    sha256_all: bytes
+    merkle_prev: bytes
+    merkle_this: bytes
+    signature: bytes | None
+
+
+def is_token(value: str) -> bool:
+    return _FULL_TOKEN.fullmatch(value) is not None
+
+
+def is_array_name(value: str) -> bool:
+    return _ARRAY_NAME.fullmatch(value) is not None
+
+
+def is_time(value: str) -> bool:
+    """Tell whether `value` is a UTC time that exists, as `2025-10-09T03:12:45Z`."""
+    if re.fullmatch(_TIME, value.encode("ascii", "replace")) is None:
+        return False
+    try:
+        datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return False
+    # strptime takes second 61 for old C libraries' sake; no such time exists here.
+    return int(value[17:19]) <= 59
+
+
+def parse_meta(text: Buffer, pos: int) -> tuple[Meta, int] | None:
+    if (m := _META.match(text, pos)) is None:
+        return None
+    schema, gen, ts, build, host, cuda = (group.decode("ascii") for group in m.groups())
+    if not is_time(ts):
+        return None
+    return Meta(schema, int(gen), ts, build, host, cuda), m.end()
+
+
+def format_meta(meta: Meta) -> bytes:
+    """Format the `meta` line; raises TextError for a value that no text can hold."""
+    for label, value in (
+        ("schema", meta.schema),
+        ("build", meta.build),
+        ("host", meta.host),
+        ("cuda", meta.cuda),
+    ):
+        if not is_token(value):
+            raise TextError("syntax", f'{label} "{value}" is not of A-Za-z0-9._/+:@-')
+    if not 0 <= meta.gen <= MAX_GEN:
+        raise TextError("syntax", f"gen {meta.gen} is not from 0 to {MAX_GEN}")
+    if not is_time(meta.ts):
+        raise TextError("syntax", f'ts "{meta.ts}" is no UTC time like 2025-10-09T03:12:45Z')
+    return (
+        f"meta schema={meta.schema} gen={format_gen(meta.gen)} ts={meta.ts} build={meta.build} "
+        f"endian=LE host={meta.host} cuda={meta.cuda}\n"
+    ).encode("ascii")
+
+
+def format_gen(gen: int) -> str:
+    return f"{gen:06d}"
+
+
+def parse_cap(text: Buffer, pos: int) -> tuple[tuple[str, ...], int] | None:
+    if (m := _CAP.match(text, pos)) is None:
+        return None
+    return tuple(m[1].decode("ascii").split(",")), m.end()
+
+
+def format_cap(items: tuple[str, ...]) -> bytes:
+    if not items or not all(is_token(item) for item in items):
+        raise TextError("syntax", "cap items are not of A-Za-z0-9._/+:@-")
+    return b"cap ext=" + ",".join(items).encode("ascii") + b"\n"
+
+
+def parse_root(text: Buffer, pos: int) -> tuple[Root, int] | None:
+    if (m := _ROOT.match(text, pos)) is None:
+        return None
+    return Root(_unhex(m[1]), _unhex(m[2]), _unhex(m[3]), int(m[4], 16)), m.end()
+
+
+def format_root(root: Root) -> bytes:
+    return (
+        f"root sha256_all={root.sha256_all.hex()} merkle_prev={root.merkle_prev.hex()} "
+        f"merkle_this={root.merkle_this.hex()} fastxor={root.fastxor:016x}\n"
+    ).encode("ascii")
+
+
+def parse_sign(text: Buffer, pos: int) -> tuple[Signature, int] | None:
+    if (m := _SIGN.match(text, pos)) is None or (raw := _canonical_base64(m[1])) is None:
+        return None
+    return Signature(raw, m[2].decode("ascii")), m.end()
+
+
+def format_sign(sign: Signature) -> bytes:
+    return b"sign ed25519=%b keyid=%b\n" % (_base64(sign.signature), sign.keyid.encode("ascii"))
+
+
+def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
+    if (m := _ARRAY.match(text, pos)) is None:
+        return None
+    shape = () if m[3] == b"scalar" else tuple(int(dim) for dim in m[3].split(b","))
+    return ArrayLine(
+        m[1].decode("ascii"),
+        m[2].decode("ascii"),
+        shape,
+        int(m[4]),
+        _unhex(m[5]),
+        _unhex(m[6]),
+        _unhex(m[7]),
+    ), m.end()
+
+
+def format_array(line: ArrayLine) -> bytes:
+    shape = ",".join(map(str, line.shape)) if line.shape else "scalar"
+    return (
+        f"arr name={line.name} dtype={line.dtype} shape={shape} order=C bytes={line.nbytes} "
+        f"sha256={line.sha256.hex()} hmac={line.hmac.hex()} salt={line.salt.hex()}\n"
+    ).encode("ascii")
+
+
+def parse_rows(text: Buffer, pos: int) -> tuple[Rows, int] | None:
+    if (m := _ROWS.match(text, pos)) is None:
+        return None
+    return Rows(int(m[1]), int(m[2]), m[3] == b"on"), m.end()
+
+
+def format_rows(rows: Rows) -> bytes:
+    return (
+        f"idx rows_per_chunk={rows.rows_per_chunk} row_size={rows.row_size} "
+        f"row_blocking={'on' if rows.blocking else 'off'}\n"
+    ).encode("ascii")
+
+
+def parse_chunk(text: Buffer, pos: int) -> tuple[ChunkLine, int] | None:
+    if (m := _CHUNK.match(text, pos)) is None:
+        return None
+    ix, off, size, sha256, crc32c, lines = m.groups()
+    return ChunkLine(
+        int(ix), int(off), int(size), _unhex(sha256), int(crc32c, 16), int(lines)
+    ), m.end()
+
+
+def format_chunk(line: ChunkLine) -> bytes:
+    return (
+        f"ch ix={line.ix:06d} off={line.off:012d} len={line.size} sha256={line.sha256.hex()} "
+        f"crc32c={line.crc32c:08x} b64=on width=76 lines={line.lines}\n"
+    ).encode("ascii")
+
+
+def parse_audit(text: Buffer, pos: int) -> tuple[str, int] | None:
+    if (m := _AUDIT.match(text, pos)) is None:
+        return None
+    return m[1].decode("ascii"), m.end()
+
+
+def format_audit(audit: str) -> bytes:
+    line = b"audit " + audit.encode("ascii", "replace") + b"\n"
+    if _AUDIT.fullmatch(line) is None:
+        raise TextError("syntax", f'audit "{audit}" is not of key=value or key="value"')
+    return line
+
+
+def parse_wsum(text: Buffer, pos: int) -> tuple[Wsum, int] | None:
+    if (m := _WSUM.match(text, pos)) is None:
+        return None
+    signature = None
+    if m[4] is not None and (signature := _canonical_base64(m[4])) is None:
+        return None
+    return Wsum(_unhex(m[1]), _unhex(m[2]), _unhex(m[3]), signature), m.end()
+
+
+def format_wsum(wsum: Wsum) -> bytes:
+    """Format a WSUM line; what a signature covers is the line without ` sign=` and LF."""
+    line = (
+        f"WSUM 1 sha256_all={wsum.sha256_all.hex()} merkle_prev={wsum.merkle_prev.hex()} "
+        f"merkle_this={wsum.merkle_this.hex()}"
+    ).encode("ascii")
+    sign = b"" if wsum.signature is None else b" sign=" + _base64(wsum.signature)
+    return line + sign + b"\n"
+
+
+def _unhex(digits: bytes) -> bytes:
+    return bytes.fromhex(digits.decode("ascii"))
+
+
+def _base64(raw: bytes) -> bytes:
+    return b2a_base64(raw, newline=False)
+
+
+def _canonical_base64(text: bytes) -> bytes | None:
+    try:
+        raw = a2b_base64(text)
+    except Base64Error:
+        return None
+    return raw if len(raw) == SIGNATURE_SIZE and _base64(raw) == text else None

@@ -1,0 +1,263 @@
+"""Indexing a WTXT text: where everything stands, without decoding anything.
+
+Armored lines have a fixed length, so from a `ch` line the next one's place is
+known. `index` reads the lines between, checks grammar and structure
+(`docs/spec/wtxt.md`, sections "Lines" and "Arrays"), and stops at the first
+fault; what stands before it stays usable. Nothing is allocated from a claim:
+a chunk is indexed only when its lines are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeVar
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Meta, Problem, Rows, Signature
+from wtxtgit.text import armor, blocking, grammar
+
+_T = TypeVar("_T")
+
+_SHOWN = 40
+"""How many bytes of a wrong line a message quotes."""
+_ZERO_HMAC = bytes(32)
+
+
+@dataclass(slots=True)
+class ArrayIndex:
+    """Where an array's chunks stand and what its lines claim.
+
+    `header` is the `arr` line without its LF, `line` its number. Chunk i has
+    its lines at `starts[i]` (byte) and `lines[i]` (number of its first armored
+    line), claims `sha256[i]` and `crc32c[i]`, and holds `size_of(i)` bytes.
+    """
+
+    claim: grammar.ArrayLine
+    header: bytes
+    line: int
+    rows: Rows | None = None
+    chunk_size: int = blocking.PLAIN_CHUNK
+    starts: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    sha256: list[bytes] = field(default_factory=list)
+    crc32c: list[int] = field(default_factory=list)
+    complete: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.claim.name
+
+    @property
+    def nbytes(self) -> int:
+        return self.claim.nbytes
+
+    @property
+    def has_hmac(self) -> bool:
+        return self.claim.hmac != _ZERO_HMAC
+
+    @property
+    def chunks(self) -> int:
+        return blocking.chunk_count(self.nbytes, self.chunk_size)
+
+    def size_of(self, ix: int) -> int:
+        return max(0, min(self.chunk_size, self.nbytes - ix * self.chunk_size))
+
+
+@dataclass(slots=True)
+class TextIndex:
+    """What a text says; `stop` is the fault at which the reading ended, if any.
+
+    `root` is None for a pending text and where the header could not be read.
+    `covered` is how many bytes a header signature covers.
+    """
+
+    meta: Meta = field(default_factory=Meta)
+    cap: tuple[str, ...] = ()
+    root: grammar.Root | None = None
+    pending: bool = False
+    signature: Signature | None = None
+    covered: int = 0
+    arrays: list[ArrayIndex] = field(default_factory=list)
+    audit: str | None = None
+    stop: Problem | None = None
+    has_header: bool = False
+
+    def array(self, name: str) -> ArrayIndex | None:
+        return next((array for array in self.arrays if array.name == name), None)
+
+    @property
+    def is_container(self) -> bool:
+        """Whether the text claims to stand for a file, by its cap and arrays."""
+        return grammar.CAP_LAYOUT in self.cap or self.array(LAYOUT_ARRAY) is not None
+
+
+def index(text: memoryview) -> TextIndex:
+    """Index a text of any content; never raises because of it."""
+    reader = _Indexer(text)
+    try:
+        reader.read()
+    except TextError as error:
+        reader.result.stop = Problem(
+            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
+        )
+    return reader.result
+
+
+class _Indexer:
+    """A cursor over the text's lines; `line` is the number of the line at `pos`."""
+
+    def __init__(self, text: memoryview) -> None:
+        self._text = text
+        self._pos = 0
+        self._line = 1
+        self._array: str | None = None
+        self._chunk: int | None = None
+        self.result = TextIndex()
+
+    def read(self) -> None:
+        self._read_header()
+        self.result.has_header = True
+        while not self._at(grammar.LAST_LINE):
+            self._array = self._chunk = None
+            if self._at(b"arr "):
+                self._read_array()
+            elif self._at(b"audit "):
+                self.result.audit = self._take(grammar.parse_audit, "audit")
+                break
+            else:
+                self._fail("syntax", f"neither arr, audit nor endwtxt: {self._shown()}")
+        self._array = self._chunk = None
+        self._expect(grammar.LAST_LINE)
+        if self._pos != len(self._text):
+            self._fail("syntax", f"text after endwtxt: {self._shown()}")
+
+    def _read_header(self) -> None:
+        result = self.result
+        if not self._at(grammar.FIRST_LINE):
+            found = bytes(self._text[:16])
+            self._fail("syntax", f"not a WTXT 1 text, it starts with {quote(found)}")
+        self._expect(grammar.FIRST_LINE)
+        result.meta = self._take(grammar.parse_meta, "meta")
+        result.cap = self._take(grammar.parse_cap, "cap")
+        if self._at(b"root_pending "):
+            self._expect(grammar.PENDING_LINE)
+            result.pending = True
+        else:
+            result.root = self._take(grammar.parse_root, "root")
+        result.covered = self._pos
+        if self._at(b"sign "):
+            if result.pending:
+                self._fail("structure", "a pending text is signed in its WSUM, not in its header")
+            result.signature = self._take(grammar.parse_sign, "sign")
+
+    def _read_array(self) -> None:
+        start, line = self._pos, self._line
+        claim = self._take(grammar.parse_array, "arr")
+        self._array = claim.name
+        header = bytes(self._text[start : self._pos - 1])
+        array = ArrayIndex(claim, header, line)
+        arrays = self.result.arrays
+        if arrays and claim.name <= arrays[-1].name:
+            what = "is there twice" if claim.name == arrays[-1].name else "is out of order"
+            self._fail("structure", f'array "{claim.name}" {what}', line=line)
+        nbytes = blocking.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
+        if nbytes != claim.nbytes:
+            given = "over 20 digits of" if nbytes is None else str(nbytes)
+            message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
+            self._fail("structure", message, line=line)
+        if self._at(b"idx "):
+            rows_line = self._line
+            array.rows = self._take(grammar.parse_rows, "idx")
+            if (wrong := blocking.check_rows(array.rows, claim.dtype)) is not None:
+                self._fail("structure", wrong, line=rows_line)
+            array.chunk_size = blocking.chunk_size(array.rows)
+        arrays.append(array)
+        if array.chunks > grammar.MAX_CHUNKS:
+            self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
+        for ix in range(array.chunks):
+            self._chunk = ix
+            if self._at(grammar.END_ARRAY):
+                have = ix * array.chunk_size
+                self._fail("structure", f"the array ends after {have} of {claim.nbytes} bytes")
+            self._read_chunk(array, ix)
+        self._chunk = None
+        if self._at(b"ch "):
+            self._fail("structure", f"more chunks than {claim.nbytes} bytes take")
+        self._expect(grammar.END_ARRAY)
+        array.complete = True
+
+    def _read_chunk(self, array: ArrayIndex, ix: int) -> None:
+        line = self._line
+        chunk = self._take(grammar.parse_chunk, "ch")
+        size = array.size_of(ix)
+        for label, value, wanted in (
+            ("ix", chunk.ix, ix),
+            ("off", chunk.off, ix * array.chunk_size),
+            ("len", chunk.size, size),
+            ("lines", chunk.lines, armor.line_count(size)),
+        ):
+            if value != wanted:
+                self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
+        start, first = self._pos, self._line
+        end = start + chunk.lines * armor.LINE_TEXT
+        self._pos, self._line = end, first + chunk.lines
+        if end > len(self._text) or not self._at(grammar.END_CHUNK):
+            self._find_bad_line(start, first, chunk.lines)
+        self._expect(grammar.END_CHUNK)
+        array.starts.append(start)
+        array.lines.append(first)
+        array.sha256.append(chunk.sha256)
+        array.crc32c.append(chunk.crc32c)
+
+    def _find_bad_line(self, start: int, first: int, lines: int) -> None:
+        """A chunk's lines do not end where they should: fail at the first that is off."""
+        faults, _ = armor.diagnose(self._text[start:], lines * armor.LINE_RAW)
+        # Lines that are whole but of the wrong count of characters are another fault.
+        bad = next((fault for fault in faults if fault.kind == "syntax"), None)
+        at = lines if bad is None else bad.index
+        self._pos = min(len(self._text), start + at * armor.LINE_TEXT)
+        self._line = first + at
+        if bad is not None and self._pos < len(self._text):
+            if len(self._text) - self._pos < armor.LINE_TEXT and self._no_more_lines():
+                self._fail("syntax", "the text ends inside a chunk")
+            self._fail("syntax", bad.message)
+        if self._pos == len(self._text):
+            self._fail("syntax", "the text ends inside a chunk")
+
+    def _no_more_lines(self) -> bool:
+        return b"\n" not in bytes(self._text[self._pos :])
+
+    def _at(self, start: bytes) -> bool:
+        return self._text[self._pos : self._pos + len(start)] == start
+
+    def _expect(self, line: bytes) -> None:
+        if not self._at(line):
+            self._fail("syntax", f"{line.decode().rstrip()} is wanted, there is {self._shown()}")
+        self._pos += len(line)
+        self._line += 1
+
+    def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
+        parsed = parse(self._text, self._pos)
+        if parsed is None:
+            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
+        value, self._pos = parsed
+        self._line += 1
+        return value
+
+    def _shown(self) -> str:
+        if self._pos >= len(self._text):
+            return "the end of the text"
+        rest = bytes(self._text[self._pos : self._pos + _SHOWN + 1])
+        line = rest.split(b"\n", 1)[0]
+        return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
+
+    def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
+        raise TextError(
+            kind, message, line=line or self._line, array=self._array, chunk=self._chunk
+        )
+
+
+def quote(raw: bytes) -> str:
+    """Bytes in double quotes, everything but printable ASCII escaped."""
+    return '"' + ascii(raw.decode("latin-1"))[1:-1].replace('"', '\\"') + '"'

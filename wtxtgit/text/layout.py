@@ -1,0 +1,228 @@
+"""`_layout`: how arrays and literals make up a file.
+
+`docs/spec/wtxt.md`, section "Container files". The JSON has one spelling;
+whatever is spelled otherwise is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import (
+    CONTAINER_FORMATS,
+    LAYOUT_ARRAY,
+    LAYOUT_VERSION,
+    MAX_HEX,
+    MAX_ZEROS,
+    NATIVE_FORMAT,
+    ZEROS_ALLOWANCE,
+    Array,
+    Cut,
+    Extent,
+    Layout,
+    Meta,
+    Snapshot,
+)
+from wtxtgit.text.blocking import default_rows
+from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER
+
+NATIVE_SCHEMA = "weights/v1"
+_MAX_DIGITS = len(str(MAX_NUMBER))
+_TENSOR_KEYS = frozenset({"array", "dtype", "name", "shape"})
+
+
+def format_layout(layout: Layout) -> bytes:
+    """The one spelling of a layout."""
+    record: dict[str, Any] = {
+        "extents": [_extent_record(extent) for extent in layout.extents],
+        "format": layout.format,
+        "v": LAYOUT_VERSION,
+    }
+    if layout.size is not None:
+        record["size"] = layout.size
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def parse_layout(raw: bytes) -> Layout:
+    """Parse the bytes of `_layout`; raises TextError "layout"."""
+    try:
+        record = json.loads(
+            raw.decode("ascii"),
+            parse_int=_parse_int,
+            parse_float=_refuse_number,
+            parse_constant=_refuse_number,
+        )
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        _refuse(f"is no JSON in ASCII: {error}")
+    if not isinstance(record, dict):
+        _refuse("is no JSON object")
+    kind = record.get("format")
+    keys = {"extents", "format", "v"} | (set() if kind == NATIVE_FORMAT else {"size"})
+    if set(record) != keys:
+        _refuse(f"has the keys {sorted(map(str, record))}, {sorted(keys)} are wanted")
+    if kind != NATIVE_FORMAT and kind not in CONTAINER_FORMATS:
+        _refuse(f"has the unknown format {kind!r}")
+    if type(record["v"]) is not int or record["v"] != LAYOUT_VERSION:
+        _refuse(f"has version {record['v']!r}, this tool reads {LAYOUT_VERSION}")
+    size = record.get("size")
+    if size is not None and (type(size) is not int or size < 0):
+        _refuse(f"has the size {size!r}")
+    if not isinstance(record["extents"], list):
+        _refuse("has no list of extents")
+    extents = tuple(_parse_extent(item, kind) for item in record["extents"])
+    layout = Layout(kind, size, extents)
+    if format_layout(layout) != raw:
+        _refuse("is not spelled canonically")
+    return layout
+
+
+def check_layout(layout: Layout, meta: Meta, cap: Iterable[str], sizes: dict[str, int]) -> None:
+    """Check a layout against its text; `sizes` are the bytes of all arrays by name.
+
+    Raises TextError "layout".
+    """
+    if CAP_LAYOUT not in cap:
+        _refuse("is there, but the cap line does not list layout")
+    wanted = schema_of(layout.format)
+    if meta.schema != wanted:
+        _refuse(f'has format {layout.format}, but the schema is "{meta.schema}"')
+    missing = set(sizes) - {LAYOUT_ARRAY}
+    total = zeros = 0
+    for extent in layout.extents:
+        if extent.array is not None:
+            if extent.array not in missing:
+                there = extent.array in sizes and extent.array != LAYOUT_ARRAY
+                _refuse(f'names array "{extent.array}" ' + ("twice" if there else "in vain"))
+            missing.discard(extent.array)
+            total += sizes[extent.array]
+        elif extent.hex is not None:
+            total += len(extent.hex)
+        elif extent.zeros is not None:
+            zeros += extent.zeros
+    if missing:
+        _refuse(f'does not name array "{min(missing)}"')
+    if zeros > ZEROS_ALLOWANCE + total:
+        _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
+    if layout.size is not None and total + zeros != layout.size:
+        _refuse(f"says {layout.size} bytes, its extents have {total + zeros}")
+
+
+def schema_of(kind: str) -> str:
+    return NATIVE_SCHEMA if kind == NATIVE_FORMAT else f"{kind}/v1"
+
+
+def snapshot_of(cut: Cut) -> Snapshot:
+    """The snapshot that canonical form 1 makes of a cut file."""
+    return with_layout(cut.layout, cut.arrays, Meta(schema=schema_of(cut.layout.format)))
+
+
+def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot:
+    """A snapshot of arrays and their layout, rows blocked by default where not given."""
+    raw = memoryview(format_layout(layout))
+    everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
+    ordered = sorted(
+        (
+            array if array.rows else replace(array, rows=default_rows(array.dtype, array.shape))
+            for array in everything
+        ),
+        key=lambda array: array.name,
+    )
+    return Snapshot(meta, tuple(ordered), (*CAP, CAP_LAYOUT), layout=layout)
+
+
+def _extent_record(extent: Extent) -> dict[str, Any]:
+    if extent.zeros is not None:
+        return {"zeros": extent.zeros}
+    if extent.hex is not None:
+        return {"hex": extent.hex.hex()}
+    record: dict[str, Any] = {"array": extent.array}
+    if extent.name is not None:
+        record["name"] = extent.name
+    if extent.dtype is not None and extent.shape is not None:
+        record["dtype"] = extent.dtype
+        record["shape"] = list(extent.shape)
+    if extent.order is not None:
+        record["order"] = extent.order
+    return record
+
+
+def _parse_extent(item: Any, kind: str) -> Extent:
+    if not isinstance(item, dict):
+        _refuse("has an extent that is no object")
+    keys = set(item)
+    if kind == NATIVE_FORMAT and keys != _TENSOR_KEYS:
+        _refuse(f"has an extent with the keys {sorted(keys)}")
+    if keys == {"zeros"}:
+        run = item["zeros"]
+        if type(run) is not int or not 1 <= run <= MAX_ZEROS:
+            _refuse(f"has a run of {run!r} zeros, 1 to {MAX_ZEROS} are allowed")
+        return Extent(zeros=run)
+    if keys == {"hex"}:
+        return Extent(hex=_parse_hex(item["hex"]))
+    array = item.get("array")
+    if not isinstance(array, str):
+        _refuse(f"has an extent with the keys {sorted(keys)}")
+    if keys == {"array"}:
+        return Extent(array)
+    name = item.get("name")
+    if not isinstance(name, str) or not _is_unicode(name):
+        _refuse(f'has an extent "{array}" without a proper name')
+    if keys == {"array", "name"}:
+        return Extent(array, name=name)
+    if keys - {"order"} != _TENSOR_KEYS or item.get("order", "F") != "F":
+        _refuse(f'has an extent "{array}" with the keys {sorted(keys)}')
+    dtype, shape = item["dtype"], item["shape"]
+    if not isinstance(dtype, str) or not _is_unicode(dtype):
+        _refuse(f'has an extent "{array}" without a proper dtype')
+    if not isinstance(shape, list) or not all(type(dim) is int for dim in shape):
+        _refuse(f'has an extent "{array}" without a proper shape')
+    return Extent(array, dtype, name, tuple(shape), item.get("order"))
+
+
+def _parse_hex(value: Any) -> bytes:
+    if not isinstance(value, str) or not 2 <= len(value) <= 2 * MAX_HEX:
+        _refuse(f"has a literal that is not of 1 to {MAX_HEX} bytes")
+    try:
+        raw = bytes.fromhex(value)
+    except ValueError:
+        _refuse(f"has the literal {value!r}")
+    if raw.hex() != value:
+        _refuse(f"has the literal {value!r}, not in lower case hex")
+    return raw
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS + 1:
+        _refuse(f"has a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _refuse_number(spelling: str) -> NoReturn:
+    _refuse(f"has the number {spelling[:40]}, only integers are allowed")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TextError("layout", f"_layout {message}", array=LAYOUT_ARRAY)
+
+
+def pieces(layout: Layout) -> Iterator[bytes | str]:
+    """The file in order: literal bytes, or the name of an array that stands there."""
+    for extent in layout.extents:
+        if extent.array is not None:
+            yield extent.array
+        elif extent.hex is not None:
+            yield extent.hex
+        elif extent.zeros is not None:
+            yield bytes(extent.zeros)

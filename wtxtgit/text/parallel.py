@@ -1,0 +1,112 @@
+"""Threads for work that releases the GIL: hashing, base64, numpy.
+
+A `Pool` runs tasks on a bounded number of threads, or in the caller where
+one thread or little work makes threads a loss. A `Lane` runs tasks in the
+order in which they were put, one at a time: a running hash over blocks that
+other threads decode.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import BoundedSemaphore, Lock
+from types import TracebackType
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+SMALL = 512 * 1024
+"""Below so many bytes of work threads cost more than they give."""
+
+
+def default_threads() -> int:
+    """As many threads as this process may use cores."""
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+class Pool:
+    """A thread pool; with one thread, tasks run at once in the caller."""
+
+    def __init__(self, threads: int | None, work: int) -> None:
+        wanted = default_threads() if threads is None else max(1, threads)
+        self.threads = 1 if work < SMALL else wanted
+        self._executor = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+
+    def submit(self, task: Callable[[], T]) -> Future[T]:
+        if self._executor is not None:
+            return self._executor.submit(task)
+        future: Future[T] = Future()
+        try:
+            future.set_result(task())
+        except Exception as error:  # noqa: BLE001 - handed to whoever asks for the result
+            future.set_exception(error)
+        return future
+
+    def ordered(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
+        """Run tasks ahead, a bounded window of them, and give results in order."""
+        window: deque[Future[T]] = deque()
+        for task in tasks:
+            window.append(self.submit(task))
+            if len(window) > self.threads * 2 or self._executor is None:
+                yield window.popleft().result()
+        while window:
+            yield window.popleft().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=error is not None)
+
+
+class Lane:
+    """Tasks that run one after another, in order, on any thread of a pool.
+
+    `put` waits while `BACKLOG` tasks wait, which bounds the blocks in flight.
+    """
+
+    BACKLOG = 16
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._room = BoundedSemaphore(self.BACKLOG)
+        self._tasks: deque[Callable[[], object]] = deque()
+        self._lock = Lock()
+        self._running = False
+        self._last: Future[None] | None = None
+
+    def put(self, task: Callable[[], object]) -> None:
+        self._room.acquire()
+        with self._lock:
+            self._tasks.append(task)
+            if self._running:
+                return
+            self._running = True
+        self._last = self._pool.submit(self._drain)
+
+    def wait(self) -> None:
+        """Return when all tasks that were put are done; raise what one raised."""
+        if self._last is not None:
+            self._last.result()
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                if not self._tasks:
+                    self._running = False
+                    return
+                task = self._tasks.popleft()
+            self._room.release()
+            task()

@@ -1,0 +1,63 @@
+"""Ed25519 over a text's header or a WSUM line; raw keys in, values out.
+
+`docs/spec/wtxt.md`, section "Root, chain, signature". Where keys come from and
+which of them are trusted is the business of `trust`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from wtxtgit.model import Signature
+from wtxtgit.text.digest import keyid
+
+SEED_SIZE = 32
+PUBLIC_KEY_SIZE = 32
+
+
+class SignatureState(StrEnum):
+    """What became of a text's signature, given the keys at hand."""
+
+    ABSENT = "absent"
+    UNKNOWN_KEY = "unknown-key"
+    VALID = "valid"
+    INVALID = "invalid"
+
+
+def sign(seed: bytes, message: bytes) -> Signature:
+    """Sign `message` with the ed25519 key of `seed` (32 bytes)."""
+    from nacl.signing import SigningKey
+
+    key = SigningKey(seed)
+    return Signature(key.sign(message).signature, keyid(bytes(key.verify_key)))
+
+
+def check_header(
+    signature: Signature, message: bytes, public_keys: Sequence[bytes]
+) -> SignatureState:
+    """Check a `sign` line; its keyid says which of the keys are tried."""
+    candidates = [key for key in public_keys if keyid(key) == signature.keyid]
+    if not candidates:
+        return SignatureState.UNKNOWN_KEY
+    return _check(signature.signature, message, candidates)
+
+
+def check_wsum(signature: bytes, message: bytes, public_keys: Sequence[bytes]) -> SignatureState:
+    """Check a WSUM's signature, which names no key: every given one is tried."""
+    if not public_keys:
+        return SignatureState.UNKNOWN_KEY
+    return _check(signature, message, public_keys)
+
+
+def _check(signature: bytes, message: bytes, keys: Sequence[bytes]) -> SignatureState:
+    from nacl.exceptions import BadSignatureError
+    from nacl.signing import VerifyKey
+
+    for key in keys:
+        try:
+            VerifyKey(key).verify(message, signature)
+        except BadSignatureError:
+            continue
+        return SignatureState.VALID
+    return SignatureState.INVALID

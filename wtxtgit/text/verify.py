@@ -1,0 +1,286 @@
+"""Verification: a text and keys in, a report out.
+
+Everything that `docs/spec/wtxt.md` asks of a text is checked: grammar and
+structure by the index, lines and chunks block by block, each array's SHA-256
+(and HMAC, given the key), then root, fastxor, merkle, signature and layout.
+Syntax and structure faults stop the reading; all other findings are collected.
+No clock, file or environment is read.
+
+SHA-256 runs three times over every byte. hash_all takes each array's `arr`
+line as the text claims it, so it need not wait for the array's own hash: the
+three passes run side by side on the pool's threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
+from wtxtgit.text import digest, grammar, signature
+from wtxtgit.text.blocks import Block, CheckedBlock, blocks_of, check, jobs_of, mismatch
+from wtxtgit.text.index import ArrayIndex, TextIndex, index
+from wtxtgit.text.layout import check_layout, parse_layout
+from wtxtgit.text.parallel import Lane, Pool
+from wtxtgit.text.signature import SignatureState
+
+Sink = Callable[[ArrayIndex, int, memoryview], None]
+"""Takes an array, an offset in it, and the raw bytes that stand there, in order."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a verification found.
+
+    `sha256_all` is the computed hash_all, None where the reading stopped.
+    `authenticated` tells that every array carries an HMAC that fits the key.
+    `layout` is there for texts with a valid `_layout`.
+    """
+
+    index: TextIndex
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    sha256_all: bytes | None = None
+    merkle_this: bytes | None = None
+    signature: SignatureState = SignatureState.ABSENT
+    keyid: str | None = None
+    authenticated: bool = False
+    layout: Layout | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    @property
+    def is_container(self) -> bool:
+        """Whether the text stands for a file, byte for byte."""
+        return self.layout is not None and self.layout.is_container
+
+
+def verify(
+    text: memoryview,
+    *,
+    wsum: bytes | None = None,
+    hmac_key: bytes | None = None,
+    public_keys: Sequence[bytes] = (),
+    allow_unauthenticated: bool = False,
+    threads: int | None = None,
+    sink: Sink | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Verify a text.
+
+    `text` is a flat memoryview of bytes; `wsum` the content of its WSUM file;
+    `public_keys` raw ed25519 keys of 32 bytes. `sink` gets all raw bytes that
+    could be decoded, before anything is known of their hashes. `progress` gets
+    counts of raw bytes.
+    """
+    report = Report(index(text))
+    with Pool(threads, len(text)) as pool:
+        body = _Body(text, report, pool, hmac_key, allow_unauthenticated, sink)
+        stopped = body.check(progress)
+    report.problems.sort(key=lambda problem: problem.line or 0)
+    if report.index.stop is not None and not stopped:
+        report.problems.append(report.index.stop)
+        stopped = True
+    if not stopped:
+        report.sha256_all = body.hash_all.digest()
+        _check_root(report, body, wsum)
+    _check_signatures(report, text, wsum, public_keys)
+    if not stopped:
+        _check_layout(report, body.layout_bytes)
+    return report
+
+
+class _Body:
+    """The arrays of a text on their way through the checks, in order."""
+
+    def __init__(
+        self,
+        text: memoryview,
+        report: Report,
+        pool: Pool,
+        hmac_key: bytes | None,
+        allow_unauthenticated: bool,
+        sink: Sink | None,
+    ) -> None:
+        self._text = np.frombuffer(text, dtype=np.uint8)
+        self._report = report
+        self._pool = pool
+        self._hmac_key = hmac_key
+        self._allow_unauthenticated = allow_unauthenticated
+        self._sink = sink
+        self._own = Lane(pool)
+        self._all = Lane(pool)
+        self._mac = Lane(pool)
+        self.hash_all = sha256()
+        self.fastxor = 0
+        self.layout_bytes = bytearray()
+
+    def check(self, progress: Callable[[int], None] | None) -> bool:
+        """Check all indexed chunks; True where a fault stopped the reading."""
+        arrays = self._report.index.arrays
+        blocks = (block for array in arrays for block in blocks_of(array))
+        tasks = (partial(self._check_job, job) for job in jobs_of(blocks))
+        stopped = False
+        for checked in self._flatten(self._pool.ordered(tasks)):
+            self._report.problems += checked.problems
+            if checked.stopped or checked.raw is None:
+                stopped = True
+                break
+            self._take(checked.block, checked.raw, checked)
+            if progress is not None:
+                progress(checked.raw.nbytes)
+        for lane in (self._own, self._all, self._mac):
+            lane.wait()
+        if not stopped and self._hmac_key is not None:
+            wrong = any(problem.kind == "hmac" for problem in self._report.problems)
+            every = bool(arrays) and all(array.has_hmac for array in arrays)
+            self._report.authenticated = every and not wrong
+        return stopped
+
+    def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
+        return [check(self._text, block) for block in job]
+
+    @staticmethod
+    def _flatten(jobs: Iterator[list[CheckedBlock]]) -> Iterator[CheckedBlock]:
+        for job in jobs:
+            yield from job
+
+    def _take(self, block: Block, raw: memoryview, checked: CheckedBlock) -> None:
+        array = block.array
+        self.fastxor ^= checked.fastxor
+        if block.first == 0:
+            self._array_hash = sha256()
+            self._array_mac = self._start_mac(array)
+            self._all.put(partial(self.hash_all.update, array.header))
+        self._all.put(partial(self.hash_all.update, raw))
+        last = block.first + block.count == array.chunks
+        if array.chunks == 1:
+            self._compare(array, checked.sha256)
+        else:
+            self._own.put(partial(self._array_hash.update, raw))
+            if last:
+                self._own.put(partial(self._finish_own, array, self._array_hash.digest))
+        if self._array_mac is not None:
+            self._mac.put(partial(self._array_mac.update, raw))
+            if last:
+                self._mac.put(partial(self._finish_mac, array, self._array_mac.digest))
+        if array.name == LAYOUT_ARRAY:
+            self.layout_bytes += raw
+        if self._sink is not None:
+            self._sink(array, block.offset, raw)
+
+    def _finish_own(self, array: ArrayIndex, found: Callable[[], bytes]) -> None:
+        if array.complete:
+            self._compare(array, found())
+
+    def _compare(self, array: ArrayIndex, found: bytes) -> None:
+        if found != array.claim.sha256:
+            message = mismatch("the array's sha256", found, array.claim.sha256)
+            self._problem("array_sha256", message, array)
+
+    def _start_mac(self, array: ArrayIndex) -> digest.Mac | None:
+        if self._hmac_key is None:
+            return None
+        if array.has_hmac:
+            return digest.array_hmac(self._hmac_key, array.claim.salt)
+        if not self._allow_unauthenticated:
+            self._problem("hmac", "a key is given, but the array carries no hmac", array)
+        return None
+
+    def _finish_mac(self, array: ArrayIndex, found: Callable[[], bytes]) -> None:
+        if array.complete and not digest.same_mac(found(), array.claim.hmac):
+            self._problem("hmac", "the hmac does not fit the key", array)
+
+    def _problem(self, kind: str, message: str, array: ArrayIndex) -> None:
+        self._report.problems.append(Problem(kind, message, line=array.line, array=array.name))
+
+
+def _check_root(report: Report, body: _Body, wsum_bytes: bytes | None) -> None:
+    """Compare root, fastxor and merkle, those of a WSUM included."""
+    found = body.hash_all.digest()
+    meta, root = report.index.meta, report.index.root
+    problems = report.problems
+    if root is not None:
+        if root.sha256_all != found:
+            problems.append(Problem("root", mismatch("hash_all", found, root.sha256_all), line=4))
+        if root.fastxor != body.fastxor:
+            message = f"fastxor is {body.fastxor:016x}, the text says {root.fastxor:016x}"
+            problems.append(Problem("fastxor", message, line=4))
+        report.merkle_this = digest.merkle(root.merkle_prev, root.sha256_all, meta)
+        if report.merkle_this != root.merkle_this:
+            message = mismatch("merkle_this", report.merkle_this, root.merkle_this)
+            problems.append(Problem("merkle", message, line=4))
+    if wsum_bytes is None:
+        if report.index.pending:
+            problems.append(Problem("pending", "the root is pending and no WSUM is given", line=4))
+        return
+    wsum = read_wsum(wsum_bytes)
+    if wsum is None:
+        problems.append(Problem("syntax", "the WSUM is not one proper WSUM 1 line"))
+        return
+    wanted = found if root is None else root.sha256_all
+    if wsum.sha256_all != wanted:
+        message = mismatch("hash_all", wanted, wsum.sha256_all).replace("the text", "the WSUM")
+        problems.append(Problem("root", message))
+    report.merkle_this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, meta)
+    if wsum.merkle_this != report.merkle_this:
+        message = mismatch("merkle_this", report.merkle_this, wsum.merkle_this)
+        problems.append(Problem("merkle", message.replace("the text", "the WSUM")))
+
+
+def read_wsum(content: bytes) -> grammar.Wsum | None:
+    """Parse a WSUM file's content; None where it is anything but that one line."""
+    parsed = grammar.parse_wsum(content, 0)
+    return parsed[0] if parsed is not None and parsed[1] == len(content) else None
+
+
+def _check_signatures(
+    report: Report, text: memoryview, wsum_bytes: bytes | None, public_keys: Sequence[bytes]
+) -> None:
+    """Check the header's signature and the WSUM's; the worse one is reported."""
+    states = []
+    found = report.index
+    if found.signature is not None:
+        report.keyid = found.signature.keyid
+        covered = bytes(text[: found.covered])
+        states.append(signature.check_header(found.signature, covered, public_keys))
+    wsum = read_wsum(wsum_bytes) if wsum_bytes is not None else None
+    if wsum is not None and wsum.signature is not None:
+        bare = grammar.Wsum(wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this, None)
+        covered = grammar.format_wsum(bare).removesuffix(b"\n")
+        states.append(signature.check_wsum(wsum.signature, covered, public_keys))
+    for state in (SignatureState.INVALID, SignatureState.UNKNOWN_KEY, SignatureState.VALID):
+        if state in states:
+            report.signature = state
+            break
+    if report.signature is SignatureState.INVALID:
+        report.problems.append(
+            Problem("signature", "the signature does not fit the text and the keys given")
+        )
+
+
+def _check_layout(report: Report, raw: bytearray) -> None:
+    found = report.index
+    array = found.array(LAYOUT_ARRAY)
+    if array is None and grammar.CAP_LAYOUT not in found.cap:
+        return
+    try:
+        if array is None:
+            raise TextError("layout", "the cap line lists layout, but there is no array _layout")
+        if array.claim.dtype != "u8" or len(array.claim.shape) != 1:
+            raise TextError("layout", "_layout is no u8 array of one dimension")
+        layout = parse_layout(bytes(raw))
+        sizes = {other.name: other.nbytes for other in found.arrays}
+        check_layout(layout, found.meta, found.cap, sizes)
+    except TextError as error:
+        line = array.line if array is not None else 3
+        report.problems.append(Problem(error.kind, error.message, line=line, array=error.array))
+    else:
+        report.layout = layout
