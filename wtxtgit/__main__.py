@@ -1,0 +1,26 @@
+"""`wtxtgit`, `git-wtxt` and `python -m wtxtgit`.
+
+Git starts a filter for every command that touches a tracked file, so those
+calls go straight to their code; all others get the full command line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+PLUMBING = frozenset({"filter-process", "clean", "smudge"})
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in PLUMBING and "--help" not in arguments:
+        from wtxtgit.cli.plumbing import main as plumbing
+
+        return plumbing(arguments)
+    from wtxtgit.cli.main import main as porcelain
+
+    return porcelain(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The one boundary that turns errors into messages and exit codes.
+
+Messages are one line, `wtxtgit: error: ...`, and a hint where there is one. A
+traceback shows only where WTXTGIT_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+
+INTERRUPTED = 128 + signal.SIGINT
+BUG = 70
+
+
+class Terminated(BaseException):
+    """The process was asked to end; what it was writing is taken back first."""
+
+
+def run(command: Callable[[], int | None]) -> int:
+    """Run a command; give its exit code whatever happens in it."""
+    _end_cleanly_on_signals()
+    try:
+        code = command() or 0
+        sys.stdout.flush()
+    except WtxtgitError as error:
+        complain(error.message, error.hint)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output is gone; nothing that is left can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        complain("standard output was closed before all was written")
+        return EnvironmentFailure.exit_code
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except Terminated as end:
+        complain("terminated")
+        return 128 + int(end.args[0])
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{(error.strerror or str(error)).lower()}")
+        _drop_output()
+        return EnvironmentFailure.exit_code
+    except MemoryError:
+        complain("out of memory")
+        return EnvironmentFailure.exit_code
+    except Exception as error:  # the last place where a bug can be told
+        if os.environ.get("WTXTGIT_DEBUG"):
+            raise
+        complain(
+            f"this is a bug in wtxtgit: {type(error).__name__}: {error}",
+            "WTXTGIT_DEBUG=1 shows where; please report it",
+        )
+        return BUG
+    return code
+
+
+def complain(message: str, hint: str | None = None) -> None:
+    """Say what is wrong on standard error, in one line, and a hint in another."""
+    lines = [f"wtxtgit: error: {_one_line(message)}"]
+    if hint is not None:
+        lines.append(f"wtxtgit: hint: {_one_line(hint)}")
+    _say(lines)
+
+
+def warn(message: str, hint: str | None = None) -> None:
+    """Warn on standard error, in one line, and a hint in another."""
+    lines = [f"wtxtgit: warning: {_one_line(message)}"]
+    if hint is not None:
+        lines.append(f"wtxtgit: hint: {_one_line(hint)}")
+    _say(lines)
+
+
+def _say(lines: list[str]) -> None:
+    text = "\n".join(lines) + "\n"
+    try:
+        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        # Standard error is closed: there is nobody left to tell.
+        return
+
+
+def _one_line(message: str) -> str:
+    """A message without control characters: they could fake lines or colours."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in message)
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from failing once more when it flushes standard output."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_cleanly_on_signals() -> None:
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise Terminated(number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), end)

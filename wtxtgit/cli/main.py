@@ -1,0 +1,109 @@
+"""The command line: commands by name, loaded when they are called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from wtxtgit import __version__
+from wtxtgit.cli import boundary
+from wtxtgit.errors import UsageError
+
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Set up": {
+        "install": ("install:install", "Set git up: filter, merge driver, names in diffs."),
+        "uninstall": ("install:uninstall", "Take back what install did."),
+        "track": ("track:track", "Keep files that match a pattern as text in git."),
+        "untrack": ("track:untrack", "Stop tracking a pattern."),
+        "doctor": ("doctor:doctor", "Find what is set up wrong, and mend it."),
+    },
+    "Look": {
+        "status": ("status:status", "Show the state of every tracked file."),
+        "ls-files": ("status:ls_files", "List tracked files."),
+        "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
+        "verify": ("verify:verify", "Check everything that can be checked."),
+    },
+    "Convert": {
+        "emit": ("emit:emit", "Make the text of a checkpoint."),
+        "restore": ("restore:restore", "Make the checkpoint of a text."),
+    },
+    "Called by git": {
+        "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
+        "clean": ("plumbing_help:clean", "One file to text."),
+        "smudge": ("plumbing_help:smudge", "One text to file."),
+        "merge-driver": ("hook:merge_driver", "Settle a file that both sides changed."),
+        "hook": ("hook:hook", "What git's hooks run."),
+    },
+}
+"""Sections of the help, with commands: where each is, and a line about it."""
+
+_COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry[0].partition(":")
+        command: click.Command = getattr(import_module(f"wtxtgit.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, about) for name, (_, about) in commands.items()])
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(
+    __version__, "-V", "--version", prog_name="wtxtgit", message="%(prog)s %(version)s"
+)
+def cli() -> None:
+    """Keep model checkpoints in ordinary git, as text that checks itself.
+
+    \b
+    wtxtgit install                    once a machine
+    wtxtgit track '*.safetensors'      once a repository
+    git add, commit, push, clone       as ever
+
+    Exit codes: 0 all holds, 1 a check found something, 2 usage, 3 input is not
+    what it claims to be, 4 untrusted, 5 environment, 70 a bug in wtxtgit.
+    """
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command line; gives the exit code."""
+    return boundary.run(lambda: _run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = cli.main(arguments, prog_name="wtxtgit", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return UsageError.exit_code
+    except click.ClickException as error:
+        raise UsageError(_lower(error.format_message()), hint=_help_hint(error)) from error
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    return result if isinstance(result, int) else 0
+
+
+def _lower(message: str) -> str:
+    return (message[:1].lower() + message[1:]).rstrip(".")
+
+
+def _help_hint(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "wtxtgit"
+    return f"{command} --help"

@@ -1,0 +1,98 @@
+"""Output of commands: JSON, tables, sizes. Data goes to standard output.
+
+On a terminal tables fold long cells to its width; in a pipe they are plain
+aligned text that keeps every character.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def print_json(value: object) -> None:
+    """Print plain data as JSON, strictly: numbers that JSON lacks become strings."""
+    print(json.dumps(_plain(value), indent=2))
+
+
+def print_line(text: str = "") -> None:
+    """Print one line; control characters are escaped."""
+    print(escaped(text))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> None:
+    """Print rows under `columns`; those named in `right` are aligned to the right."""
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells, right)
+    else:
+        _print_plain(columns, cells, right)
+
+
+def size(count: int) -> str:
+    """Bytes for people: exact below 1 KiB, else three digits and a binary unit."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def escaped(text: str) -> str:
+    """Text that is safe on a terminal: nothing in it controls anything."""
+    return "".join(_escape(c) for c in text)
+
+
+def _escape(c: str) -> str:
+    if c.isprintable():
+        return c
+    code = ord(c)
+    if 0xDC80 <= code <= 0xDCFF:  # an undecodable byte of a file name
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
+    table = [list(columns), *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    for row in table:
+        aligned = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(row, widths, columns, strict=True)
+        ]
+        print("  ".join(aligned).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        if name in right:
+            table.add_column(name, justify="right", no_wrap=True)
+        else:
+            table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

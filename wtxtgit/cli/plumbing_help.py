@@ -1,0 +1,42 @@
+"""Help for the commands that git calls; `wtxtgit.cli.plumbing` runs them."""
+
+from __future__ import annotations
+
+import click
+
+from wtxtgit.cli.plumbing import main
+
+_PASS_ON = {"ignore_unknown_options": True}
+
+
+@click.command("filter-process")
+def filter_process() -> int:
+    """Clean and smudge files for git, over its filter protocol.
+
+    Git starts this once a command and asks for one file after another:
+    gitattributes(5), "Long Running Filter Process". It reads standard input
+    and answers on standard output. `wtxtgit install` sets it as
+    filter.wtxt.process.
+    """
+    return main(["filter-process"])
+
+
+@click.command(context_settings=_PASS_ON)
+@click.argument("path", required=False)
+def clean(path: str | None) -> int:
+    """Read a file on standard input, write its text to standard output.
+
+    PATH is what messages call it. The text depends on the file's bytes alone.
+    """
+    return main(["clean", *([path] if path else [])])
+
+
+@click.command(context_settings=_PASS_ON)
+@click.argument("path", required=False)
+def smudge(path: str | None) -> int:
+    """Read a text on standard input, write the file to standard output.
+
+    PATH is what messages call it. What is no text, or does not verify, is
+    passed through as it is.
+    """
+    return main(["smudge", *([path] if path else [])])

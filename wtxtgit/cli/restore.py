@@ -1,0 +1,60 @@
+"""`wtxtgit restore`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.progress import progress
+from wtxtgit.model import Buffer
+
+
+@click.command()
+@click.argument("text", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file; - is a pipe."
+)
+@click.option(
+    "--wsum", type=click.Path(path_type=Path), metavar="F", help="The WSUM of a pending text."
+)
+def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
+    """Make the file that TEXT stands for, byte for byte.
+
+    The output's name is TEXT's without .wtxt. Nothing is written unless the
+    whole text verifies. A native snapshot becomes an .npz or .safetensors file,
+    by the ending of -o.
+
+    \b
+    wtxtgit restore model.fold.wtxt
+    wtxtgit restore step-100.wtxt -o step-100.safetensors
+    """
+    from wtxtgit.ops import restore as op
+
+    to_pipe = output is not None and str(output) == "-"
+    out = None if to_pipe else output or op.default_output(text)
+    try:
+        total = text.stat().st_size * 57 // 79
+    except OSError:
+        total = 0
+    with progress(text.name, total) as advance:
+        op.restore(
+            text,
+            out,
+            wsum=wsum,
+            threads=environment.threads(),
+            progress=advance,
+            write=_write if to_pipe else None,
+        )
+    return 0
+
+
+def _write(pieces: Iterable[Buffer]) -> None:
+    for piece in pieces:
+        view = memoryview(piece)
+        while view.nbytes:
+            view = view[os.write(sys.stdout.fileno(), view) :]

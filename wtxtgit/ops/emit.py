@@ -1,0 +1,170 @@
+"""Emit: any supported file as WTXT.
+
+Without options the text is what clean gives. Options make a generation of it:
+number, time, build, chain, signature, authentication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.errors import InputError, UsageError
+from wtxtgit.model import Buffer, Meta, Signature, Snapshot
+from wtxtgit.ops.clean import clean
+from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
+from wtxtgit.text import signature
+from wtxtgit.text.arrays import read
+from wtxtgit.text.blocking import rows_for
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.trust.keys import MAX_KEY_FILE, parse_secret_key
+
+MAX_HMAC_KEY = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What `emit` is told of a generation; None and empty leave what clean gives.
+
+    `prev` is merkle_prev (32 bytes), `sign` the path of a secret key,
+    `hmac_key` that of a file whose bytes are the key.
+    """
+
+    gen: int | None = None
+    ts: str | None = None
+    build: str | None = None
+    prev: bytes | None = None
+    sign: Path | None = None
+    hmac_key: Path | None = None
+    pending: bool = False
+    rows_per_chunk: int | None = None
+    audit: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self == Generation()
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A text that is ready to be written; `reason` says why a file is stored whole."""
+
+    text: TextWriter | None
+    source: memoryview
+    reason: str | None = None
+    warning: str | None = None
+
+    def pieces(self) -> Iterable[Buffer]:
+        """The text in order, for a pipe."""
+        return (self.source,) if self.text is None else self.text.stream()
+
+    def write_to(self, path: Path) -> None:
+        """Write the text to a file, which appears only when it is complete."""
+        text = self.text
+        if text is None:
+            replace_file(path, lambda fd: write_all(fd, (self.source,)))
+        else:
+            replace_file(path, text.write_file)
+
+
+def emit(
+    path: Path,
+    generation: Generation,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Emission:
+    """Make the text of the file at `path`."""
+    data = map_file(path)
+    if generation.is_plain:
+        cleaned = clean(data, threads=threads, progress=progress)
+        return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
+    snapshot, reason = _snapshot(path, data, threads)
+    text = TextWriter(
+        _with(snapshot, generation),
+        threads=threads,
+        hmac_key=hmac_key(generation.hmac_key),
+        sign=None if generation.sign is None else signer(generation.sign),
+        progress=progress,
+    )
+    return Emission(text, data, reason)
+
+
+def write_wsum(text: TextWriter, path: Path) -> None:
+    """Write the WSUM that finalizes a pending text."""
+    line = text.wsum()
+    replace_file(path, lambda fd: write_all(fd, (line,)))
+
+
+def wsum_path(out: Path) -> Path:
+    """Where the WSUM of a pending text goes: beside it."""
+    return out.with_name(out.name + ".wsum")
+
+
+def hmac_key(path: Path | None) -> bytes | None:
+    """The bytes of a key file, as they are; raises InputError for an empty one."""
+    if path is None:
+        return None
+    key = read_small(path, MAX_HMAC_KEY, "a key")
+    if not key:
+        raise InputError(f"{shown(path)}: the key file is empty")
+    return key
+
+
+def signer(path: Path) -> Callable[[bytes], Signature]:
+    """Sign with the secret key in the file at `path`."""
+    key = parse_secret_key(read_small(path, MAX_KEY_FILE, "a key"), shown(path))
+    return lambda message: signature.sign(key.seed, message)
+
+
+def audit_line(fields: Mapping[str, str]) -> str | None:
+    """The audit line's fields: a value with spaces is quoted."""
+    if not fields:
+        return None
+    return " ".join(
+        f'{key}="{value}"' if " " in value or not value else f"{key}={value}"
+        for key, value in fields.items()
+    )
+
+
+def _snapshot(path: Path, data: memoryview, threads: int | None) -> tuple[Snapshot, str | None]:
+    if data[: len(MAGIC)] != MAGIC:
+        cut = containers.split(data)
+        return snapshot_of(cut), cut.reason
+    # A text given again: another generation of the same arrays.
+    snapshot = read(data, threads=threads).snapshot
+    if snapshot.pending:
+        raise InputError(f"{shown(path)}: the text is pending, finalize it first")
+    return replace(snapshot, signature=None), None
+
+
+def _with(snapshot: Snapshot, generation: Generation) -> Snapshot:
+    meta = snapshot.meta
+    gen = meta.gen if generation.gen is None else generation.gen
+    arrays = snapshot.arrays
+    if generation.rows_per_chunk is not None:
+        if generation.rows_per_chunk < 1:
+            raise UsageError("--rows-per-chunk is at least 1")
+        arrays = tuple(
+            replace(array, rows=rows_for(array.dtype, array.shape, generation.rows_per_chunk))
+            for array in arrays
+        )
+    return replace(
+        snapshot,
+        meta=Meta(
+            meta.schema,
+            gen,
+            generation.ts or meta.ts,
+            generation.build or meta.build,
+            meta.host,
+            meta.cuda,
+        ),
+        arrays=arrays,
+        prev=snapshot.prev if generation.prev is None else generation.prev,
+        pending=generation.pending,
+        audit=snapshot.audit if generation.audit is None else generation.audit,
+    )

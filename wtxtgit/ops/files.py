@@ -1,0 +1,126 @@
+"""Files on disk: whole or not at all.
+
+Reading maps a file; writing goes to a temporary sibling that takes the file's
+place only when it is complete and on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.model import Buffer
+
+_UMASK_PROBE = 0o666
+
+
+def map_file(path: Path) -> memoryview:
+    """The content of a regular file as a read-only view.
+
+    Raises InputError for what is not there or no regular file, and
+    EnvironmentFailure where reading is not allowed.
+    """
+    with failures(path), path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            # A pipe, a device: what it gives is all there is.
+            return memoryview(file.read())
+        if status.st_size == 0:
+            return memoryview(b"")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return memoryview(mapped)
+
+
+def read_small(path: Path, limit: int, what: str) -> bytes:
+    """The content of a small file such as a key; raises InputError over `limit` bytes."""
+    with failures(path), path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"{shown(path)}: over {limit} bytes, too large for {what}")
+    return content
+
+
+def replace_file(path: Path, write: Callable[[int], None]) -> None:
+    """Call `write` with a descriptor of a temporary sibling, then put it in `path`'s place.
+
+    The sibling is removed if anything fails. A symbolic link is replaced, not
+    followed. An existing file's permission bits are kept.
+    """
+    with failures(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
+        try:
+            try:
+                write(descriptor)
+                os.fchmod(descriptor, _mode_for(path))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(name).unlink()
+            raise
+
+
+def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
+    """Write pieces in order, whatever the system takes at a time."""
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        while view.nbytes:
+            view = view[os.write(descriptor, view) :]
+
+
+@contextlib.contextmanager
+def failures(path: Path) -> Iterator[None]:
+    """Turn the system's errors about `path` into ours."""
+    try:
+        yield
+    except WtxtgitError:
+        raise
+    except BrokenPipeError:
+        raise
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise InputError(f"{shown(path)}: {reason(error)}") from error
+    except OSError as error:
+        raise EnvironmentFailure(f"{shown(path)}: {reason(error)}") from error
+
+
+def reason(error: OSError) -> str:
+    """The system's words for an error, as one lower-case phrase."""
+    words = error.strerror or type(error).__name__
+    return words[:1].lower() + words[1:]
+
+
+def shown(path: Path) -> str:
+    """A path for a message: control characters and undecodable bytes escaped."""
+    return (
+        str(path)
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+        .translate({code: f"\\x{code:02x}" for code in (*range(32), 127)})
+    )
+
+
+def _mode_for(path: Path) -> int:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return _UMASK_PROBE & ~_umask()
+    if stat.S_ISREG(status.st_mode):
+        return stat.S_IMODE(status.st_mode)
+    return _UMASK_PROBE & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

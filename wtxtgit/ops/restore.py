@@ -1,0 +1,138 @@
+"""Restore: a text back to the file that it stands for.
+
+Nothing is written unless the whole text verifies. A native snapshot becomes
+an .npz or .safetensors file, by the ending of the output.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from wtxtgit.containers.safetensors import build
+from wtxtgit.errors import CheckError, InputError, UsageError
+from wtxtgit.model import Buffer
+from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
+from wtxtgit.text.arrays import Weights, read
+from wtxtgit.text.contents import file_pieces
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.index import quote
+from wtxtgit.text.verify import Report, verify
+
+MAX_WSUM = 64 * 1024
+TEXT_ENDING = ".wtxt"
+NATIVE_ENDINGS = (".npz", ".safetensors")
+_NUMPY_TO_SAFETENSORS = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was written where; `size` in bytes."""
+
+    format: str
+    size: int
+
+
+def default_output(text: Path) -> Path:
+    """The file beside the text that it was made of: its name without `.wtxt`."""
+    if text.suffix != TEXT_ENDING or not text.stem:
+        raise UsageError(f"{shown(text)} does not end in {TEXT_ENDING}: say where to, with -o")
+    return text.with_suffix("")
+
+
+def restore(
+    path: Path,
+    out: Path | None,
+    *,
+    wsum: Path | None = None,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    write: Callable[[Iterable[Buffer]], None] | None = None,
+) -> Restored:
+    """Restore the text at `path` to the file `out`, or through `write` where it is None."""
+    text = map_file(path)
+    if text[: len(MAGIC)] != MAGIC:
+        raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
+    wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")
+    report = verify(text, wsum=wsum_bytes, threads=threads, progress=progress)
+    if not report.ok:
+        raise _refusal(path, report)
+    layout = report.layout
+    if layout is None or layout.size is None:
+        return _restore_native(read(text, wsum=wsum_bytes, threads=threads), path, out)
+    pieces = file_pieces(text, report.index, layout, threads=threads)
+    if out is not None:
+        replace_file(out, lambda fd: write_all(fd, pieces))
+    elif write is not None:
+        write(pieces)
+    return Restored(layout.format, layout.size)
+
+
+def _refusal(path: Path, report: Report) -> CheckError:
+    problem = report.problems[0]
+    where = "" if problem.line is None else f" line {problem.line}:"
+    inside = "" if problem.array is None else f' array "{problem.array}":'
+    chunk = "" if problem.chunk is None else f" chunk {problem.chunk}:"
+    if problem.kind == "pending":
+        hint = "--wsum FILE names the WSUM that finalizes it"
+    else:
+        hint = f"wtxtgit verify {shown(path)} lists all that is wrong"
+    return CheckError(f"{shown(path)}:{where}{inside}{chunk} {problem.message}", hint=hint)
+
+
+def _restore_native(weights: Weights, path: Path, out: Path | None) -> Restored:
+    ending = "" if out is None else out.suffix
+    if out is None or ending not in NATIVE_ENDINGS:
+        raise UsageError(
+            f"{shown(path)} is a native snapshot: -o with the ending "
+            f"{' or '.join(NATIVE_ENDINGS)} says which file to make of it"
+        )
+    if ending == ".npz":
+
+        def write(descriptor: int) -> None:
+            with open(descriptor, "wb", closefd=False) as file:
+                _write_npz(file, weights)
+
+        replace_file(out, write)
+    else:
+        tensors = []
+        for name in weights:
+            array = weights[name]
+            dtype = _NUMPY_TO_SAFETENSORS.get(array.dtype.name)
+            if dtype is None:
+                raise UsageError(f'array "{name}" is {array.dtype}: safetensors has no such dtype')
+            raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+            tensors.append((name, dtype, array.shape, raw))
+        replace_file(out, lambda fd: write_all(fd, build(tensors)))
+    return Restored(ending.removeprefix("."), out.stat().st_size)
+
+
+def _write_npz(file: IO[bytes], weights: Weights) -> None:
+    """Write members as numpy.savez does; it takes names as keywords, which some can't be."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name in weights:
+            # ZipInfo's own date is 1980: the same arrays give the same bytes.
+            with archive.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, weights[name], allow_pickle=False)

@@ -1,0 +1,61 @@
+"""Smudge: what git puts in the work tree for a blob. It never breaks a checkout.
+
+A container's text that verifies becomes the file; everything else is passed
+through as it is: native texts, what is no text, and, with a warning, what is
+damaged. No byte of an unverified text is ever decoded into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wtxtgit.model import Buffer, Layout
+from wtxtgit.ops.clean import is_pending
+from wtxtgit.text.contents import file_pieces, first_bytes
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.index import TextIndex
+from wtxtgit.text.verify import Report, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Smudged:
+    """What smudge makes of a blob; `layout` is None where it is passed through."""
+
+    text: memoryview
+    index: TextIndex | None = None
+    layout: Layout | None = None
+    threads: int | None = None
+    warning: str | None = None
+
+    def pieces(self) -> Iterable[Buffer]:
+        if self.layout is None or self.index is None:
+            return (self.text,)
+        return file_pieces(self.text, self.index, self.layout, threads=self.threads)
+
+
+def smudge(text: memoryview, *, threads: int | None = None) -> Smudged:
+    """Smudge a blob's content, given as a flat view of its bytes."""
+    if text[: len(MAGIC)] != MAGIC:
+        return Smudged(text)
+    report = verify(text, threads=threads)
+    if not report.ok:
+        if is_pending(report):
+            return Smudged(text)
+        return Smudged(text, warning=f"damaged, left as text: {_first_problem(report)}")
+    layout = report.layout
+    if layout is None or not layout.is_container:
+        return Smudged(text)
+    if first_bytes(text, report.index, layout, len(MAGIC)) == MAGIC:
+        return Smudged(text, warning="the file it stands for is a text itself, left as text")
+    return Smudged(text, report.index, layout, threads)
+
+
+def _first_problem(report: Report) -> str:
+    problem = report.problems[0]
+    parts = [] if problem.line is None else [f"line {problem.line}"]
+    if problem.array is not None:
+        parts.append(f'array "{problem.array}"')
+    if problem.chunk is not None:
+        parts.append(f"chunk {problem.chunk}")
+    return ", ".join(parts) + (": " if parts else "") + problem.message

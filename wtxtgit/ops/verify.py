@@ -1,0 +1,130 @@
+"""Verify: everything that can be checked of files, as a verdict.
+
+A text is checked to its last hash. A container is read as far as its
+structure goes: chunks, offsets, lengths and the tensor index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.errors import FormatError, WtxtgitError
+from wtxtgit.model import Problem
+from wtxtgit.ops.emit import hmac_key
+from wtxtgit.ops.files import map_file, read_small, shown
+from wtxtgit.ops.restore import MAX_WSUM
+from wtxtgit.report.verdict import ArrayFacts, FileVerdict, Verdict
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.index import quote
+from wtxtgit.text.signature import SignatureState
+from wtxtgit.text.verify import Report, verify
+from wtxtgit.trust.keys import MAX_SIGNERS_FILE, parse_signers
+
+_QUOTED = 16
+"""How many of the first bytes of an unknown file a message shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a verification knows and demands."""
+
+    wsum: Path | None = None
+    hmac_key: Path | None = None
+    signers: Path | None = None
+    require_signed: bool = False
+    allow_unauthenticated: bool = False
+
+
+def verify_files(
+    paths: Sequence[Path],
+    keys: Keys,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Verdict:
+    """Verify each file; a file that can't be read is a finding, not the end.
+
+    Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM
+    files, and the only file's own error where there is just one.
+    """
+    key = hmac_key(keys.hmac_key)
+    wsum = None if keys.wsum is None else read_small(keys.wsum, MAX_WSUM, "a WSUM")
+    public_keys = _public_keys(keys.signers)
+    verdicts = []
+    for path in paths:
+        try:
+            data = map_file(path)
+        except WtxtgitError as error:
+            if len(paths) == 1:
+                raise
+            problem = Problem("structure", error.message)
+            verdicts.append(FileVerdict(str(path), "unreadable", (problem,), known=False))
+            continue
+        if data[: len(MAGIC)] == MAGIC:
+            report = verify(
+                data,
+                wsum=wsum,
+                hmac_key=key,
+                public_keys=public_keys,
+                allow_unauthenticated=keys.allow_unauthenticated,
+                threads=threads,
+                progress=progress,
+            )
+            verdicts.append(_text_verdict(path, report, keys.require_signed))
+        else:
+            verdicts.append(_container_verdict(path, data))
+    return Verdict(tuple(verdicts))
+
+
+def _public_keys(path: Path | None) -> list[bytes]:
+    if path is None:
+        return []
+    content = read_small(path, MAX_SIGNERS_FILE, "a signers file")
+    return [signer.public_key for signer in parse_signers(content, shown(path))]
+
+
+def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdict:
+    errors = list(report.problems)
+    if require_signed and report.signature in (SignatureState.ABSENT, SignatureState.UNKNOWN_KEY):
+        what = "not signed" if report.signature is SignatureState.ABSENT else "by an unknown key"
+        errors.append(Problem("signature", f"a signature by a known key is required: {what}"))
+    arrays = tuple(
+        ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
+        for a in report.index.arrays
+    )
+    complete = report.sha256_all is not None
+    return FileVerdict(
+        str(path),
+        "wtxt",
+        tuple(errors),
+        tuple(report.warnings),
+        sha256_all=report.sha256_all.hex() if report.sha256_all is not None else None,
+        signature=str(report.signature),
+        keyid=report.keyid,
+        authenticated=report.authenticated,
+        arrays=arrays if complete else None,
+    )
+
+
+def _container_verdict(path: Path, data: memoryview) -> FileVerdict:
+    kind = containers.detect(data)
+    if kind == "opaque":
+        message = f"no WTXT text and no container that we know, it starts with {_head(data)}"
+        return FileVerdict(str(path), "unknown", (Problem("syntax", message),), known=False)
+    try:
+        containers.describe(data)
+    except FormatError as error:
+        problem = Problem(error.kind, error.message, offset=error.offset)
+        return FileVerdict(str(path), kind, (problem,))
+    if kind not in containers.CUT_FORMATS:
+        problem = Problem("structure", f"{kind} files are stored whole, nothing in them is checked")
+        return FileVerdict(str(path), kind, (problem,), known=False)
+    note = Problem("structure", "only the structure is checked, not the hashes inside the file")
+    return FileVerdict(str(path), kind, warnings=(note,))
+
+
+def _head(data: memoryview) -> str:
+    return quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
