@@ -20,12 +20,12 @@ from wtxtgit.model import (
     LAYOUT_ARRAY,
     NATIVE_FORMAT,
     Array,
-    ArrayNames,
     Extent,
     Layout,
     Meta,
     Snapshot,
 )
+from wtxtgit.model.names import ArrayNames
 from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.blocks import blocks_of, check
 from wtxtgit.text.grammar import CAP, is_array_name

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Rows
-from wtxtgit.text.grammar import MAX_CHUNKS, MAX_NUMBER, MAX_OFFSET
+from wtxtgit.model.rows import MAX_CHUNKS, chunk_count, default_rows
+from wtxtgit.text.grammar import MAX_NUMBER, MAX_OFFSET
 
-TARGET_CHUNK = 65_536
-"""A chunk of ours holds at most this much, as a row does."""
 PLAIN_CHUNK = 32_768
 """Chunk size without row blocking."""
 
@@ -31,30 +30,10 @@ def bounded_product(shape: tuple[int, ...], item: int = 1) -> int | None:
     return total
 
 
-def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
-    """The blocking that our writer chooses: a pure function of dtype and shape.
-
-    The row is the largest trailing part of the shape (from the second
-    dimension on) that fits a chunk, at least one item; a chunk is the largest
-    power of two of rows that fits. A dimension of 0 counts as 1.
-    """
-    row_size = ITEM_SIZE[dtype]
-    for dim in reversed(shape[1:]):
-        wider = row_size * max(dim, 1)
-        if wider > TARGET_CHUNK:
-            break
-        row_size = wider
-    return Rows(1 << (TARGET_CHUNK // row_size).bit_length() - 1, row_size)
-
-
 def chunk_size(rows: Rows | None) -> int:
     if rows is None or not rows.blocking:
         return PLAIN_CHUNK
     return rows.rows_per_chunk * rows.row_size
-
-
-def chunk_count(nbytes: int, size: int) -> int:
-    return max(1, -(-nbytes // size))
 
 
 def check_rows(rows: Rows, dtype: str) -> str | None:

@@ -32,8 +32,6 @@ CAP_LAYOUT = "layout"
 MAX_NUMBER = 10**20 - 1
 """Numbers have at most 20 digits."""
 MAX_GEN = MAX_NUMBER
-MAX_CHUNKS = 1_000_000
-"""`ix` has exactly 6 digits."""
 MAX_OFFSET = 10**12 - 1
 """`off` has exactly 12 digits."""
 SIGNATURE_SIZE = 64

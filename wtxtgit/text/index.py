@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Meta, Problem, Rows, Signature
+from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
 from wtxtgit.text import armor, blocking, grammar
 
 _T = TypeVar("_T")
@@ -58,7 +59,7 @@ class ArrayIndex:
 
     @property
     def chunks(self) -> int:
-        return blocking.chunk_count(self.nbytes, self.chunk_size)
+        return chunk_count(self.nbytes, self.chunk_size)
 
     def size_of(self, ix: int) -> int:
         return max(0, min(self.chunk_size, self.nbytes - ix * self.chunk_size))
@@ -173,7 +174,7 @@ class _Indexer:
                 self._fail("structure", wrong, line=rows_line)
             array.chunk_size = blocking.chunk_size(array.rows)
         arrays.append(array)
-        if array.chunks > grammar.MAX_CHUNKS:
+        if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
         for ix in range(array.chunks):
             self._chunk = ix

@@ -27,7 +27,7 @@ from wtxtgit.model import (
     Meta,
     Snapshot,
 )
-from wtxtgit.text.blocking import default_rows
+from wtxtgit.model.rows import default_rows
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER
 
 NATIVE_SCHEMA = "weights/v1"

@@ -26,6 +26,7 @@ from crc32c import crc32c
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Array, Buffer, Signature, Snapshot
+from wtxtgit.model.rows import chunk_count
 from wtxtgit.text import armor, blocking, digest, grammar
 from wtxtgit.text.parallel import Pool
 
@@ -227,7 +228,7 @@ class TextWriter:
         plan = _ArrayPlan(
             array,
             size,
-            blocking.chunk_count(array.data.nbytes, size),
+            chunk_count(array.data.nbytes, size),
             b"" if array.rows is None else grammar.format_rows(array.rows),
             0,
         )

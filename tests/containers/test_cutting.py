@@ -1,0 +1,167 @@
+"""Ranges become extents by one rule, whatever the format."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from wtxtgit.containers import cutting, opaque, ranges
+from wtxtgit.containers.ranges import Numeric, Range, Stored
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Cut
+
+from .samples import check_cut, spelled
+
+
+def cut(data: bytes, *given: Range) -> Cut:
+    result = cutting.cut("fold", memoryview(data), given)
+    check_cut(result, data)
+    return result
+
+
+def tensor(
+    name: str,
+    start: int,
+    end: int,
+    shape: tuple[int, ...],
+    dtype: str | None = "u8",
+    parts: int = 1,
+) -> Range:
+    numeric = Numeric(dtype, parts) if dtype else None
+    return ranges.tensor(Stored(name, "X", shape, start, end), numeric)
+
+
+def test_gaps_become_zeros_hex_or_arrays() -> None:
+    data = b"ab" + bytes(5) + b"cd" + b"\1" * 64 + b"ef" + b"\2" * 65
+    result = cut(data, ranges.part(73, 75, "c"), ranges.part(0, 2, "a"), ranges.part(7, 9, "b"))
+    assert spelled(result) == ["a", "zeros:5", "b", "hex:" + "01" * 64, "c", "_gap"]
+
+
+def test_the_longest_run_of_zeros() -> None:
+    assert spelled(cut(bytes(65_536))) == ["zeros:65536"]
+    assert spelled(cut(bytes(65_537))) == ["_gap"]
+
+
+def test_zeros_beyond_the_allowance_are_all_arrays() -> None:
+    step = 65_537
+    runs = 257
+    data = (b"\7" + bytes(65_536)) * runs + b"\7\0"
+    parts = [ranges.part(n * step, n * step + 1, "p") for n in range(runs + 1)]
+    words = spelled(cut(data, *parts))
+    assert not any(word.startswith(("zeros", "hex")) for word in words)
+    assert words[-1] == f"_gap__{runs + 1}"
+    fewer = (b"\7" + bytes(65_536)) * 256
+    assert spelled(cut(fewer, *parts[:256]))[1::2] == ["zeros:65536"] * 256
+
+
+def test_a_range_that_loses_a_byte_is_gap_and_takes_none() -> None:
+    data = bytes(range(1, 31))
+    words = spelled(
+        cut(
+            data,
+            ranges.part(0, 10, "a"),
+            ranges.part(9, 21, "loser"),
+            ranges.part(20, 30, "b"),
+        )
+    )
+    assert words == ["a", "hex:" + data[10:20].hex(), "b"]
+
+
+def test_of_equal_starts_the_longer_then_the_smaller_name_wins() -> None:
+    data = bytes(range(1, 21))
+    assert spelled(cut(data, ranges.part(0, 10, "a"), ranges.part(0, 20, "z"))) == ["z"]
+    assert spelled(cut(data, ranges.part(0, 20, "b"), ranges.part(0, 20, "a"))) == ["a"]
+    same = (ranges.payload(0, 20, "\U0001f600"), ranges.payload(0, 20, "\uffff"))
+    assert cut(data, *same).layout.extents[0].name == "\uffff"
+    assert spelled(cut(data, ranges.part(0, 20, "a"), ranges.literal(0, 20))) == [
+        "hex:" + data.hex()
+    ]
+
+
+def test_empty_ranges_are_no_extents_wherever_they_point() -> None:
+    assert spelled(cut(b"ab", ranges.part(1, 1, "x"), ranges.part(99, 99, "y"))) == ["hex:6162"]
+    assert cut(b"").layout.extents == ()
+
+
+def test_names() -> None:
+    given = ["a", "a", "a__2", "a", "", "_x", "é.b", "t_x"]
+    data = bytes(range(1, len(given) + 1))
+    pieces = [tensor(name, n, n + 1, (1,)) for n, name in enumerate(given)]
+    words = spelled(cut(data, *pieces))
+    assert words == ["a", "a__2", "a__2__2", "a__3", "t", "t_x", "t__b", "t_x__2"]
+
+
+def test_names_are_numbered_in_file_order_and_losers_take_none() -> None:
+    data = bytes(range(1, 7))
+    words = spelled(
+        cut(data, tensor("w", 4, 6, (2,)), tensor("w", 0, 3, (3,)), tensor("w", 2, 4, (2,)))
+    )
+    assert words == ["w", "hex:04", "w__2"]
+
+
+def test_many_equal_names_are_not_quadratic() -> None:
+    count = 100_000
+    data = b"\1" * count
+    started = time.process_time()
+    result = cutting.cut(
+        "fold", memoryview(data), [tensor("w", n, n + 1, (1,)) for n in range(count)]
+    )
+    assert result.arrays[-1].name == f"w__{count}"
+    assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parts", "shape", "length", "wanted"),
+    [
+        ("f32", 1, (2, 3), 24, ("f32", (2, 3))),
+        ("f32", 1, (), 4, ("f32", ())),
+        ("f32", 2, (3,), 24, ("f32", (3, 2))),
+        ("f32", 1, (2, 3), 20, ("u8", (20,))),
+        ("f32", 1, (0, 3), 24, ("u8", (24,))),
+        ("f32", 1, (-2, -3), 24, ("u8", (24,))),
+        ("u8", 1, (2**63,) * 1000, 24, ("u8", (24,))),
+        (None, 1, (2, 3), 24, ("u8", (24,))),
+    ],
+)
+def test_a_numeric_dtype_accounts_for_every_byte(
+    dtype: str | None,
+    parts: int,
+    shape: tuple[int, ...],
+    length: int,
+    wanted: tuple[str, tuple[int, ...]],
+) -> None:
+    result = cut(b"\1" * length, tensor("w", 0, length, shape, dtype, parts))
+    assert (result.arrays[0].dtype, result.arrays[0].shape) == wanted
+    assert result.layout.extents[0].shape == shape
+
+
+def test_fortran_order_reverses_the_shape() -> None:
+    stored = Stored("w", "<f4", (2, 3), 0, 24)
+    result = cut(b"\1" * 24, ranges.tensor(stored, Numeric("f32"), order="F"))
+    assert result.arrays[0].shape == (3, 2)
+    assert result.layout.extents[0].shape == (2, 3)
+    assert result.layout.extents[0].order == "F"
+
+
+def test_arrays_are_views() -> None:
+    data = bytearray(b"abcd")
+    result = cutting.cut("fold", memoryview(data), [ranges.part(0, 4, "a")])
+    data[0] = 0
+    assert bytes(result.arrays[0].data) == b"\0bcd"
+
+
+def test_an_array_of_too_many_chunks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "MAX_CHUNKS", 2)
+    cut(bytes(2 * 65_536), ranges.part(0, 2 * 65_536, "a"))
+    with pytest.raises(FormatError, match="chunks") as caught:
+        cut(bytes(2 * 65_536 + 1), ranges.part(0, 2 * 65_536 + 1, "a"))
+    assert caught.value.kind == "limit"
+
+
+def test_opaque_is_cut_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opaque, "PIECE", 4)
+    result = opaque.split(memoryview(b"abcdefghi"), "because")
+    check_cut(result, b"abcdefghi")
+    assert spelled(result) == ["data", "data__2", "data__3"]
+    assert result.reason == "because"

@@ -1,0 +1,41 @@
+"""`wtxtgit doctor`."""
+
+from __future__ import annotations
+
+import click
+
+from wtxtgit.cli.output import print_json, print_line, print_table
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Mend what can be mended, then check again.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(fix: bool, as_json: bool) -> int:
+    """Find what is set up wrong, here and on this machine.
+
+    Checks git, Python, the driver and that it starts; in a repository also
+    attributes, line endings, raw binaries, files that stand as text, sizes.
+    --fix sets the config, completes attributes, stages raw binaries as text
+    and writes files that stand as text. Exit code 1 if an error is left.
+
+    \b
+    wtxtgit doctor
+    wtxtgit doctor --fix
+    """
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops import doctor as ops
+
+    repo = Repository.find()
+    found = ops.repair(repo) if fix else ops.examine(repo)
+    if as_json:
+        print_json(found.as_dict())
+        return 0 if found.ok else 1
+    for line in found.repaired:
+        print_line(f"mended: {line}")
+    print_table(("", "check", "found"), [(str(c.level), c.name, c.message) for c in found.checks])
+    for check in found.checks:
+        if check.level is not ops.Level.OK and check.fix:
+            print_line(f"{check.name}: {check.fix}")
+    if not fix and any(c.fixable and c.level is not ops.Level.OK for c in found.checks):
+        print_line("wtxtgit doctor --fix mends what it can")
+    return 0 if found.ok else 1

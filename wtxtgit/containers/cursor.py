@@ -1,0 +1,87 @@
+"""Bounded reads from a buffer: a failed read says which field stopped where."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Literal, NoReturn
+
+from wtxtgit.errors import FormatError
+
+MAX_QUOTED = 60
+"""Characters of a name from the input that an error repeats."""
+
+
+def quoted(name: str) -> str:
+    """A name from the input as an error message shows it."""
+    return ascii(name if len(name) <= MAX_QUOTED else name[:MAX_QUOTED] + "...")
+
+
+def fail(message: str, *, offset: int, field: str, kind: str = "structure") -> NoReturn:
+    """Raise a FormatError whose message ends with the offset."""
+    raise FormatError(f"{message} at byte {offset}", kind=kind, offset=offset, field=field)
+
+
+def check_inside(start: int, length: int, size: int, field: str) -> None:
+    """Raise FormatError unless [start, start + length) lies within `size` bytes.
+
+    A range of length 0 points nowhere, so its start is not looked at.
+    """
+    if length < 0 or (length > 0 and (start < 0 or start + length > size)):
+        raise FormatError(
+            f"{field} of {length} bytes at byte {start} reaches outside of {size} bytes",
+            offset=start,
+            field=field,
+        )
+
+
+class Cursor:
+    """A position in a buffer that moves with each read.
+
+    Every read is checked against the bytes at hand first and raises
+    FormatError with the position and the field's name if they don't suffice.
+    """
+
+    __slots__ = ("data", "order", "pos", "size")
+
+    def __init__(
+        self, data: memoryview, pos: int = 0, *, order: Literal["little", "big"] = "little"
+    ) -> None:
+        self.data = data
+        self.pos = pos
+        self.size = len(data)
+        self.order: Literal["little", "big"] = order
+
+    @property
+    def remaining(self) -> int:
+        return max(self.size - self.pos, 0)
+
+    def skip(self, count: int, field: str) -> int:
+        """Move on by `count` bytes; return the position before."""
+        start = self.pos
+        if count < 0:
+            fail(f"{field} has the negative length {count}", offset=start, field=field)
+        if count > self.size - start:
+            fail(f"{field} is cut short", offset=start, field=field)
+        self.pos = start + count
+        return start
+
+    def take(self, count: int, field: str) -> memoryview:
+        start = self.skip(count, field)
+        return self.data[start : self.pos]
+
+    def integer(self, width: int, field: str, *, signed: bool = False) -> int:
+        return int.from_bytes(self.take(width, field), self.order, signed=signed)
+
+    def text(self, count: int, field: str) -> str:
+        """`count` bytes of strict UTF-8."""
+        start = self.pos
+        raw = bytes(self.take(count, field))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
+
+    def record(self, layout: Struct, field: str) -> tuple[Any, ...]:
+        """The fields of a fixed record; the layout states its own byte order."""
+        start = self.skip(layout.size, field)
+        return layout.unpack_from(self.data, start)

@@ -1,0 +1,69 @@
+"""By which bytes each container format is known, and in which order they are tried.
+
+Detection looks at magic bytes alone: a file that has a format's magic and
+breaks its rules is opaque, and is not tried as another format.
+Spec: `docs/spec/containers.md`, "Order of detection".
+"""
+
+from __future__ import annotations
+
+FOLD_MAGIC = b"FOLDv1\0\0"
+AERO_MAGIC = b"AERO"
+MLCP_MAGIC = b"PCLM"
+MLCP_SHARD_MAGIC = b"RAHS"
+TARIDX_MAGIC = b"TARIDX\0\0"
+TARIDX_PREFIX = TARIDX_MAGIC.rstrip(b"\0")
+"""Shared by all files that mean to be TARIDX, whatever pads the magic."""
+GGUF_MAGIC = b"GGUF"
+NPY_MAGIC = b"\x93NUMPY"
+ZIP_MAGIC = b"PK\x03\x04"
+SAFETENSORS_BRACE = ord("{")
+SAFETENSORS_LENGTH_SIZE = 8
+MAX_JSON = 100 * 1024 * 1024
+"""Longest index or header, in bytes once decoded."""
+
+PREFIXES = (
+    (FOLD_MAGIC, "fold"),
+    (AERO_MAGIC, "aero"),
+    (MLCP_MAGIC, "mlcp"),
+    (TARIDX_PREFIX, "taridx"),
+    (GGUF_MAGIC, "gguf"),
+    (NPY_MAGIC, "npy"),
+)
+"""Magics at byte 0, in order of detection."""
+
+ZIP_NAME_LENGTH = slice(26, 28)
+ZIP_NAME_START = 30
+TORCH_MEMBERS = ("data.pkl", ".format_version", "byteorder", "version")
+"""Members, below the archive's own folder, with which a torch file may start."""
+
+
+def detect(data: memoryview) -> str:
+    """The format that the file's magic claims, "opaque" where none does."""
+    head = bytes(data[:ZIP_NAME_START])
+    for magic, name in PREFIXES:
+        if head.startswith(magic):
+            return name
+    if head.startswith(ZIP_MAGIC):
+        return _detect_zip(head, data)
+    if _is_safetensors(head):
+        return "safetensors"
+    return "opaque"
+
+
+def _detect_zip(head: bytes, data: memoryview) -> str:
+    length = int.from_bytes(head[ZIP_NAME_LENGTH], "little")
+    member = bytes(data[ZIP_NAME_START : ZIP_NAME_START + length])
+    if member.endswith(b".npy"):
+        return "npz"
+    if member.partition(b"/")[2].decode("ascii", "replace") in TORCH_MEMBERS:
+        return "torch"
+    return "opaque"
+
+
+def _is_safetensors(head: bytes) -> bool:
+    """A length that a header may have, then the header's brace."""
+    if len(head) <= SAFETENSORS_LENGTH_SIZE:
+        return False
+    length = int.from_bytes(head[:SAFETENSORS_LENGTH_SIZE], "little")
+    return head[SAFETENSORS_LENGTH_SIZE] == SAFETENSORS_BRACE and length <= MAX_JSON
