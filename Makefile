@@ -1,0 +1,57 @@
+# make demo    set everything up in .venv and show the main job on real files
+# make test    set everything up in .venv and run the tests (slow ones aside)
+# make help    all targets
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint types layers wheel check bench format clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+setup: $(READY)  ## make the environment in .venv
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "wtxtgit needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## the main job on real files, in a scratch folder
+	@$(BIN)/python demo/demo.py
+
+test: $(READY)  ## the tests, slow ones aside
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: $(READY)  ## the slow tests
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(READY)  ## style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy, strict
+	$(BIN)/mypy
+
+layers: $(READY)  ## imports between the layers
+	$(BIN)/lint-imports
+
+wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
+	$(BIN)/python tests/wheel/check_wheel.py
+
+check: lint types layers test test-slow wheel  ## everything that CI runs
+
+bench: $(READY)  ## speed and memory, as ratios measured in one run
+	$(BIN)/python bench/bench.py
+
+format: $(READY)  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

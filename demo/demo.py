@@ -1,0 +1,189 @@
+"""The main job of wtxtgit, on real checkpoint files: `make demo`.
+
+Everything happens in a scratch folder with a HOME of its own, so that nothing
+of the user's git is read or changed. Every claim is checked as it is printed;
+what does not hold ends the demo with an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+FILES = Path(__file__).parents[1] / "tests" / "data" / "fixtures"
+FIRST = {
+    "model.fold": "fold/pair_none_v1.fold",
+    "model.aero": "aero/pair_single_v1.aero",
+    "model.checkpoint": "mlcp/pair_v1_a.checkpoint",
+    "train.taridx": "taridx/pair_v1/train.taridx",
+    "model.safetensors": "plain/pair_v1.safetensors",
+}
+CHANGED, SECOND = "model.safetensors", "plain/pair_v2.safetensors"
+TENSOR = "embed"
+SHOWN_WIDTH = 100
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class NotAsClaimed(Exception):
+    """Something that the demo says does not hold."""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="wtxtgit-demo-") as scratch:
+        try:
+            show(Path(scratch))
+        except NotAsClaimed as error:
+            Console(stderr=True, highlight=False).print(f"\n[bold red]FAILED[/] {error}")
+            return 1
+    return 0
+
+
+def show(scratch: Path) -> None:
+    home, repo, clone = scratch / "home", scratch / "models", scratch / "clone"
+    for folder in (home, repo):
+        folder.mkdir()
+    os.environ.update(
+        HOME=str(home),
+        XDG_CONFIG_HOME=str(home / ".config"),
+        GIT_CONFIG_NOSYSTEM="1",
+        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    )
+    for name in [name for name in os.environ if name.startswith("GIT_") and "NOSYSTEM" not in name]:
+        del os.environ[name]
+    for key, value in (
+        ("user.name", "Demo"),
+        ("user.email", "demo@example.org"),
+        ("init.defaultBranch", "main"),
+        ("advice.detachedHead", "false"),
+    ):
+        run(scratch, "git", "config", "--global", key, value)
+
+    title("A repository for checkpoints")
+    run(repo, "git", "init", "-q", shown=True)
+    run(repo, "wtxtgit", "install", shown=True)
+    run(repo, "wtxtgit", "track", *(f"*{Path(name).suffix}" for name in FIRST), shown=True)
+
+    title("Five real files, five formats, one commit")
+    for name, source in FIRST.items():
+        shutil.copyfile(FILES / source, repo / name)
+    run(repo, "git", "add", ".", shown=True)
+    run(repo, "git", "commit", "-q", "-m", "first checkpoint", shown=True)
+    run(repo, "wtxtgit", "ls-files", shown=True)
+    head = run(repo, "git", "cat-file", "blob", f"HEAD:{CHANGED}").splitlines()
+    note(f"What git holds for {CHANGED} is text:")
+    for line in (*head[:2], head[4], *head[7:9]):
+        quote(line)
+
+    title("A few rows change: a second commit")
+    shutil.copyfile(FILES / SECOND, repo / CHANGED)
+    run(repo, "git", "commit", "-q", "-a", "-m", "a few rows of embed", shown=True)
+    stat = run(repo, "git", "show", "--stat", "--format=%h %s", shown=True)
+    check(f"{CHANGED} |" in stat, "git show --stat counts the lines that changed")
+    log = run(repo, "git", "log", "--oneline", "-L", f":name={TENSOR} :{CHANGED}", shown=True, most=14)
+    check(log.count("diff --git") == 2, f"git log -L follows the tensor {TENSOR}")
+
+    title("Cloned elsewhere, every byte compared")
+    run(scratch, "git", "clone", "-q", str(repo), str(clone), shown=True)
+    table = Table("file", "bytes", "sha256 of the original", "sha256 of the clone", box=None)
+    table.columns[1].justify = "right"
+    table.columns[2].no_wrap = table.columns[3].no_wrap = True
+    for name in FIRST:
+        original = (FILES / (SECOND if name == CHANGED else FIRST[name])).read_bytes()
+        cloned = (clone / name).read_bytes()
+        check(original == cloned, f"{name} is the same in the clone")
+        table.add_row(name, f"{len(cloned):,}", short(original), short(cloned))
+    console.print(table)
+    check(run(clone, "git", "status", "--porcelain") == "", "the clone is clean")
+    run(clone, "git", "checkout", "-q", "HEAD~1", shown=True)
+    check(
+        (clone / CHANGED).read_bytes() == (FILES / FIRST[CHANGED]).read_bytes(),
+        "the first version comes back too",
+    )
+    note("Equal, both versions.")
+
+    title("What it costs")
+    run(repo, "git", "gc", "-q", shown=True)
+    raw = sum((FILES / source).stat().st_size for source in (*FIRST.values(), SECOND))
+    counted = run(repo, "git", "count-objects", "-v")
+    packed = int(next(line for line in counted.splitlines() if line.startswith("size-pack")).split()[1])
+    note(f"Six versions of files hold {raw / 1024:,.0f} KiB; git's pack of them takes {packed} KiB.")
+
+    title("One character of a text is flipped")
+    text = scratch / "model.wtxt"
+    run(repo, "wtxtgit", "emit", CHANGED, "-o", str(text), shown=True)
+    number, column = flip(text)
+    note(f"Line {number}, column {column} of {text.name} is another character now.")
+    found = run(scratch, "wtxtgit", "verify", text.name, shown=True, code=1)
+    check(f'line {number}, array "{TENSOR}", chunk ' in found, "verify names array, chunk and line")
+    run(scratch, "wtxtgit", "restore", text.name, "-o", "model.out", shown=True, code=1)
+    check(not (scratch / "model.out").exists(), "nothing was written from a damaged text")
+    console.print("\n[bold green]All of it held.[/]")
+
+
+def flip(text: Path) -> tuple[int, int]:
+    """Change one base64 character in the middle of the tensor; gives line and column from 1."""
+    lines = text.read_bytes().split(b"\n")
+    start = next(i for i, line in enumerate(lines) if line.startswith(b"arr name=%b " % TENSOR.encode()))
+    number = next(i for i in range(start + 1500, len(lines)) if len(lines[i]) == 78)
+    line = bytearray(lines[number])
+    line[10] = ord("A") if line[10] != ord("A") else ord("B")
+    lines[number] = bytes(line)
+    text.write_bytes(b"\n".join(lines))
+    return number + 1, 11
+
+
+def run(folder: Path, *command: str, shown: bool = False, code: int = 0, most: int = 40) -> str:
+    """Run a command; print it and its output, up to `most` lines, where `shown`."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    output = (done.stdout + done.stderr).decode("utf-8", "replace")
+    if shown:
+        console.print(Text("\n$ " + " ".join(map(quoted, command)), style="bold cyan"))
+        lines = output.splitlines()
+        for line in lines[:most]:
+            quote(line)
+        if len(lines) > most:
+            quote(f"... {len(lines) - most} more lines")
+    if done.returncode != code:
+        raise NotAsClaimed(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
+    return output
+
+
+def quoted(word: str) -> str:
+    return f"'{word}'" if set(word) & set("* :'") and not word.startswith("/") else word
+
+
+def check(holds: bool, claim: str) -> None:
+    if not holds:
+        raise NotAsClaimed(f"not so: {claim}")
+
+
+def title(words: str) -> None:
+    console.print()
+    console.print(Rule(words, align="left", style="green"))
+
+
+def note(words: str) -> None:
+    console.print(Text(words, style="italic"))
+
+
+def quote(line: str) -> None:
+    console.print(Text("  " + (line if len(line) <= SHOWN_WIDTH else line[:SHOWN_WIDTH] + "...")))
+
+
+def short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

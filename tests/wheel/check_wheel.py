@@ -1,0 +1,75 @@
+"""Build the wheel, install it in a fresh environment, and use it from there.
+
+Run by `make wheel`. Fails loudly if the wheel lacks what it has to hold or if
+the installed commands do not work.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+SAMPLE = PROJECT / "tests/data/fixtures/plain/pair_v1.safetensors"
+HELD = (
+    "wtxtgit/share/gitattributes.template",
+    "wtxtgit/share/hooks/pre-commit",
+    "wtxtgit/py.typed",
+)
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> bytes:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, check=False)
+    if done.returncode:
+        shown = " ".join(map(str, command))
+        said = (done.stdout + done.stderr).decode(errors="replace")
+        sys.exit(f"{shown} ended with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="wtxtgit-wheel-") as folder:
+        top = Path(folder)
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", top, PROJECT, cwd=PROJECT)
+        (wheel,) = top.glob("*.whl")
+        names = zipfile.ZipFile(wheel).namelist()
+        missing = [name for name in HELD if name not in names]
+        foreign = [name for name in names if not name.startswith("wtxtgit")]
+        if missing or foreign:
+            sys.exit(f"the wheel lacks {missing} and holds {foreign}")
+
+        home = top / "home"
+        home.mkdir()
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
+        venv.create(top / "env", with_pip=True)
+        bin_dir = top / "env" / "bin"
+        pip = [bin_dir / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        run(*pip, wheel, cwd=top)
+
+        for program in ("wtxtgit", "git-wtxt"):
+            run(bin_dir / program, "--version", cwd=top, env=env)
+        env["PATH"] = f"{bin_dir}:{env['PATH']}"
+        repo = top / "repo"
+        run("git", "init", "-q", repo, cwd=top, env=env)
+        run("git", "wtxt", "install", cwd=repo, env=env)
+        run("git", "wtxt", "track", "*.safetensors", cwd=repo, env=env)
+        model = repo / "model.safetensors"
+        model.write_bytes(SAMPLE.read_bytes())
+        run("git", "add", ".", cwd=repo, env=env)
+        stored = run("git", "cat-file", "blob", ":model.safetensors", cwd=repo, env=env)
+        if not stored.startswith(b"WTXT 1\n"):
+            sys.exit(f"git stores {stored[:32]!r} instead of a text")
+        model.unlink()
+        run("git", "checkout", "--", "model.safetensors", cwd=repo, env=env)
+        if model.read_bytes() != SAMPLE.read_bytes():
+            sys.exit("the checkout differs from the file that was added")
+        print(f"{wheel.name}: installed and used")
+
+
+if __name__ == "__main__":
+    main()
