@@ -26,7 +26,8 @@ LINE_TEXT = 79
 
 U1 = NDArray[np.uint8]
 
-_RECORD = np.dtype([("base64", f"V{LINE_BASE64}"), ("tail", "V3")])
+_RECORD = np.dtype([("base64", f"V{LINE_BASE64}"), ("parity", "<u2"), ("end", "u1")])
+"""A line as numpy sees it; `parity` is the space and the nibble."""
 _FILL = ord("=")
 _ZERO = ord("A")
 """The base64 character of six zero bits, which stands in for a fill while (de)coding."""
@@ -34,8 +35,8 @@ _FILL_PARITY = (_FILL ^ _ZERO) & 0xF
 """What one fill character in the place of an `A` changes in a line's parity."""
 _WORDS = LINE_BASE64 // 4
 _HEX_DIGITS = b"0123456789abcdef"
-_TAILS = np.frombuffer(b"".join(b" %c\n" % d for d in _HEX_DIGITS), dtype=np.uint8).reshape(16, 3)
-_TAILS_V3 = _TAILS.reshape(-1).view("V3")
+_PARITY_FIELDS = np.array([ord(" ") | digit << 8 for digit in _HEX_DIGITS], dtype="<u2")
+_LF = ord("\n")
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
 
 
@@ -78,7 +79,8 @@ def encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride:
         (count, lines), dtype=_RECORD, buffer=text, offset=start, strides=(stride, LINE_TEXT)
     )
     records["base64"] = encoded.view(f"V{LINE_BASE64}").reshape(count, lines)
-    records["tail"] = _TAILS_V3[parity]
+    records["parity"] = _PARITY_FIELDS.take(parity)
+    records["end"] = _LF
     if fill:
         _fill_view(text, count, lines, fill, start, stride)[...] = _FILL
 
@@ -94,9 +96,10 @@ def decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | Non
         (count, lines), dtype=_RECORD, buffer=text, offset=start, strides=(stride, LINE_TEXT)
     )
     encoded = np.array(records["base64"]).view(np.uint8).reshape(count, lines, LINE_BASE64)
-    parity = _parity(encoded.reshape(-1))
-    tails = np.ascontiguousarray(records["tail"]).view(np.uint8).reshape(-1, 3)
-    if not np.array_equal(tails, _TAILS[parity]):
+    parity = _parity(encoded.reshape(-1)).reshape(count, lines)
+    if not (records["parity"] == _PARITY_FIELDS.take(parity)).all():
+        return None
+    if not (records["end"] == _LF).all():
         return None
     fill = fill_count(size)
     if fill:
@@ -181,13 +184,19 @@ def _sextet(character: int) -> int:
     return pybase64.b64decode(bytes((character,)) + b"AAA")[0] >> 2
 
 
-def _parity(encoded: U1) -> NDArray[np.intp]:
-    """Parity nibble of each 76 characters of `encoded`, as an index 0..15."""
+def _parity(encoded: U1) -> NDArray[np.uint32]:
+    """Parity nibble, 0 to 15, of each 76 characters of `encoded`."""
     words = encoded.view(np.uint32)
-    folded = np.bitwise_xor.reduceat(words, np.arange(0, words.size, _WORDS))
+    folded = np.bitwise_xor.reduceat(words, _line_starts(words.size))
     folded ^= folded >> 16
     folded ^= folded >> 8
-    return (folded & 0xF).astype(np.intp)
+    folded &= 0xF
+    return folded
+
+
+@lru_cache(maxsize=8)
+def _line_starts(words: int) -> NDArray[np.intp]:
+    return np.arange(0, words, _WORDS)
 
 
 def _fill_view(text: U1, count: int, lines: int, fill: int, start: int, stride: int) -> U1:

@@ -12,14 +12,19 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from threading import BoundedSemaphore, Lock
 from types import TracebackType
 from typing import Self, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
 SMALL = 512 * 1024
 """Below so many bytes of work threads cost more than they give."""
+_KEPT_BLOCK = 24 * 1024 * 1024
+"""Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block."""
 
 
 def default_threads() -> int:
@@ -30,10 +35,25 @@ def default_threads() -> int:
         return os.cpu_count() or 1
 
 
+@cache
+def _keep_freed_memory() -> None:
+    """Let the C library keep blocks of some MiB that are freed, for the next ones.
+
+    Blocks of text come and go by the hundred; by default each one is given
+    back to the system and its pages are zeroed again, which costs as much as
+    a SHA-256 pass. glibc raises its bound when a larger block is freed:
+    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing.
+    """
+    block = np.empty(_KEPT_BLOCK, dtype=np.uint8)
+    del block
+
+
 class Pool:
     """A thread pool; with one thread, tasks run at once in the caller."""
 
     def __init__(self, threads: int | None, work: int) -> None:
+        if work >= SMALL:
+            _keep_freed_memory()
         wanted = default_threads() if threads is None else max(1, threads)
         self.threads = 1 if work < SMALL else wanted
         self._executor = ThreadPoolExecutor(self.threads) if self.threads > 1 else None

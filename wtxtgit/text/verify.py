@@ -84,7 +84,8 @@ def verify(
     with Pool(threads, len(text)) as pool:
         body = _Body(text, report, pool, hmac_key, allow_unauthenticated, sink)
         stopped = body.check(progress)
-    report.problems.sort(key=lambda problem: problem.line or 0)
+    # What is nearest to the damage comes first: lines and chunks, then arrays.
+    report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
     if report.index.stop is not None and not stopped:
         report.problems.append(report.index.stop)
         stopped = True
