@@ -90,7 +90,9 @@ def show(scratch: Path) -> None:
     run(repo, "git", "commit", "-q", "-a", "-m", "a few rows of embed", shown=True)
     stat = run(repo, "git", "show", "--stat", "--format=%h %s", shown=True)
     check(f"{CHANGED} |" in stat, "git show --stat counts the lines that changed")
-    log = run(repo, "git", "log", "--oneline", "-L", f":name={TENSOR} :{CHANGED}", shown=True, most=14)
+    log = run(
+        repo, "git", "log", "--oneline", "-L", f":name={TENSOR} :{CHANGED}", shown=True, most=14
+    )
     check(log.count("diff --git") == 2, f"git log -L follows the tensor {TENSOR}")
 
     title("Cloned elsewhere, every byte compared")
@@ -116,8 +118,12 @@ def show(scratch: Path) -> None:
     run(repo, "git", "gc", "-q", shown=True)
     raw = sum((FILES / source).stat().st_size for source in (*FIRST.values(), SECOND))
     counted = run(repo, "git", "count-objects", "-v")
-    packed = int(next(line for line in counted.splitlines() if line.startswith("size-pack")).split()[1])
-    note(f"Six versions of files hold {raw / 1024:,.0f} KiB; git's pack of them takes {packed} KiB.")
+    packed = int(
+        next(line for line in counted.splitlines() if line.startswith("size-pack")).split()[1]
+    )
+    note(
+        f"Six versions of files hold {raw / 1024:,.0f} KiB; git's pack of them takes {packed} KiB."
+    )
 
     title("One character of a text is flipped")
     text = scratch / "model.wtxt"
@@ -134,7 +140,9 @@ def show(scratch: Path) -> None:
 def flip(text: Path) -> tuple[int, int]:
     """Change one base64 character in the middle of the tensor; gives line and column from 1."""
     lines = text.read_bytes().split(b"\n")
-    start = next(i for i, line in enumerate(lines) if line.startswith(b"arr name=%b " % TENSOR.encode()))
+    start = next(
+        i for i, line in enumerate(lines) if line.startswith(b"arr name=%b " % TENSOR.encode())
+    )
     number = next(i for i in range(start + 1500, len(lines)) if len(lines[i]) == 78)
     line = bytearray(lines[number])
     line[10] = ord("A") if line[10] != ord("A") else ord("B")

@@ -1,0 +1,305 @@
+"""Speed and memory, measured side by side in one run: `make bench`.
+
+Every figure is a whole process started fresh, timed by the wall, the best and
+the median of several runs; what is compared takes turns, so that a machine
+whose speed drifts slows both. Data is generated from a seed. Results go to
+`bench/out/` as JSON and as the table that is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from wtxtgit import containers
+from wtxtgit.ops.files import map_file
+from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.verify import verify
+from wtxtgit.text.write import TextWriter
+
+MIB = 1024 * 1024
+COLUMNS = 1024
+PYTHON = sys.executable
+WTXTGIT = (PYTHON, "-E", "-P", "-m", "wtxtgit")
+OUT = Path(__file__).parent / "out"
+PACKAGES = ("numpy", "pybase64", "crc32c", "click")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured thing; rates in MB/s (10^6) of raw bytes, times in seconds."""
+
+    name: str
+    best: float
+    median: float
+    rate: float | None = None
+    ratio: float | None = None
+    floor: str = ""
+    note: str = ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=256, metavar="MIB", help="for emit and verify")
+    parser.add_argument(
+        "--big", type=int, default=1024, metavar="MIB", help="for git; 0: not at all"
+    )
+    parser.add_argument("--runs", type=int, default=3, metavar="N")
+    parser.add_argument("--start-runs", type=int, default=15, metavar="N")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="wtxtgit-bench-") as folder:
+        top = Path(folder)
+        rows += bench_start(top, options.start_runs)
+        rows += bench_library(top, options.size, options.runs)
+        rows += bench_text(top, options.size, options.runs)
+        if options.big:
+            rows += bench_git(top, options.big)
+    report(rows, options)
+
+
+def bench_start(top: Path, runs: int) -> list[Row]:
+    """A filter's first answer against `import numpy`; help against an empty program."""
+    greeting = (
+        b"0016git-filter-client\n000eversion=2\n0000"
+        b"0015capability=clean\n0016capability=smudge\n0000"
+    )
+
+    def ready() -> None:
+        process = subprocess.Popen(
+            (*WTXTGIT, "filter-process"), cwd=top, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101
+        process.stdin.write(greeting)
+        process.stdin.flush()
+        first = process.stdout.read(4)
+        if first != b"0016":
+            sys.exit(f"the filter answers with {first!r}")
+        nonlocal answered
+        answered = time.perf_counter()
+        process.stdin.close()
+        process.stdout.read()
+        process.wait()
+
+    answered = 0.0
+    filter_times, numpy_times, help_times, pass_times = [], [], [], []
+    for _ in range(runs):
+        started = time.perf_counter()
+        ready()
+        filter_times.append(answered - started)
+        numpy_times.append(timed(lambda: run(PYTHON, "-c", "import numpy", cwd=top)))
+        help_times.append(timed(lambda: run(*WTXTGIT, "--help", cwd=top)))
+        pass_times.append(timed(lambda: run(PYTHON, "-c", "pass", cwd=top)))
+    return [
+        row("python -c pass", pass_times),
+        row('python -c "import numpy"', numpy_times),
+        row("filter process ready", filter_times, floor=("import numpy", numpy_times)),
+        row("wtxtgit --help", help_times, floor=("python -c pass", pass_times)),
+    ]
+
+
+def bench_text(top: Path, size: int, runs: int) -> list[Row]:
+    """emit, verify and restore of one file against sha256sum of it."""
+    model = make_model(top / "model.safetensors", size)
+    text, back = top / "model.wtxt", top / "back.safetensors"
+    commands: dict[str, tuple[str | Path, ...]] = {
+        "sha256sum of the file": ("sha256sum", model),
+        "emit to a file": (*WTXTGIT, "emit", model, "-o", text),
+        "emit to a pipe": (*WTXTGIT, "emit", model),
+        "verify the text": (*WTXTGIT, "verify", text),
+        "restore the file": (*WTXTGIT, "restore", text, "-o", back),
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            times[name].append(timed(lambda command=command: run(*command, cwd=top)))  # type: ignore[misc]
+    if back.read_bytes() != model.read_bytes():
+        sys.exit("the restored file differs")
+    nbytes = model.stat().st_size
+    floor = "sha256sum of the file"
+    return [
+        row(name, taken, nbytes=nbytes, floor=(floor, times[floor]), note=f"{size} MiB")
+        for name, taken in times.items()
+    ]
+
+
+def bench_library(top: Path, size: int, runs: int) -> list[Row]:
+    """Writing and reading inside one process, against one SHA-256 pass of hashlib."""
+    model = map_file(make_model(top / "model.safetensors", size))
+    sha, file, pipe, read = [], [], [], []
+    with (top / "text").open("w+b") as out:
+        for _ in range(runs):
+            sha.append(timed(lambda: hashlib.sha256(model).digest()))
+            out.truncate(0)
+            file.append(timed(lambda: writer(model).write_file(out.fileno())))
+            pipe.append(timed(lambda: sum(len(piece) for piece in writer(model).stream())))
+            text = map_file(top / "text")
+            read.append(timed(lambda text=text: verified(text)))  # type: ignore[misc]
+            del text
+    floor = ("one hashlib pass", sha)
+    note = f"{size} MiB, in process"
+    return [
+        row("one hashlib pass", sha, nbytes=len(model), note=note),
+        row("write a text to a file", file, nbytes=len(model), floor=floor, note=note),
+        row("write a text to nowhere", pipe, nbytes=len(model), floor=floor, note=note),
+        row("read a text, all checked", read, nbytes=len(model), floor=floor, note=note),
+    ]
+
+
+def writer(model: memoryview) -> TextWriter:
+    return TextWriter(snapshot_of(containers.split(model)))
+
+
+def verified(text: memoryview) -> None:
+    if not verify(text).ok:
+        sys.exit("the text does not verify")
+
+
+def bench_git(top: Path, size: int) -> list[Row]:
+    """`git add` and checkout of one big file, with the filter's own anonymous memory."""
+    repo = top / "repo"
+    home = top / "home"
+    home.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
+    run("git", "init", "-q", repo, cwd=top, env=env)
+    run(*WTXTGIT, "install", "--local", cwd=repo, env=env)
+    run(*WTXTGIT, "track", "*.safetensors", cwd=repo, env=env)
+    model = make_model(repo / "model.safetensors", size)
+    nbytes = model.stat().st_size
+    raw = repo / "model.raw"
+    os.link(model, raw)
+    raw_times = [timed(lambda: run("git", "add", "model.raw", cwd=repo, env=env))]
+    with Memory() as add_memory:
+        add = [timed(lambda: run("git", "add", "model.safetensors", cwd=repo, env=env))]
+    model.unlink()
+    with Memory() as checkout_memory:
+        out = [timed(lambda: run("git", "checkout", "--", model.name, cwd=repo, env=env))]
+    if run("cmp", model, raw, cwd=repo):
+        sys.exit("the checkout differs")
+    floor = ("raw git add", raw_times)
+    return [
+        row("raw git add", raw_times, nbytes=nbytes, note=f"{size} MiB"),
+        row("git add through the filter", add, nbytes=nbytes, floor=floor, note=add_memory.note()),
+        row("git checkout", out, nbytes=nbytes, floor=floor, note=checkout_memory.note()),
+    ]
+
+
+class Memory:
+    """Watches the anonymous memory of filter processes while a command runs."""
+
+    def __init__(self) -> None:
+        self._peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def note(self) -> str:
+        return f"filter's own anonymous memory: {self._peak / 1024:.0f} MiB at most"
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.005):
+            for folder in Path("/proc").glob("[0-9]*"):
+                try:
+                    if b"filter-process" not in (folder / "cmdline").read_bytes():
+                        continue
+                    status = (folder / "status").read_text()
+                except OSError:
+                    continue
+                for line in status.splitlines():
+                    if line.startswith("RssAnon:"):
+                        self._peak = max(self._peak, int(line.split()[1]))
+
+
+def make_model(path: Path, size: int) -> Path:
+    """A safetensors file of one float32 matrix of `size` MiB, from a seed."""
+    rows = size * MIB // 4 // COLUMNS
+    header = json.dumps(
+        {"w": {"dtype": "F32", "shape": [rows, COLUMNS], "data_offsets": [0, rows * COLUMNS * 4]}}
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    generator = np.random.default_rng(20250101)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for start in range(0, rows, 4096):
+            count = min(4096, rows - start)
+            file.write(generator.standard_normal((count, COLUMNS), dtype=np.float32).data)
+    return path
+
+
+def row(
+    name: str,
+    times: list[float],
+    *,
+    nbytes: int | None = None,
+    floor: tuple[str, list[float]] | None = None,
+    note: str = "",
+) -> Row:
+    best, median = min(times), statistics.median(times)
+    rate = None if nbytes is None else nbytes / median / 1e6
+    if floor is None or floor[1] is times:
+        return Row(name, best, median, rate, note=note)
+    ratio = statistics.median(a / b for a, b in zip(times, floor[1], strict=True))
+    return Row(name, best, median, rate, ratio, floor[0], note)
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> bytes:
+    """Run a command to its end; its output is read from a pipe and thrown away in blocks."""
+    with subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None  # noqa: S101
+        last = b""
+        while block := process.stdout.read(MIB):
+            last = block
+    if process.returncode:
+        sys.exit(f"{' '.join(map(str, command))} ended with {process.returncode}")
+    return last
+
+
+def report(rows: list[Row], options: argparse.Namespace) -> None:
+    lines = ["| | best s | median s | MB/s | ratio | |", "|---|---|---|---|---|---|"]
+    for r in rows:
+        rate = "" if r.rate is None else f"{r.rate:.0f}"
+        ratio = "" if r.ratio is None else f"{r.ratio:.2f} of {r.floor}"
+        lines.append(f"| {r.name} | {r.best:.3f} | {r.median:.3f} | {rate} | {ratio} | {r.note} |")
+    machine = (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+        + f", {run('git', 'version', cwd=OUT.parent).decode().strip()}"
+    )
+    table = "\n".join(lines)
+    print(f"{machine}\n\n{table}")
+    OUT.mkdir(exist_ok=True)
+    (OUT / "bench.md").write_text(f"{machine}\n\n{table}\n")
+    record = {"machine": machine, "options": vars(options), "rows": [asdict(r) for r in rows]}
+    (OUT / "bench.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
