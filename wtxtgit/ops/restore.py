@@ -18,7 +18,7 @@ from wtxtgit.containers.safetensors import build
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.model import Buffer
 from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
-from wtxtgit.text.arrays import Weights, read
+from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.contents import file_pieces
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
@@ -81,7 +81,7 @@ def restore(
         raise _refusal(path, report)
     layout = report.layout
     if layout is None or layout.size is None:
-        return _restore_native(read(text, wsum=wsum_bytes, threads=threads), path, out)
+        return _restore_native(weights_of(text, report, threads=threads), path, out)
     pieces = file_pieces(text, report.index, layout, threads=threads)
     if out is not None:
         replace_file(out, lambda fd: write_all(fd, pieces))

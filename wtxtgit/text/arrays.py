@@ -8,7 +8,7 @@ what each one really is (`docs/spec/wtxt.md`, section "Native arrays").
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +23,13 @@ from wtxtgit.model import (
     Extent,
     Layout,
     Meta,
+    Problem,
     Snapshot,
 )
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.blocks import blocks_of, check
+from wtxtgit.text.contents import array_bytes
 from wtxtgit.text.grammar import CAP, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import check_layout, parse_layout, with_layout
@@ -137,13 +139,7 @@ class LazyArray:
         for block in blocks_of(found, first, -(-end // found.chunk_size)):
             checked = check(self._text, block)
             for problem in checked.problems:
-                raise TextError(
-                    problem.kind,
-                    problem.message,
-                    line=problem.line,
-                    array=problem.array,
-                    chunk=problem.chunk,
-                )
+                raise _error(problem)
             if checked.raw is not None:
                 raw += checked.raw
         skipped = first * found.chunk_size
@@ -161,9 +157,7 @@ class LazySnapshot(Mapping[str, LazyArray]):
     def __init__(self, text: memoryview) -> None:
         found = index(text)
         if (stop := found.stop) is not None:
-            raise TextError(
-                stop.kind, stop.message, line=stop.line, array=stop.array, chunk=stop.chunk
-            )
+            raise _error(stop)
         self.index = found
         self.meta = found.meta
         self._arrays = dict(_lazily(text, found))
@@ -220,35 +214,28 @@ def read(
     hmac_key: bytes | None = None,
     public_keys: Sequence[bytes] = (),
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Weights:
     """Verify a text and give its arrays; raises TextError with the first problem."""
-    raw: dict[str, NDArray[np.uint8]] = {}
-
-    def keep(array: ArrayIndex, offset: int, data: memoryview) -> None:
-        if offset == 0:
-            there = len(array.starts) * array.chunk_size
-            raw[array.name] = np.empty(min(array.nbytes, there), dtype=np.uint8)
-        raw[array.name][offset : offset + data.nbytes] = data
-
-    report = verify(
-        text,
-        wsum=wsum,
-        hmac_key=hmac_key,
-        public_keys=public_keys,
-        threads=threads,
-        sink=keep,
-        progress=progress,
-    )
+    report = verify(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
     for problem in report.problems:
-        raise TextError(
-            problem.kind,
-            problem.message,
-            line=problem.line,
-            array=problem.array,
-            chunk=problem.chunk,
-        )
+        raise _error(problem)
+    return weights_of(text, report, threads=threads)
+
+
+def weights_of(text: memoryview, report: Report, *, threads: int | None = None) -> Weights:
+    """The arrays of a text that `report` says nothing is wrong with."""
+    raw = array_bytes(text, report.index, threads=threads)
     return Weights(_snapshot_of(report, raw), report)
+
+
+def _error(problem: Problem) -> TextError:
+    return TextError(
+        problem.kind,
+        problem.message,
+        line=problem.line,
+        array=problem.array,
+        chunk=problem.chunk,
+    )
 
 
 def _snapshot_of(report: Report, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:

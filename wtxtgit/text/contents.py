@@ -48,6 +48,23 @@ def file_pieces(
             yield from rendered
 
 
+def array_bytes(text: memoryview, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
+    """The raw bytes of all arrays by name; `index` is of a verified text."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    found = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
+
+    def fill(job: list[Block]) -> None:
+        for block in job:
+            place = found[block.array.name]
+            place[block.offset : block.offset + block.nbytes] = _decoded(data, block)
+
+    jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
+    with Pool(threads, len(text)) as pool:
+        for _ in pool.ordered(partial(fill, job) for job in jobs):
+            pass
+    return found
+
+
 def first_bytes(text: memoryview, index: TextIndex, layout: Layout, count: int = PEEK) -> bytes:
     """The first `count` bytes of the file, decoding no more than they need."""
     data = np.frombuffer(text, dtype=np.uint8)

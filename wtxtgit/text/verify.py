@@ -29,9 +29,6 @@ from wtxtgit.text.layout import check_layout, parse_layout
 from wtxtgit.text.parallel import Lane, Pool
 from wtxtgit.text.signature import SignatureState
 
-Sink = Callable[[ArrayIndex, int, memoryview], None]
-"""Takes an array, an offset in it, and the raw bytes that stand there, in order."""
-
 
 @dataclass(slots=True)
 class Report:
@@ -70,19 +67,16 @@ def verify(
     public_keys: Sequence[bytes] = (),
     allow_unauthenticated: bool = False,
     threads: int | None = None,
-    sink: Sink | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Verify a text.
 
     `text` is a flat memoryview of bytes; `wsum` the content of its WSUM file;
-    `public_keys` raw ed25519 keys of 32 bytes. `sink` gets all raw bytes that
-    could be decoded, before anything is known of their hashes. `progress` gets
-    counts of raw bytes.
+    `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw bytes.
     """
     report = Report(index(text))
     with Pool(threads, len(text)) as pool:
-        body = _Body(text, report, pool, hmac_key, allow_unauthenticated, sink)
+        body = _Body(text, report, pool, hmac_key, allow_unauthenticated)
         stopped = body.check(progress)
     # What is nearest to the damage comes first: lines and chunks, then arrays.
     report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
@@ -108,14 +102,12 @@ class _Body:
         pool: Pool,
         hmac_key: bytes | None,
         allow_unauthenticated: bool,
-        sink: Sink | None,
     ) -> None:
         self._text = np.frombuffer(text, dtype=np.uint8)
         self._report = report
         self._pool = pool
         self._hmac_key = hmac_key
         self._allow_unauthenticated = allow_unauthenticated
-        self._sink = sink
         self._own = Lane(pool)
         self._all = Lane(pool)
         self._mac = Lane(pool)
@@ -174,8 +166,6 @@ class _Body:
                 self._mac.put(partial(self._finish_mac, array, self._array_mac.digest))
         if array.name == LAYOUT_ARRAY:
             self.layout_bytes += raw
-        if self._sink is not None:
-            self._sink(array, block.offset, raw)
 
     def _finish_own(self, array: ArrayIndex, found: Callable[[], bytes]) -> None:
         if array.complete:

@@ -12,7 +12,7 @@ import binascii
 import re
 from dataclasses import dataclass, field
 
-from wtxtgit.errors import TrustError
+from wtxtgit.errors import InputError
 
 KEY_TYPE = b"ssh-ed25519"
 PUBLIC_SIZE = 32
@@ -45,7 +45,7 @@ class SecretKey:
     public_key: bytes
 
 
-class KeyFileError(TrustError):
+class KeyFileError(InputError):
     """A key file is not what it has to be."""
 
 
