@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from conftest import ATTRIBUTES, Repo
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wtxtgit.errors import UsageError, WtxtgitError
+from wtxtgit.git import attributes
+from wtxtgit.git.attributes import Line
+
+SAMPLE = (
+    b"# models\n"
+    b"\n"
+    b"*.fold filter=wtxt -text\n"
+    b'"a b.fold"\tfilter=wtxt\n'
+    b"[attr]model filter=wtxt -text\n"
+    b'  "t\\ta\\"\\\\\\101.x" text  eol=lf \n'
+    b'"broken text\n'
+    b"*.last -text"
+)
+
+
+def test_lines() -> None:
+    lines = attributes.parse(SAMPLE)
+    assert attributes.content(lines) == SAMPLE
+    assert [(line.pattern, line.attributes) for line in lines if line.pattern is not None] == [
+        (b"*.fold", (b"filter=wtxt", b"-text")),
+        (b"a b.fold", (b"filter=wtxt",)),
+        (b't\ta"\\A.x', (b"text", b"eol=lf")),
+        (b"*.last", (b"-text",)),
+    ]
+
+
+@given(st.binary(max_size=300))
+def test_parsing_loses_no_byte(content: bytes) -> None:
+    assert attributes.content(attributes.parse(content)) == content
+
+
+def test_append_keeps_line_endings() -> None:
+    lines = attributes.parse(b"# a\r\n*.x -text\r\nlast")
+    added = attributes.append(lines, b"*.fold", (b"-text",))
+    assert attributes.content(added) == b"# a\r\n*.x -text\r\nlast\r\n*.fold -text\r\n"
+    assert attributes.content(attributes.append([], b"a b", (b"x",))) == b'"a b" x\n'
+
+
+def test_other_attributes_keep_the_ending() -> None:
+    (line,) = attributes.parse(b"*.x  a  b\r\n")
+    assert attributes.with_attributes(line, (b"c",)) == Line(b"*.x c\r\n", b"*.x", (b"c",))
+
+
+@pytest.mark.parametrize("pattern", [b"", b"!*.fold", b"models/", b"a\0b", b"x" * 2048])
+def test_patterns_that_git_would_not_obey(pattern: bytes) -> None:
+    with pytest.raises(UsageError):
+        attributes.format_line(pattern, (b"-text",))
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_a_pattern_is_read_back(pattern: bytes) -> None:
+    try:
+        line = attributes.format_line(pattern, (b"-text",))
+    except WtxtgitError:
+        return
+    assert attributes.parse(line.raw) == [line]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"plain.fold", b"with space.fold", b'q"uote.fold', b"tab\t.fold", b"new\nline.fold",
+     b"#hash.fold", b"[attr]x.fold", b"\xff\xfe.fold", b"\x1b[31m.fold", b"\x7f.fold",
+     "modèle.fold".encode(), b"-dash.fold", b" .fold", b"cr\r.fold"],
+)  # fmt: skip
+def test_git_matches_the_name_that_was_quoted(repo: Repo, name: bytes) -> None:
+    # Brackets are a class in a pattern: the literal name needs an escape.
+    pattern = name.replace(b"[", b"\\[")
+    line = attributes.format_line(pattern, (b"filter=wtxt",))
+    repo.write(".gitattributes", line.raw)
+    found = attributes.effective(repo.repository, [name, b"other"], ("filter",))
+    assert found[name]["filter"] == b"wtxt"
+    assert found[b"other"]["filter"] == attributes.UNSPECIFIED
+
+
+def test_effective_attributes_of_the_index_and_of_the_work_tree(repo: Repo) -> None:
+    repo.write(".gitattributes", f"*.fold {ATTRIBUTES}\n")
+    repo.add()
+    repo.write(".gitattributes", "")
+    paths = [b"x.fold"]
+    repository = repo.repository
+    assert attributes.effective(repository, paths, ("text",))[b"x.fold"]["text"] == b"unspecified"
+    cached = attributes.effective(repository, paths, ("text", "filter"), from_index=True)
+    assert cached == {b"x.fold": {"text": attributes.UNSET, "filter": b"wtxt"}}
+    assert attributes.effective(repository, [], ("text",)) == {}

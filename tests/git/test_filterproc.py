@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from io import BytesIO
+
+import pytest
+
+from wtxtgit.git.filterproc import FilterProcess, Request, check_greeting, greeting
+from wtxtgit.git.pktline import ProtocolError, Reader, Writer
+
+
+def line(text: bytes) -> bytes:
+    return b"%04x%b\n" % (len(text) + 5, text)
+
+
+def lines(*texts: bytes) -> bytes:
+    return b"".join(map(line, texts)) + b"0000"
+
+
+def content(data: bytes) -> bytes:
+    return (b"%04x%b" % (len(data) + 4, data) if data else b"") + b"0000"
+
+
+def request(command: bytes, path: bytes, data: bytes, *keys: bytes) -> bytes:
+    return lines(b"command=" + command, b"pathname=" + path, *keys) + content(data)
+
+
+def conversation(sent: bytes) -> tuple[FilterProcess, BytesIO]:
+    answered = BytesIO()
+    return FilterProcess(Reader(BytesIO(sent)), Writer(answered)), answered
+
+
+def test_handshake() -> None:
+    process, answered = conversation(
+        lines(b"git-filter-client", b"version=2")
+        + lines(b"capability=clean", b"capability=smudge", b"capability=delay")
+    )
+    process.handshake()
+    assert answered.getvalue() == lines(b"git-filter-server", b"version=2") + lines(
+        b"capability=clean", b"capability=smudge"
+    )
+
+
+def test_handshake_takes_up_only_what_is_offered() -> None:
+    process, answered = conversation(
+        lines(b"git-filter-client", b"version=2", b"version=3") + lines(b"capability=smudge")
+    )
+    process.handshake()
+    assert answered.getvalue().endswith(line(b"version=2") + b"0000" + lines(b"capability=smudge"))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"0000",
+        lines(b"git-lfs-client", b"version=2"),
+        lines(b"version=2", b"git-filter-client"),
+        lines(b"git-filter-client", b"version=1"),
+        lines(b"git-filter-client"),
+        lines(b"git-filter-client", b"version=2") + b"junk",
+    ],
+)
+def test_a_bad_handshake_is_refused(sent: bytes) -> None:
+    process, _ = conversation(sent)
+    with pytest.raises(ProtocolError):
+        process.handshake()
+
+
+def test_our_own_greeting_is_answered() -> None:
+    process, answered = conversation(greeting())
+    process.handshake()
+    assert list(process.requests()) == []
+    check_greeting(Reader(BytesIO(answered.getvalue())))
+
+
+def test_an_answer_without_smudge_is_refused() -> None:
+    answer = lines(b"git-filter-server", b"version=2") + lines(b"capability=clean")
+    with pytest.raises(ProtocolError, match="smudge"):
+        check_greeting(Reader(BytesIO(answer)))
+
+
+def test_requests() -> None:
+    path = b"dir/a=b \xff\n\x1b.fold"
+    process, answered = conversation(
+        request(b"smudge", path, b"text", b"ref=refs/heads/main", b"blob=" + b"0" * 40)
+        + request(b"clean", b"-x", b"")
+    )
+    seen: list[tuple[Request, bytes]] = []
+    for asked in process.requests():
+        data = b"".join(asked.content)
+        seen.append((asked, data))
+        process.success([data.upper()])
+    (first, text), (second, nothing) = seen
+    assert (first.command, first.pathname, text) == ("smudge", path, b"text")
+    assert first.keys == {"ref": b"refs/heads/main", "blob": b"0" * 40}
+    assert (second.command, second.pathname, nothing) == ("clean", b"-x", b"")
+    assert answered.getvalue() == (
+        lines(b"status=success") + content(b"TEXT") + b"0000"
+        + lines(b"status=success") + b"0000" + b"0000"
+    )  # fmt: skip
+
+
+def test_unread_content_is_drained() -> None:
+    process, answered = conversation(
+        request(b"clean", b"a", b"unread") + request(b"clean", b"b", b"second")
+    )
+    names = []
+    for asked in process.requests():
+        names.append(asked.pathname)
+        process.error()
+    assert names == [b"a", b"b"]
+    assert answered.getvalue() == lines(b"status=error") * 2
+
+
+def test_an_error_while_content_is_made_is_told_late() -> None:
+    process, answered = conversation(
+        request(b"smudge", b"a", b"x") + request(b"smudge", b"b", b"y")
+    )
+    asked = process.requests()
+    next(asked)
+
+    def broken():
+        yield b"part"
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        process.success(broken())
+    second = next(asked)
+    process.success(second.content)
+    replies = Reader(BytesIO(answered.getvalue()))
+    assert list(replies.lines()) == [b"status=success"]
+    list(replies.content())
+    assert list(replies.lines()) == [b"status=error"]
+    assert list(replies.lines()) == [b"status=success"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"0000",
+        lines(b"command=list_available_blobs"),
+        lines(b"command=clean"),
+        lines(b"pathname=a"),
+        lines(b"command=clean", b"pathname"),
+        lines(b"command=clean", b"command=clean", b"pathname=a"),
+        line(b"command=clean"),
+        line(b"command=clean") + line(b"pathname=a"),
+    ],
+)
+def test_bad_requests_are_refused(sent: bytes) -> None:
+    process, _ = conversation(sent)
+    with pytest.raises(ProtocolError):
+        list(process.requests())
+
+
+def test_content_cut_short_is_refused() -> None:
+    process, _ = conversation(request(b"clean", b"a", b"data")[:-6])
+    with pytest.raises(ProtocolError):
+        list(process.requests())
+
+
+def test_only_the_standard_library_is_loaded() -> None:
+    code = (
+        "import sys, wtxtgit.git.filterproc; "
+        "print([m for m in ('numpy', 'click', 'rich', 'pygit2', 'subprocess') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.strip() == b"[]"

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import Repo
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import index, run
+from wtxtgit.git.repository import Repository
+
+
+def test_a_failure_says_command_code_and_stderr(repo: Repo) -> None:
+    with pytest.raises(run.GitFailure) as caught:
+        run.git("cat-file", "blob", "no such", cwd=repo.path)
+    assert caught.value.code == 128
+    assert caught.value.exit_code == 5
+    assert caught.value.message.startswith("git cat-file blob 'no such' ended with 128: fatal: ")
+
+
+def test_git_is_never_taken_from_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "git"
+    fake.write_text("#!/bin/sh\n")
+    fake.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join((".", "", os.environ["PATH"])))
+    run.executable.cache_clear()
+    found = Path(run.executable())
+    run.executable.cache_clear()
+    assert found.is_absolute()
+    assert found != fake
+
+
+def test_no_git_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    run.executable.cache_clear()
+    with pytest.raises(EnvironmentFailure, match="not on PATH"):
+        run.executable()
+    run.executable.cache_clear()
+
+
+def test_only_known_variables_pass_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "evil")
+    monkeypatch.setenv("GIT_LITERAL_PATHSPECS", "1")
+    monkeypatch.setenv("GIT_INDEX_FILE", ".git/index")
+    monkeypatch.setenv("GIT_DIR", "x/.git")
+    env = run.environment()
+    assert "GIT_EXTERNAL_DIFF" not in env
+    assert "GIT_LITERAL_PATHSPECS" not in env
+    assert env["GIT_INDEX_FILE"] == ".git/index"
+    assert env["GIT_DIR"] == str(Path.cwd() / "x/.git")
+    assert env["GIT_OPTIONAL_LOCKS"] == "0"
+
+
+def test_a_stream_that_is_not_read_to_its_end_does_not_hang(repo: Repo) -> None:
+    repo.write("big", bytes(8 << 20))
+    repo.add()
+    oid = repo.git("rev-parse", ":big").decode().strip()
+    with repo.repository.stream("cat-file", "blob", oid) as blob:
+        assert blob.stdout.read(10) == bytes(10)
+
+
+def test_outside_a_repository(tmp_path: Path) -> None:
+    assert Repository.find(tmp_path) is None
+    with pytest.raises(EnvironmentFailure, match="not in a git repository") as caught:
+        Repository.discover(tmp_path)
+    assert caught.value.exit_code == 5
+
+
+def test_a_broken_repository_is_no_missing_one(repo: Repo) -> None:
+    (repo.path / ".git/config").write_text("[core\n")
+    with pytest.raises(run.GitFailure, match="bad config"):
+        Repository.find(repo.path)
+
+
+def test_a_linked_worktree_shares_state_and_hooks(repo: Repo, tmp_path: Path) -> None:
+    repo.commit()
+    repo.git("worktree", "add", "-q", str(tmp_path / "linked"))
+    linked = Repository.discover(tmp_path / "linked")
+    assert linked.top == tmp_path / "linked"
+    assert linked.common_dir == repo.path / ".git"
+    assert linked.git_dir == repo.path / ".git/worktrees/linked"
+    assert linked.hooks_dir == repo.path / ".git/hooks"
+    state = linked.state_dir()
+    assert state == repo.path / ".git/wtxtgit"
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_bare_repository(tmp_path: Path) -> None:
+    run.git("init", "-q", "--bare", "bare", cwd=tmp_path)
+    bare = Repository.discover(tmp_path / "bare")
+    assert bare.is_bare
+    assert bare.state_dir() == tmp_path / "bare/wtxtgit"
+    with pytest.raises(EnvironmentFailure, match="work tree"):
+        _ = bare.worktree
+
+
+def test_a_folder_with_a_newline_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a\nb \udcff\n"
+    folder.mkdir()
+    run.git("init", "-q", cwd=folder)
+    (folder / "sub").mkdir()
+    found = Repository.discover(folder / "sub")
+    assert (found.top, found.prefix) == (folder, b"sub/")
+
+
+def test_index_entries_with_hostile_names(repo: Repo) -> None:
+    names = [b"-rf", b"a\nb", b'q"uote', b"tab\there", b"\xff\xfe", b"\x1b[31m", b":(top)x", b"*"]
+    for name in names:
+        repo.write(name, b"x")
+    repo.git("--literal-pathspecs", "add", "--", *names)
+    assert sorted(entry.path for entry in index.entries(repo.repository)) == sorted(names)
+
+
+def test_blob_heads_of_small_and_big_blobs(repo: Repo) -> None:
+    contents = [b"", b"x", os.urandom(5000), os.urandom(3 << 20)]
+    for i, content in enumerate(contents):
+        repo.write(str(i), content)
+    repo.add()
+    entries = index.entries(repo.repository)
+    heads = index.blob_heads(repo.repository, (entry.oid for entry in entries))
+    for entry, content in zip(entries, contents, strict=True):
+        assert heads[entry.oid].size == len(content)
+        assert heads[entry.oid].head == content[: index.HEAD_SIZE]
+        assert b"".join(index.blob_chunks(repo.repository, entry.oid)) == content
+
+
+def test_a_blob_that_is_not_there(repo: Repo) -> None:
+    with pytest.raises(EnvironmentFailure, match="no blob"):
+        index.blob_sizes(repo.repository, ["0" * 40])
+    with pytest.raises(EnvironmentFailure, match="names nothing"):
+        index.resolve(repo.repository, "--all")
+
+
+@pytest.mark.parametrize("kind", ["sha1", "sha256"])
+def test_a_file_is_compared_with_a_blob(tmp_path: Path, kind: str) -> None:
+    run.git("init", "-q", f"--object-format={kind}", "r", cwd=tmp_path)
+    repo = Repo(tmp_path / "r")
+    file = repo.write("f", b"content")
+    repo.add()
+    (entry,) = index.entries(repo.repository)
+    assert index.file_is_blob(repo.repository, file, entry.oid)
+    file.write_bytes(b"Content")
+    assert not index.file_is_blob(repo.repository, file, entry.oid)
+
+
+def test_links_and_fifos_are_no_files(repo: Repo) -> None:
+    (repo.path / "link").symlink_to(repo.write("f", b"x"))
+    os.mkfifo(repo.path / "fifo")
+    assert index.file_head(repo.path / "f") == b"x"
+    for name in ("link", "fifo", "nothing", "."):
+        assert index.file_head(repo.path / name) is None
+        assert index.file_size(repo.path / name) is None

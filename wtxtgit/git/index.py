@@ -1,0 +1,283 @@
+"""The index, blobs and the work tree: facts, read in a bounded way.
+
+Blobs are read through `git cat-file`, which fetches what a partial clone
+misses and inflates as it goes; a big blob is never held whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import run
+from wtxtgit.git.repository import Repository
+
+HEAD_SIZE = 1024
+"""Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
+
+MODE_LINK = 0o120000
+MODE_SUBMODULE = 0o160000
+
+_SMALL_BLOB = 1024 * 1024
+"""Up to this size a blob is read whole by the running `cat-file --batch`."""
+_BLOCK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A path of the index, or of a tree (stage 0).
+
+    `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
+    the skip-worktree bit: a sparse checkout has no file for it.
+    """
+
+    path: bytes
+    mode: int
+    oid: str
+    stage: int = 0
+    skipped: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        return self.mode not in (MODE_LINK, MODE_SUBMODULE)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobHead:
+    """A blob's size and its first HEAD_SIZE bytes."""
+
+    size: int
+    head: bytes
+
+
+class Change(Enum):
+    """How a work-tree file differs from its index entry, as `git status` sees it."""
+
+    NONE = "."
+    MODIFIED = "M"
+    TYPE = "T"
+    DELETED = "D"
+    UNMERGED = "U"
+
+
+def entries(repo: Repository) -> list[Entry]:
+    """List the index, conflicts as one entry a stage."""
+    listed = []
+    for record in run.records(repo.git("ls-files", "-s", "-t", "-z", "--full-name")):
+        about, tab, path = record.partition(b"\t")
+        tag, mode, oid, stage = about.split(b" ")
+        if not tab:
+            raise EnvironmentFailure(f"git ls-files gives {record[:200]!r}")
+        listed.append(Entry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
+    return listed
+
+
+def tree_entries(repo: Repository, revision: str) -> list[Entry]:
+    """List the files of a commit's or a tree's whole tree."""
+    commit = resolve(repo, revision + "^{tree}")
+    listed = []
+    for record in run.records(repo.git("ls-tree", "-r", "-z", "--full-tree", commit)):
+        about, _, path = record.partition(b"\t")
+        mode, _, oid = about.split(b" ")
+        listed.append(Entry(path, int(mode, 8), oid.decode()))
+    return listed
+
+
+def resolve(repo: Repository, revision: str) -> str:
+    """Give the object id that a revision names; raises EnvironmentFailure."""
+    found = repo.call(
+        "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
+    )
+    if found.code:
+        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+    return found.stdout.decode("ascii").strip()
+
+
+def resolve_blob(repo: Repository, name: str) -> str:
+    """Give the object id of a blob, named as REV:PATH; raises EnvironmentFailure."""
+    oid = resolve(repo, name)
+    kind = repo.git("cat-file", "-t", oid).decode("ascii").strip()
+    if kind != "blob":
+        raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
+    return oid
+
+
+def staged_paths(repo: Repository) -> set[bytes]:
+    """Paths whose index entry differs from HEAD; deleted ones are not among them.
+
+    Honours GIT_INDEX_FILE. Before the first commit that is every path.
+    """
+    head = repo.call("rev-parse", "--verify", "--quiet", "HEAD^{tree}", ok=(0, 1, 128))
+    if head.code:
+        return {entry.path for entry in entries(repo)}
+    tree = head.stdout.decode("ascii").strip()
+    changed = repo.git(
+        "diff-index", "--cached", "-z", "--name-only", "--no-renames", "--diff-filter=d", tree, "--"
+    )
+    return set(run.records(changed))
+
+
+def untracked_paths(repo: Repository) -> list[bytes]:
+    """List the files that `git add` would take up."""
+    return run.records(repo.git("ls-files", "--others", "--exclude-standard", "-z"))
+
+
+def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
+    """Read sizes and beginnings of blobs.
+
+    Small ones come from one running `cat-file --batch`; of a big one only the
+    beginning is inflated where it lies loose.
+    """
+    wanted = list(dict.fromkeys(oids))
+    if not wanted:
+        return {}
+    sizes = blob_sizes(repo, wanted)
+    heads = {}
+    with repo.stream("cat-file", "--batch") as batch:
+        for oid in wanted:
+            if sizes[oid] <= _SMALL_BLOB:
+                heads[oid] = BlobHead(sizes[oid], _batch_blob(batch, oid)[:HEAD_SIZE])
+    for oid in wanted:
+        if oid not in heads:
+            with repo.stream("cat-file", "blob", oid) as blob:
+                heads[oid] = BlobHead(sizes[oid], blob.stdout.read(HEAD_SIZE))
+    return heads
+
+
+def blob_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
+    """Ask for the sizes of blobs; raises EnvironmentFailure for one that is not there."""
+    asked = b"".join(oid.encode("ascii") + b"\n" for oid in oids)
+    sizes = {}
+    for line in repo.git("cat-file", "--batch-check", stdin=asked).splitlines():
+        oid, _, size = line.rpartition(b" ")
+        name, _, kind = oid.partition(b" ")
+        if kind != b"blob":
+            raise EnvironmentFailure(f"git has no blob {name.decode('ascii', 'replace')}")
+        sizes[name.decode("ascii")] = int(size)
+    return sizes
+
+
+def blob_chunks(repo: Repository, oid: str) -> Iterator[bytes]:
+    """Give a blob's bytes block by block; raises EnvironmentFailure."""
+    with repo.stream("cat-file", "blob", oid) as blob:
+        while block := blob.stdout.read(_BLOCK):
+            yield block
+        blob.wait()
+
+
+def file_head(path: Path) -> bytes | None:
+    """Read a work-tree file's beginning; None unless a regular file stands there."""
+    try:
+        with _open_file(path) as file:
+            return file.read(HEAD_SIZE)
+    except OSError:
+        return None
+
+
+def file_size(path: Path) -> int | None:
+    """Give a regular file's size; None where there is no such file."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def file_is_blob(repo: Repository, path: Path, oid: str) -> bool:
+    """Tell whether a file's own bytes, unfiltered, are the blob's."""
+    digest = hashlib.new(object_format(repo), usedforsecurity=False)
+    try:
+        with _open_file(path) as file:
+            digest.update(b"blob %d\0" % os.fstat(file.fileno()).st_size)
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except OSError:
+        return False
+    return digest.hexdigest() == oid
+
+
+def object_format(repo: Repository) -> str:
+    """Name the repository's hash: sha1 or sha256."""
+    return repo.git("rev-parse", "--show-object-format").decode("ascii").strip()
+
+
+def changes(repo: Repository) -> dict[bytes, Change]:
+    """Compare the work tree with the index, once, through `git status`.
+
+    Paths that are not there are unchanged.
+    """
+    changed = {}
+    output = repo.git(
+        "status",
+        "--porcelain=v2",
+        "-z",
+        "--untracked-files=no",
+        "--ignore-submodules=all",
+        "--no-renames",
+    )
+    for record in run.records(output):
+        kind, _, rest = record.partition(b" ")
+        if kind == b"1":
+            fields = rest.split(b" ", 7)
+            changed[fields[7]] = Change(fields[0][1:2].decode("ascii"))
+        elif kind == b"u":
+            changed[rest.split(b" ", 9)[9]] = Change.UNMERGED
+    return changed
+
+
+def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
+    """Let git write the files of these paths again from the index, through the filter.
+
+    The caller has made sure that nothing is lost. Git writes only what it
+    takes for changed, so their times are made to differ first.
+    """
+    chosen = list(paths)
+    for path in chosen:
+        # No file was last written a second into the epoch: it can't match the index.
+        os.utime(repo.file(path), (1, 1), follow_symlinks=False)
+    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=run.joined(chosen))
+
+
+def renormalize(repo: Repository, paths: Iterable[bytes]) -> None:
+    """Stage tracked files again through the filter."""
+    repo.git(
+        "--literal-pathspecs",
+        "add",
+        "--renormalize",
+        "--pathspec-from-file=-",
+        "--pathspec-file-nul",
+        stdin=run.joined(paths),
+    )
+
+
+def _batch_blob(batch: run.Stream, oid: str) -> bytes:
+    batch.stdin.write(oid.encode("ascii") + b"\n")
+    batch.stdin.flush()
+    answer = batch.stdout.readline().split()
+    if len(answer) != 3 or answer[1] != b"blob":
+        raise EnvironmentFailure(f"git has no blob {oid}")
+    size = int(answer[2])
+    content = batch.stdout.read(size + 1)
+    if len(content) != size + 1:
+        raise EnvironmentFailure(f"git gives {len(content)} of {size} bytes of blob {oid}")
+    return content[:-1]
+
+
+def _open_file(path: Path) -> IO[bytes]:
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(name: str, flags: int) -> int:
+    # A fifo would block for ever, a link lead out of the work tree.
+    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{name} is no regular file")
+    return descriptor

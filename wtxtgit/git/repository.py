@@ -1,0 +1,116 @@
+"""Where things are in a repository: linked worktrees, bare ones, hooks, own state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import run
+
+STATE_FOLDER = "wtxtgit"
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository, and the place in it where the command was given.
+
+    Paths are absolute. `top` is the work tree's top level, None for a bare
+    repository. `prefix` is the path from `top` to the folder where the
+    command was given, empty or with a slash at its end. `git_dir` is the
+    worktree's own, `common_dir` what all worktrees share.
+    """
+
+    git_dir: Path
+    common_dir: Path
+    top: Path | None
+    prefix: bytes
+
+    @classmethod
+    def discover(cls, folder: Path | None = None) -> Repository:
+        """Find the repository around `folder`; raises EnvironmentFailure outside one."""
+        found = cls.find(folder)
+        if found is None:
+            raise EnvironmentFailure(
+                "this is not in a git repository", hint="go into a repository, or git init"
+            )
+        return found
+
+    @classmethod
+    def find(cls, folder: Path | None = None) -> Repository | None:
+        """Find the repository around `folder`, if any; raises GitFailure for a broken one."""
+        here = folder or Path.cwd()
+        # Git's exit code does not tell "no repository" from others, its words do.
+        words = {"LC_ALL": "C"}
+        found = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
+        if found.code:
+            said = found.stderr.decode("utf-8", "backslashreplace")
+            if "not a git repository" in said:
+                return None
+            raise run.GitFailure(("rev-parse", "--absolute-git-dir"), found.code, found.stderr)
+        git_dir = _path(found.stdout, here)
+        inside = run.git("rev-parse", "--is-inside-work-tree", cwd=here).strip() == b"true"
+        return cls(
+            git_dir=git_dir,
+            common_dir=_path(run.git("rev-parse", "--git-common-dir", cwd=here), here),
+            top=_path(run.git("rev-parse", "--show-toplevel", cwd=here), here) if inside else None,
+            prefix=_line(run.git("rev-parse", "--show-prefix", cwd=here)) if inside else b"",
+        )
+
+    @property
+    def is_bare(self) -> bool:
+        return self.top is None
+
+    @property
+    def worktree(self) -> Path:
+        """The work tree's top level; raises EnvironmentFailure where there is none."""
+        if self.top is None:
+            raise EnvironmentFailure("this needs a work tree, and there is none here")
+        return self.top
+
+    @property
+    def hooks_dir(self) -> Path:
+        """The folder that git runs hooks from, `core.hooksPath` considered."""
+        return _path(self.git("rev-parse", "--git-path", "hooks"), self.home)
+
+    def state_dir(self) -> Path:
+        """The folder for wtxtgit's own state, for this user alone; made when first asked for."""
+        folder = self.common_dir / STATE_FOLDER
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentFailure(f"{folder}: can't be made: {error.strerror}") from error
+        return folder
+
+    def git(
+        self, *arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Run git at the top level, so that paths in and out are relative to it."""
+        return run.git(*arguments, cwd=self.home, stdin=stdin, env=env)
+
+    def call(self, *arguments: str | bytes, stdin: bytes = b"", ok: tuple[int, ...]) -> run.Result:
+        """Run git at the top level; its code is one of `ok`."""
+        return run.call(*arguments, cwd=self.home, stdin=stdin, ok=ok)
+
+    def stream(self, *arguments: str | bytes) -> run.Stream:
+        """Start git at the top level, to talk with while it runs."""
+        return run.Stream(*arguments, cwd=self.home)
+
+    def file(self, path: bytes) -> Path:
+        """The work-tree file of a path that git gave."""
+        return self.worktree / os.fsdecode(path)
+
+    @property
+    def home(self) -> Path:
+        """Where git is run: the top level, or the git folder of a bare repository."""
+        return self.top or self.git_dir
+
+
+def _line(output: bytes) -> bytes:
+    return output.removesuffix(b"\n")
+
+
+def _path(output: bytes, base: Path) -> Path:
+    return Path(os.path.normpath(base / os.fsdecode(_line(output))))

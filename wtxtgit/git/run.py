@@ -1,0 +1,195 @@
+"""Running the git program.
+
+The one place that starts git: by absolute path, never through a shell, with
+bytes in and out. Callers ask for NUL-separated output and put `--` before
+paths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from wtxtgit.errors import EnvironmentFailure
+
+MIN_VERSION = (2, 31)
+"""The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""
+
+_PASSED = re.compile(
+    r"GIT_(?:"
+    # which repository, index and objects; a hook is told in this way
+    r"DIR|WORK_TREE|COMMON_DIR|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES"
+    r"|QUARANTINE_PATH|NAMESPACE|SHALLOW_FILE|NO_REPLACE_OBJECTS|REPLACE_REF_BASE"
+    r"|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM|EXEC_PATH"
+    # configuration
+    r"|CONFIG_GLOBAL|CONFIG_SYSTEM|CONFIG_NOSYSTEM|CONFIG_PARAMETERS|CONFIG_COUNT"
+    r"|CONFIG_KEY_[0-9]+|CONFIG_VALUE_[0-9]+|ATTR_NOSYSTEM|ATTR_SOURCE"
+    # a partial clone fetches what it misses
+    r"|SSH|SSH_COMMAND|SSH_VARIANT|SSL_[A-Z_]+|HTTP_[A-Z_]+|ALLOW_PROTOCOL|PROTOCOL"
+    r"|PROXY_[A-Z_]+|ASKPASS|TERMINAL_PROMPT|NO_LAZY_FETCH"
+    # who commits, and what is traced
+    r"|AUTHOR_[A-Z]+|COMMITTER_[A-Z]+|TRACE[A-Z0-9_]*"
+    r")"
+)
+"""The `GIT_*` variables that pass on. The others could change what a command prints."""
+
+_RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+"""Paths that mean another place when git is started in another directory."""
+
+_STDERR_SHOWN = 4_000
+
+
+class GitFailure(EnvironmentFailure):
+    """Git ended with an exit code that says that it failed."""
+
+    def __init__(self, arguments: Sequence[str | bytes], code: int, stderr: bytes) -> None:
+        said = stderr[-_STDERR_SHOWN:].decode("utf-8", "backslashreplace").strip()
+        command = " ".join(_shown(argument) for argument in arguments)
+        super().__init__(f"git {command} ended with {code}" + (f": {said}" if said else ""))
+        self.code = code
+        self.stderr = stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a git command gave back."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+@cache
+def executable() -> str:
+    """Find git's absolute path; entries of PATH that are relative are passed over."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    path = os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
+    found = shutil.which("git", path=path)
+    if found is None:
+        raise EnvironmentFailure("git is not on PATH", hint="install git 2.31 or later")
+    return found
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Make the environment that git gets: all but the `GIT_*` that we do not know."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or _PASSED.fullmatch(name)
+    }
+    for name in _RELATIVE_TO_PROCESS:
+        if name in env:
+            env[name] = str(Path(env[name]).absolute())
+    # A command that only looks never takes index.lock to write back what it found.
+    env["GIT_OPTIONAL_LOCKS"] = "0"
+    env.update(extra or {})
+    return env
+
+
+def call(
+    *arguments: str | bytes,
+    cwd: Path | None = None,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    ok: Iterable[int] = (0,),
+) -> Result:
+    """Run git to its end; raises GitFailure unless its code is one of `ok`."""
+    try:
+        done = subprocess.run(
+            [executable(), *arguments],
+            cwd=cwd,
+            input=stdin,
+            env=environment(env),
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise EnvironmentFailure(f"git can't be started: {error}") from error
+    if done.returncode not in ok:
+        raise GitFailure(arguments, done.returncode, done.stderr)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def git(
+    *arguments: str | bytes,
+    cwd: Path | None = None,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+) -> bytes:
+    """Run git and give its output; raises GitFailure."""
+    return call(*arguments, cwd=cwd, stdin=stdin, env=env).stdout
+
+
+def records(output: bytes) -> list[bytes]:
+    """Cut NUL-terminated output into its records."""
+    return output.split(b"\0")[:-1]
+
+
+def joined(items: Iterable[bytes]) -> bytes:
+    """Join items for a `-z --stdin` command."""
+    return b"".join(item + b"\0" for item in items)
+
+
+class Stream:
+    """A git command whose output, and maybe input, is used while it runs.
+
+    A context manager. Leaving it closes the pipes and waits; a command that
+    is not needed to its end then dies of SIGPIPE, and that is no failure. An
+    own end with an exit code other than 0 is, where `wait` is called.
+    """
+
+    def __init__(self, *arguments: str | bytes, cwd: Path | None = None) -> None:
+        self._arguments = arguments
+        try:
+            self._process = subprocess.Popen(
+                [executable(), *arguments],
+                cwd=cwd,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=1 << 16,
+            )
+        except OSError as error:
+            raise EnvironmentFailure(f"git can't be started: {error}") from error
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        self.stdin: IO[bytes] = self._process.stdin
+        self.stdout: IO[bytes] = self._process.stdout
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self._process.wait()
+
+    def wait(self) -> None:
+        """Wait for the end of a command whose output was read; raises GitFailure."""
+        self.stdin.close()
+        if code := self._process.wait():
+            raise GitFailure(self._arguments, code, b"")
+
+
+def version() -> tuple[int, ...]:
+    """Ask git for its version, as numbers: (2, 39, 5)."""
+    said = git("version").decode("ascii", "replace")
+    found = re.search(r"\d+(?:\.\d+)+", said)
+    if found is None:
+        raise EnvironmentFailure(f"git version says {said.strip()!r}")
+    return tuple(int(part) for part in found[0].split("."))
+
+
+def _shown(argument: str | bytes) -> str:
+    text = os.fsdecode(argument)
+    return text if re.fullmatch(r"[\w./:=@%+,-]+", text, re.ASCII) else ascii(text)
