@@ -18,18 +18,23 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
+)
 @click.option("--gen", type=click.IntRange(min=0), help="Generation number.")
 @click.option("--ts", help="Time of the generation, as 2025-10-09T03:12:45Z.")
 @click.option("--build", help="What made the weights, such as a commit.")
 @click.option("--prev", metavar="HASH", help="merkle_this of the generation before.")
 @click.option(
-    "--sign", type=click.Path(path_type=Path), metavar="KEY", help="Sign with this ed25519 key."
+    "--sign",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="KEY",
+    help="Sign with this ed25519 key.",
 )
 @click.option(
     "--hmac-key",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="F",
     help="Authenticate every array with the bytes of this file.",
 )

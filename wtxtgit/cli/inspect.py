@@ -28,8 +28,8 @@ def inspect(target: str, as_json: bool) -> int:
         return 0
     print_line(f"{found.path}: {found.format}, {size(found.size)}")
     if found.reason is not None:
-        note = "stored whole" if found.stored_as == "opaque" else "note"
-        print_line(f"{note}: {found.reason}")
+        whole = found.stored_as == "opaque" and "stored whole" not in found.reason
+        print_line(f"stored whole: {found.reason}" if whole else f"note: {found.reason}")
     if found.tensors:
         print_line()
         print_table(

@@ -87,8 +87,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    # Not cli.main: it has ideas of its own about closed pipes and Ctrl-C.
     try:
-        result = cli.main(arguments, prog_name="wtxtgit", standalone_mode=False)
+        with cli.make_context("wtxtgit", list(arguments)) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return UsageError.exit_code

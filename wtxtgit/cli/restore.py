@@ -12,15 +12,22 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.progress import progress
 from wtxtgit.model import Buffer
+from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 
 @click.command()
-@click.argument("text", type=click.Path(path_type=Path))
+@click.argument("text", type=click.Path(path_type=Path, readable=False))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file; - is a pipe."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    help="Write to this file; - is a pipe.",
 )
 @click.option(
-    "--wsum", type=click.Path(path_type=Path), metavar="F", help="The WSUM of a pending text."
+    "--wsum",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="F",
+    help="The WSUM of a pending text.",
 )
 def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     """Make the file that TEXT stands for, byte for byte.
@@ -38,7 +45,7 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or op.default_output(text)
     try:
-        total = text.stat().st_size * 57 // 79
+        total = text.stat().st_size * LINE_RAW // LINE_TEXT
     except OSError:
         total = 0
     with progress(text.name, total) as advance:

@@ -61,11 +61,12 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
 def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     """Stop tracking PATTERN in .gitattributes of this folder.
 
-    What is committed stays as it is; git add --renormalize stores the files
-    as plain binaries again.
+    What is committed stays as it is. To store the files as plain binaries from
+    the next commit on, stage the attributes first: git obeys what is staged.
 
     \b
     wtxtgit untrack '*.fold'
+    git add -A -- .gitattributes
     git add --renormalize -- '*.fold'
     """
     from wtxtgit.git.repository import Repository

@@ -11,19 +11,23 @@ from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import progress
 from wtxtgit.model import Problem
 from wtxtgit.report.verdict import FileVerdict, Verdict
+from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _MOST = 20
 """How many problems of a file are printed; --json gives all."""
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
 @click.option(
-    "--wsum", type=click.Path(path_type=Path), metavar="F", help="The WSUM that goes with FILE."
+    "--wsum",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="F",
+    help="The WSUM that goes with FILE.",
 )
 @click.option(
     "--hmac-key",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="F",
     help="Check every array's HMAC with the bytes of this file.",
 )
@@ -32,7 +36,7 @@ _MOST = 20
 )
 @click.option(
     "--signers",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
@@ -70,7 +74,7 @@ def verify(
 
 def _size(file: Path) -> int:
     try:
-        return file.stat().st_size * 57 // 79
+        return file.stat().st_size * LINE_RAW // LINE_TEXT
     except OSError:
         return 0
 

@@ -153,6 +153,9 @@ def _with(snapshot: Snapshot, generation: Generation) -> Snapshot:
             replace(array, rows=rows_for(array.dtype, array.shape, generation.rows_per_chunk))
             for array in arrays
         )
+    if generation.hmac_key is not None:
+        # Salts belong to a generation: the key gives this one its own.
+        arrays = tuple(replace(array, hmac=None, salt=None) for array in arrays)
     return replace(
         snapshot,
         meta=Meta(

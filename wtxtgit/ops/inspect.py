@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -117,8 +119,10 @@ def inspect(target: str, *, threads: int | None = None) -> Inspection:
 def _blob(target: str) -> memoryview:
     repo = Repository.discover()
     revision, _, path = target.partition(":")
-    # A path after the colon is relative to the top unless it says ./ as in git.
-    oid = git_index.resolve(repo, f"{revision}:{path}" + "^{blob}")
+    if path.startswith(("./", "../")):
+        # Relative to the folder here, as for git itself.
+        path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
+    oid = git_index.resolve_blob(repo, f"{revision}:{path}")
     spool = Spool(repo.state_dir)
     for piece in git_index.blob_chunks(repo, oid):
         spool.write(piece)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from conftest import ATTRIBUTES, Repo, safetensors
+
+from wtxtgit.git import config
+from wtxtgit.ops import doctor as ops
+from wtxtgit.ops.doctor import Check, Level
+
+MODEL = safetensors(1.0, 2.0, 3.0)
+
+
+def checks(repo: Repo) -> dict[str, Check]:
+    return {check.name: check for check in ops.examine(repo.repository).checks}
+
+
+def test_a_healthy_repository(tracked: Repo) -> None:
+    found = ops.examine(tracked.repository)
+    assert found.ok
+    assert {check.level for check in found.checks} == {Level.OK}
+
+
+def test_no_driver(repo: Repo) -> None:
+    found = checks(repo)
+    assert found["driver"].level is Level.ERROR
+    assert found["driver"].fixable
+    assert found["start"].level is Level.WARN
+
+
+def test_a_foreign_driver_is_told_and_not_mended(tracked: Repo) -> None:
+    tracked.git("config", "filter.wtxt.process", "other-tool")
+    found = ops.repair(tracked.repository)
+    assert not found.ok
+    assert config.effective("filter.wtxt.process", cwd=tracked.path) == "other-tool"
+
+
+def test_a_driver_that_does_not_start_is_mended(tracked: Repo) -> None:
+    old = "/gone/python -E -P -m wtxtgit filter-process"
+    tracked.git("config", "--global", "filter.wtxt.process", old)
+    assert "/gone/python" in checks(tracked)["start"].message
+    assert ops.repair(tracked.repository).ok
+
+
+def test_missing_text_attribute_is_mended(tracked: Repo) -> None:
+    tracked.write(".gitattributes", "*.safetensors filter=wtxt\n")
+    found = checks(tracked)["attributes"]
+    assert (found.level, found.fixable) == (Level.ERROR, True)
+    ops.repair(tracked.repository)
+    assert (tracked.path / ".gitattributes").read_text() == f"*.safetensors {ATTRIBUTES}\n"
+    assert checks(tracked)["attributes"].level is Level.OK
+
+
+def test_an_attribute_that_a_later_line_takes_back(tracked: Repo) -> None:
+    tracked.write(".gitattributes", f"*.safetensors {ATTRIBUTES}\n* text=auto\n")
+    found = checks(tracked)["attributes"]
+    assert (found.level, found.paths) == (Level.ERROR, (b"model.safetensors",))
+    tracked.write(".gitattributes", f"*.safetensors {ATTRIBUTES}\n*.safetensors -diff\n")
+    assert checks(tracked)["attributes"].level is Level.WARN
+
+
+def test_text_files_without_eol(tracked: Repo) -> None:
+    tracked.write("a.wsum", "x\n")
+    tracked.add()
+    assert checks(tracked)["eol"].level is Level.WARN
+    tracked.git("config", "core.autocrlf", "true")
+    assert checks(tracked)["eol"].level is Level.ERROR
+    tracked.wtxtgit("track", "*.safetensors")
+    assert checks(tracked)["eol"].level is Level.OK
+
+
+def test_a_nested_file_that_takes_the_filter_back(tracked: Repo) -> None:
+    tracked.write("vendor/[x]/a.safetensors", b"x")
+    tracked.write("vendor/[x]/.gitattributes", "*.safetensors -filter\n")
+    tracked.add()
+    found = checks(tracked)["nested"]
+    assert (found.level, found.paths) == (Level.WARN, (b"vendor/[x]/a.safetensors",))
+
+
+def test_raw_binaries_are_staged_as_text(tracked: Repo) -> None:
+    names = ["raw.safetensors", "a\nb.safetensors", ":(top)x.safetensors", "*.safetensors"]
+    for name in names:
+        tracked.add_raw(name, MODEL)
+    tracked.commit("raw", "--no-verify")
+    assert checks(tracked)["raw-binary"].level is Level.ERROR
+    assert ops.repair(tracked.repository).ok
+    for name in names:
+        assert tracked.blob(name).startswith(b"WTXT 1\n")
+
+
+def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
+    config.uninstall(scope="global")
+    clone = tracked.clone("clone")
+    assert checks(clone)["work-tree"].level is Level.WARN
+    found = ops.repair(clone.repository)
+    assert found.ok
+    assert found.repaired
+    assert (clone.path / "model.safetensors").read_bytes() == MODEL
+    assert clone.status() == b""
+
+
+def test_empty_files_that_git_merge_trips_over(tracked: Repo) -> None:
+    tracked.write("empty.safetensors", b"")
+    tracked.add()
+    tracked.commit()
+    assert tracked.status() == b""
+    assert tracked.git("diff-files", "--name-only") == b"empty.safetensors\n"
+    found = checks(tracked)["work-tree"]
+    assert (found.level, found.paths) == (Level.WARN, (b"empty.safetensors",))
+
+
+def test_large_texts(tracked: Repo) -> None:
+    tracked.git("config", "core.bigFileThreshold", "1k")
+    found = checks(tracked)["sizes"]
+    assert (found.level, found.paths) == (Level.WARN, (b"model.safetensors",))
+
+
+def test_outside_a_repository(tmp_path: Path, driver: None) -> None:
+    assert ops.examine(None).ok
+    told = json.loads(Repo(tmp_path).wtxtgit("doctor", "--json").stdout)
+    assert [check["name"] for check in told["checks"]] == ["git", "python", "driver", "start"]
+
+
+def test_the_command_line(repo: Repo) -> None:
+    failed = repo.wtxtgit("doctor", ok=(1,))
+    assert b"wtxtgit doctor --fix" in failed.stdout
+    assert b"mended: set filter.wtxt.process" in repo.wtxtgit("doctor", "--fix").stdout
+    assert repo.wtxtgit("doctor").returncode == 0

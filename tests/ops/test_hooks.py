@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import LAUNCHER, Repo, safetensors
+
+from wtxtgit.errors import CheckError
+from wtxtgit.ops import hooks as ops
+
+MODEL = safetensors(1.0, 2.0, 3.0)
+
+
+@pytest.fixture
+def hooked(tracked: Repo) -> Repo:
+    ops.install(tracked.repository, LAUNCHER)
+    return tracked
+
+
+def hook_path(repo: Repo) -> Path:
+    return repo.path / ".git/hooks/pre-commit"
+
+
+def refused(repo: Repo, *arguments: str) -> bytes:
+    return repo.run("git", "commit", "-qm", "x", *arguments, ok=(1,)).stderr
+
+
+def test_a_good_commit_passes(hooked: Repo) -> None:
+    hooked.write("new.safetensors", MODEL)
+    hooked.add()
+    hooked.commit()
+
+
+def test_the_first_commit_is_checked(repo: Repo, driver: None) -> None:
+    ops.install(repo.repository, LAUNCHER)
+    repo.track("*.safetensors")
+    repo.add_raw("raw.safetensors", MODEL)
+    assert b"raw.safetensors: raw-binary" in refused(repo)
+
+
+def test_a_raw_binary_is_refused(hooked: Repo) -> None:
+    hooked.add_raw("raw.safetensors", MODEL)
+    said = refused(hooked)
+    assert b"wtxtgit: error: raw.safetensors: raw-binary: " in said
+    assert b"git add --renormalize -- raw.safetensors" in said
+    hooked.git("add", "--renormalize", "--", "raw.safetensors")
+    hooked.commit()
+
+
+def test_damaged_text_is_refused(hooked: Repo) -> None:
+    text = hooked.blob("model.safetensors")
+    hooked.write("model.safetensors", text.replace(b"crc32c=", b"crc32c=f", 1))
+    hooked.add()
+    assert b"corrupt-text" in refused(hooked)
+
+
+def test_a_wtxt_file_is_checked_without_a_filter(hooked: Repo) -> None:
+    hooked.write("good.wtxt", hooked.blob("model.safetensors"))
+    hooked.add()
+    hooked.commit()
+    hooked.write("bad.wtxt", b"no text\n")
+    hooked.add()
+    assert b"bad.wtxt: corrupt-text" in refused(hooked)
+
+
+def test_the_index_is_checked_not_the_work_tree(hooked: Repo) -> None:
+    hooked.add_raw("raw.safetensors", MODEL)
+    (hooked.path / "raw.safetensors").unlink()
+    assert b"raw-binary" in refused(hooked)
+    hooked.git("rm", "-q", "--cached", "--", "raw.safetensors")
+    hooked.add_raw("later.safetensors", MODEL)
+    hooked.git("reset", "-q")
+    hooked.write("readme", "x")
+    hooked.add("readme")
+    hooked.commit()
+
+
+def test_the_attributes_are_those_of_the_index(hooked: Repo) -> None:
+    hooked.write(".gitattributes", "")
+    hooked.add_raw("raw.safetensors", MODEL)
+    assert b"raw-binary" in refused(hooked)
+
+
+def test_a_commit_of_paths_has_an_index_of_its_own(hooked: Repo) -> None:
+    hooked.add_raw("raw.safetensors", MODEL)
+    hooked.write("readme", "x")
+    hooked.add("readme")
+    hooked.commit("only the readme", "--", "readme")
+    hooked.git("config", "filter.wtxt.required", "false")
+    hooked.git("config", "filter.wtxt.process", "")
+    hooked.git("config", "filter.wtxt.clean", "")
+    hooked.write("model.safetensors", safetensors(9.0))
+    assert b"model.safetensors: raw-binary" in refused(hooked, "--", "model.safetensors")
+
+
+def test_a_commit_from_a_subfolder_and_a_linked_worktree(hooked: Repo, tmp_path: Path) -> None:
+    hooked.git("worktree", "add", "-q", str(tmp_path / "linked"))
+    linked = Repo(tmp_path / "linked")
+    linked.add_raw("sub/raw.safetensors", MODEL)
+    sub = Repo(linked.path / "sub")
+    assert b"sub/raw.safetensors: raw-binary" in refused(sub)
+
+
+def test_hostile_names(hooked: Repo) -> None:
+    for name in (
+        "-rf.safetensors",
+        "a\nb.safetensors",
+        "\x1b[31m.safetensors",
+        "\udcff.safetensors",
+    ):
+        hooked.add_raw(name, MODEL)
+    said = refused(hooked)
+    assert said.count(b"raw-binary") == 4
+    assert b"\x1b" not in said
+
+
+def test_unchanged_raw_files_do_not_stop_other_commits(hooked: Repo) -> None:
+    hooked.add_raw("raw.safetensors", MODEL)
+    hooked.commit("before", "--no-verify")
+    hooked.write("readme", "x")
+    hooked.add("readme")
+    hooked.commit()
+
+
+def test_links_and_removals_pass(hooked: Repo) -> None:
+    (hooked.path / "link.safetensors").symlink_to("model.safetensors")
+    hooked.git("rm", "-q", "--", "model.safetensors")
+    hooked.add()
+    hooked.commit()
+
+
+def test_install_and_uninstall_leave_nothing(repo: Repo) -> None:
+    ops.install(repo.repository, LAUNCHER)
+    ops.install(repo.repository, LAUNCHER)
+    script = hook_path(repo).read_text()
+    assert script.endswith(f"exec {LAUNCHER.command()} hook pre-commit\n")
+    assert hook_path(repo).stat().st_mode & 0o777 == 0o755
+    assert ops.uninstall(repo.repository) == hook_path(repo)
+    assert ops.uninstall(repo.repository) is None
+    assert not [p for p in hook_path(repo).parent.iterdir() if p.suffix != ".sample"]
+
+
+def test_a_foreign_hook_runs_first_and_comes_back(tracked: Repo) -> None:
+    foreign = "#!/bin/sh\necho ran >> ran\nexit $(cat code)\n"
+    tracked.write("code", "0")
+    tracked.write(".git/hooks/pre-commit", foreign).chmod(0o755)
+    ops.install(tracked.repository, LAUNCHER)
+    ops.install(tracked.repository, LAUNCHER)
+    tracked.commit()
+    assert (tracked.path / "ran").read_text() == "ran\n"
+    tracked.write("code", "3")
+    refused(tracked, "--allow-empty")
+    tracked.write("code", "0")
+    tracked.add_raw("raw.safetensors", MODEL)
+    assert b"raw-binary" in refused(tracked)
+    ops.uninstall(tracked.repository)
+    assert hook_path(tracked).read_text() == foreign
+    assert hook_path(tracked).stat().st_mode & 0o777 == 0o755
+    assert not hook_path(tracked).with_name(ops.BEFORE).exists()
+
+
+def test_a_hook_that_is_not_run_is_kept_too(tracked: Repo) -> None:
+    tracked.write(".git/hooks/pre-commit", "exit 1\n").chmod(0o644)
+    ops.install(tracked.repository, LAUNCHER)
+    tracked.commit()
+    ops.uninstall(tracked.repository)
+    assert hook_path(tracked).read_text() == "exit 1\n"
+    assert hook_path(tracked).stat().st_mode & 0o777 == 0o644
+
+
+def test_a_hook_that_replaced_ours_stays(repo: Repo) -> None:
+    ops.install(repo.repository, LAUNCHER)
+    hook_path(repo).write_text("#!/bin/sh\n# somebody else's\n")
+    assert ops.uninstall(repo.repository) is None
+    assert hook_path(repo).exists()
+
+
+def test_two_foreign_hooks_are_one_too_many(repo: Repo) -> None:
+    repo.write(".git/hooks/pre-commit", "one")
+    repo.write(f".git/hooks/{ops.BEFORE}", "two")
+    with pytest.raises(CheckError, match="is there already"):
+        ops.install(repo.repository, LAUNCHER)
+    assert hook_path(repo).read_text() == "one"
+
+
+def test_a_shared_hooks_folder_is_not_touched(repo: Repo, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    repo.git("config", "core.hooksPath", str(shared))
+    with pytest.raises(CheckError, match=r"core\.hooksPath"):
+        ops.install(repo.repository, LAUNCHER)
+    assert not shared.exists()
+    assert ops.install(repo.repository, LAUNCHER, force=True) == shared / "pre-commit"
+    assert ops.uninstall(repo.repository) == shared / "pre-commit"
+
+
+def test_a_command_with_spaces_and_quotes(repo: Repo, tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $HOME"
+    folder.mkdir()
+    program = folder / "wtxtgit"
+    program.write_text('#!/bin/sh\necho "$*" > called\n')
+    program.chmod(0o755)
+    ops.install(repo.repository, type(LAUNCHER)((str(program),)))
+    repo.commit()
+    assert (repo.path / "called").read_text() == "hook pre-commit\n"
+
+
+def test_the_report_as_data(tracked: Repo) -> None:
+    tracked.add_raw("raw.safetensors", MODEL)
+    told = json.loads(tracked.wtxtgit("hook", "pre-commit", "--json", ok=(1,)).stdout)
+    assert told["checked"] == 1
+    assert told["refusals"][0]["kind"] == "raw-binary"
+
+
+def test_a_pending_text_needs_its_wsum_in_the_index(hooked: Repo) -> None:
+    vectors = Path(__file__).parents[1] / "data/vectors"
+    cases = json.loads((vectors / "manifest.json").read_bytes())["cases"]
+    case = next(c for c in cases if c.get("wsum") and c["valid"] and not c.get("public_keys"))
+    text = (vectors / case["file"]).read_bytes()
+    assert b"\nroot_pending " in text
+    hooked.write("step.wtxt", text)
+    hooked.add()
+    assert b"step.wtxt: corrupt-text" in refused(hooked)
+    hooked.write("step.wtxt.wsum", (vectors / case["wsum"]).read_bytes())
+    hooked.add()
+    hooked.commit()

@@ -1,0 +1,431 @@
+"""Doctor: whether everything that wtxtgit rests on is as it should be, and repairs.
+
+Each check looks at one thing and gives one finding, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module, metadata
+
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+from wtxtgit.git import attributes, config, index, run
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.ops import hooks, install, track
+from wtxtgit.ops.status import State, raw_files, status, tracked
+
+MODULES = {
+    "numpy": "numpy",
+    "pybase64": "pybase64",
+    "crc32c": "crc32c",
+    "pynacl": "nacl.signing",
+    "blake3": "blake3",
+    "xxhash": "xxhash",
+    "zstandard": "zstandard",
+    "msgpack": "msgpack",
+    "pyrage": "pyrage",
+    "pygit2": "pygit2",
+}
+"""Distributions that wtxtgit needs, and a module of each that shows that it works."""
+
+_SHOWN_PATHS = 5
+_WINDOW_TEXT = 64 * 1024 * 1024
+"""From this size of text on git's window of ten objects is worth a bound."""
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding: `fix` says what helps, `fixable` whether `--fix` does it."""
+
+    name: str
+    level: Level
+    message: str
+    fix: str | None = None
+    fixable: bool = False
+    paths: tuple[bytes, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "level": str(self.level),
+            "message": self.message,
+            "fix": self.fix,
+            "fixable": self.fixable,
+            "paths": [os.fsdecode(path) for path in self.paths],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings, and what was repaired before they were made."""
+
+    checks: tuple[Check, ...]
+    repaired: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(check.level is not Level.ERROR for check in self.checks)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "ok": self.ok,
+            "checks": [check.as_dict() for check in self.checks],
+            "repaired": list(self.repaired),
+        }
+
+
+def examine(repo: Repository | None) -> Diagnosis:
+    """Check the installation, and the repository where there is one."""
+    checks = [
+        _guarded("git", _git_version),
+        _guarded("python", _modules),
+        _guarded("driver", lambda: _configured(repo)),
+        _guarded("start", lambda: _starts(repo)),
+    ]
+    if repo is not None and not repo.is_bare:
+        checks += _repository_checks(repo)
+    return Diagnosis(tuple(checks))
+
+
+def repair(repo: Repository | None) -> Diagnosis:
+    """Repair what can be repaired without losing anything, then examine again."""
+    done: list[str] = []
+    for check in examine(repo).checks:
+        if check.fixable and check.level is not Level.OK:
+            done += _REPAIRS[check.name](repo)
+    return Diagnosis(examine(repo).checks, tuple(done))
+
+
+def _guarded(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except WtxtgitError as error:
+        return Check(name, Level.ERROR, error.message, error.hint)
+
+
+def _git_version() -> Check:
+    version = run.version()
+    said = ".".join(map(str, version))
+    if version < run.MIN_VERSION:
+        wanted = ".".join(map(str, run.MIN_VERSION))
+        return Check("git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later")
+    return Check("git", Level.OK, f"git {said}")
+
+
+def _modules() -> Check:
+    versions, broken = [], []
+    for distribution, module in MODULES.items():
+        try:
+            import_module(module)
+            versions.append(f"{distribution} {metadata.version(distribution)}")
+        except (ImportError, metadata.PackageNotFoundError, OSError) as error:
+            broken.append(f"{distribution} ({error})")
+    if broken:
+        return Check(
+            "python",
+            Level.ERROR,
+            f"can't be imported: {', '.join(broken)}",
+            "install wtxtgit again for this interpreter",
+        )
+    return Check("python", Level.OK, ", ".join(versions))
+
+
+def _configured(repo: Repository | None) -> Check:
+    cwd = repo.home if repo else None
+    values = {key: config.effective(key, cwd=cwd) for key in config.KEYS}
+    foreign = [key for key, value in values.items() if value and not config.is_ours(key, value)]
+    missing = [key for key, value in values.items() if value is None]
+    if foreign:
+        return Check(
+            "driver",
+            Level.ERROR,
+            f"not set by wtxtgit: {', '.join(foreign)}",
+            "wtxtgit install --force",
+        )
+    if missing:
+        what = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
+        return Check("driver", Level.ERROR, f"the driver {what}", "wtxtgit install", fixable=True)
+    return Check("driver", Level.OK, "the filter, diff and merge drivers are set up")
+
+
+def _starts(repo: Repository | None) -> Check:
+    command = config.effective("filter.wtxt.process", cwd=repo.home if repo else None)
+    if command is None:
+        return Check("start", Level.WARN, "there is no driver to start", "wtxtgit install")
+    if not config.is_ours("filter.wtxt.process", command):
+        return Check("start", Level.WARN, "the driver is not wtxtgit's, it was not started")
+    try:
+        config.check_start(command)
+    except EnvironmentFailure as error:
+        return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
+    return Check("start", Level.OK, "the filter starts and answers")
+
+
+def _repository_checks(repo: Repository) -> list[Check]:
+    try:
+        entries = tracked(repo)
+    except EnvironmentFailure as error:
+        return [Check("repository", Level.ERROR, error.message, error.hint)]
+    return [
+        _guarded("attributes", lambda: _attributes(repo, entries)),
+        _guarded("eol", lambda: _line_endings(repo)),
+        _guarded("nested", lambda: _overridden(repo, entries)),
+        _guarded("raw-binary", lambda: _raw(repo, entries)),
+        _guarded("work-tree", lambda: _work_tree(repo)),
+        _guarded("sizes", lambda: _sizes(repo, entries)),
+        _guarded("hook", lambda: _hook(repo)),
+    ]
+
+
+def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
+    if incomplete := track.incomplete_lines(repo):
+        first = incomplete[0]
+        return Check(
+            "attributes",
+            Level.ERROR,
+            f"{_name(first.file)}: the line of {_name(first.pattern)} lacks an attribute of ours",
+            f"wtxtgit track {_name(first.pattern)}",
+            fixable=True,
+        )
+    paths = [entry.path for entry in entries]
+    found = attributes.effective(repo, paths, ("text", "eol", "diff", "merge"))
+    converted = [path for path in dict.fromkeys(paths) if found[path]["text"] != attributes.UNSET]
+    if converted:
+        return Check(
+            "attributes",
+            Level.ERROR,
+            f"git may convert line endings of {_names(converted)}",
+            "put -text on the last gitattributes line that matches, or track the pattern again",
+            paths=tuple(converted),
+        )
+    driver = config.DRIVER.encode()
+    plain = [
+        path
+        for path in dict.fromkeys(paths)
+        if not found[path]["diff"] == found[path]["merge"] == driver
+    ]
+    if plain:
+        return Check(
+            "attributes",
+            Level.WARN,
+            f"without diff=wtxt and merge=wtxt: {_names(plain)}",
+            "a later gitattributes line takes them back",
+            paths=tuple(plain),
+        )
+    return Check("attributes", Level.OK, f"-text stands on {_count(paths, 'tracked file')}")
+
+
+def _line_endings(repo: Repository) -> Check:
+    """Our text files have `eol=lf`, where git is told to convert line endings."""
+    suffixes = tuple(
+        pattern.removeprefix(b"*") for pattern, _ in track.COMPANIONS if pattern[:1] == b"*"
+    )
+    paths = [
+        entry.path
+        for entry in index.entries(repo)
+        if entry.is_file and entry.path.endswith(suffixes)
+    ]
+    converts = (config.effective("core.autocrlf", cwd=repo.home) or "false").lower()
+    found = attributes.effective(repo, paths, ("text", "eol"))
+    unsafe = [
+        path
+        for path in dict.fromkeys(paths)
+        if found[path]["eol"] != b"lf" and found[path]["text"] != attributes.UNSET
+    ]
+    if unsafe:
+        risky = converts not in ("false", "no", "off", "0")
+        return Check(
+            "eol",
+            Level.ERROR if risky else Level.WARN,
+            f"without eol=lf: {_names(unsafe)} (core.autocrlf is {converts})",
+            "add the lines of gitattributes.template for *.wtxt, *.wtxtdelta and *.wsum",
+            paths=tuple(unsafe),
+        )
+    return Check("eol", Level.OK, f"no conversion of line endings (core.autocrlf is {converts})")
+
+
+def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
+    through_filter = {entry.path for entry in entries}
+    lost: list[bytes] = []
+    for pattern in track.list_patterns(repo).patterns:
+        matched = run.records(repo.git("ls-files", "-z", "--", _pathspec(pattern)))
+        lost += [path for path in matched if path not in through_filter]
+    # Links and submodules match a pattern too, and never go through a filter.
+    files = {entry.path for entry in index.entries(repo) if entry.is_file}
+    lost = sorted({path for path in lost if path in files})
+    if lost:
+        return Check(
+            "nested",
+            Level.WARN,
+            f"a tracked pattern matches, but other attributes win: {_names(lost)}",
+            f"git check-attr -a -- {_name(lost[0])} shows them",
+            paths=tuple(lost),
+        )
+    return Check("nested", Level.OK, "no attribute overrides a tracked pattern")
+
+
+def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
+    raw = [entry.path for entry in raw_files(repo, entries)]
+    if raw:
+        return Check(
+            "raw-binary",
+            Level.ERROR,
+            f"committed as raw binary: {_names(raw)}",
+            f"git add --renormalize -- {_names(raw)}, then commit",
+            fixable=True,
+            paths=tuple(raw),
+        )
+    return Check("raw-binary", Level.OK, f"{_count(entries, 'tracked file')}, none is raw binary")
+
+
+def _work_tree(repo: Repository) -> Check:
+    files = status(repo).files
+    corrupt = [file.path for file in files if file.state is State.CORRUPT]
+    if corrupt:
+        return Check(
+            "work-tree",
+            Level.ERROR,
+            f"damaged text: {_names(corrupt)}",
+            f"wtxtgit recover {_name(corrupt[0])}",
+            paths=tuple(corrupt),
+        )
+    texts = [file.path for file in files if file.state is State.TEXT]
+    if texts:
+        return Check(
+            "work-tree",
+            Level.WARN,
+            f"stands as text in the work tree: {_names(texts)}",
+            "wtxtgit install writes the files again",
+            fixable=True,
+            paths=tuple(texts),
+        )
+    # A stat of size 0 fits no blob but the empty one: git's index does not trust it.
+    empty = [file.path for file in files if file.file_size == 0 and file.state is State.OK]
+    if empty:
+        return Check(
+            "work-tree",
+            Level.WARN,
+            f"empty files: git merge and git stash take them for changed: {_names(empty)}",
+            f"git rm -- {_names(empty)}, or take the filter from them: PATTERN !filter -text",
+            paths=tuple(empty),
+        )
+    return Check("work-tree", Level.OK, "the work tree holds binaries")
+
+
+def _sizes(repo: Repository, entries: Sequence[Entry]) -> Check:
+    there = [entry for entry in entries if not entry.skipped]
+    sizes = index.blob_sizes(repo, {entry.oid for entry in there}) if there else {}
+    threshold = track.big_file_threshold(repo)
+    undelta = [entry.path for entry in there if sizes[entry.oid] > threshold]
+    if undelta:
+        return Check(
+            "sizes",
+            Level.WARN,
+            f"over core.bigFileThreshold, git makes no deltas: {_names(undelta)}",
+            "git config core.bigFileThreshold 2g, where there is memory for it",
+            paths=tuple(undelta),
+        )
+    large = [entry.path for entry in there if sizes[entry.oid] > hooks.MAX_FORGE_BLOB]
+    if large:
+        return Check(
+            "sizes",
+            Level.WARN,
+            f"over 100 MiB as text, which most forges refuse: {_names(large)}",
+            "cut the checkpoint into shards",
+            paths=tuple(large),
+        )
+    memory = config.effective("pack.windowMemory", cwd=repo.home)
+    if memory is None and max(sizes.values(), default=0) > _WINDOW_TEXT:
+        return Check(
+            "sizes",
+            Level.WARN,
+            "git gc may hold ten versions of a large text in memory",
+            "git config pack.windowMemory 1g",
+        )
+    return Check("sizes", Level.OK, "all texts are small enough for deltas and forges")
+
+
+def _hook(repo: Repository) -> Check:
+    if hooks.is_ours(repo.hooks_dir / hooks.NAME):
+        return Check("hook", Level.OK, "the pre-commit hook is installed")
+    return Check("hook", Level.OK, "no pre-commit hook; wtxtgit install --hooks adds it")
+
+
+def _fix_driver(repo: Repository | None) -> list[str]:
+    scope = "global"
+    if repo is not None and any(
+        config.get_all(key, scope="local", cwd=repo.home) for key in config.KEYS
+    ):
+        scope = "local"
+    done = install.install(scope=scope, with_hooks=False, force=False, repo=repo)
+    return [f"set {key} in the {scope} config" for key in done.keys]
+
+
+def _fix_attributes(repo: Repository | None) -> list[str]:
+    return [f"completed {_name(path)}" for path in track.repair(repo)] if repo else []
+
+
+def _fix_raw(repo: Repository | None) -> list[str]:
+    if repo is None:
+        return []
+    raw = [
+        entry.path
+        for entry in raw_files(repo, tracked(repo))
+        if index.file_size(repo.file(entry.path)) is not None
+    ]
+    index.renormalize(repo, raw)
+    return [f"staged {_name(path)} as text" for path in raw]
+
+
+def _fix_work_tree(repo: Repository | None) -> list[str]:
+    if repo is None:
+        return []
+    return [f"restored {_name(path)}" for path in install.resmudge(repo).written]
+
+
+_REPAIRS: dict[str, Callable[[Repository | None], list[str]]] = {
+    "driver": _fix_driver,
+    "start": _fix_driver,
+    "attributes": _fix_attributes,
+    "raw-binary": _fix_raw,
+    "work-tree": _fix_work_tree,
+}
+
+
+def _pathspec(pattern: track.Pattern) -> bytes:
+    """Spell a gitattributes pattern as a pathspec from the top level."""
+    folder = pattern.file.rpartition(b"/")[0]
+    # The folder's own name is no pattern.
+    start = b"".join(b"\\" + bytes([c]) if c in b"*?[\\" else bytes([c]) for c in folder)
+    start += b"/" if folder else b""
+    text = pattern.pattern
+    if b"/" not in text:
+        return b":(top,glob)" + start + b"**/" + text
+    return b":(top,glob)" + start + text.removeprefix(b"/")
+
+
+def _names(paths: Iterable[bytes]) -> str:
+    """Name the first few paths, quoted for a shell."""
+    every = list(paths)
+    shown = " ".join(_name(path) for path in every[:_SHOWN_PATHS])
+    more = len(every) - _SHOWN_PATHS
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _name(path: bytes) -> str:
+    return shlex.quote(path.decode("utf-8", "backslashreplace"))
+
+
+def _count(items: Sequence[object], noun: str) -> str:
+    return f"{len(items)} {noun}" + ("" if len(items) == 1 else "s")

@@ -1,0 +1,147 @@
+"""Install and uninstall: the driver's config, the hooks, and files that stand as text.
+
+Git does not smudge a file again when a driver appears: its stat still
+matches. So install has git write those files once more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import config, index
+from wtxtgit.git.index import Change
+from wtxtgit.git.repository import Repository
+from wtxtgit.ops import hooks
+from wtxtgit.ops.status import tracked
+from wtxtgit.text import grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Resmudged:
+    """What became of tracked files that stood as text in the work tree.
+
+    `written` are restored. `changed` were edited since, and `left` stay text
+    because smudge leaves them so (damaged, native, or not wanted).
+    """
+
+    written: tuple[bytes, ...] = ()
+    changed: tuple[bytes, ...] = ()
+    left: tuple[bytes, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "written": [os.fsdecode(path) for path in self.written],
+            "changed": [os.fsdecode(path) for path in self.changed],
+            "left": [os.fsdecode(path) for path in self.left],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What install set; `replaced` are foreign values that --force overwrote."""
+
+    scope: str
+    command: str
+    keys: tuple[str, ...]
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    hook: str | None = None
+    files: Resmudged = field(default_factory=Resmudged)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "scope": self.scope,
+            "command": self.command,
+            "keys": list(self.keys),
+            "replaced": dict(self.replaced),
+            "hook": self.hook,
+            "files": self.files.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Uninstalled:
+    """What uninstall took back; `foreign` are values of other makers that stay."""
+
+    scope: str
+    keys: tuple[str, ...]
+    foreign: Mapping[str, str]
+    hook: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "scope": self.scope,
+            "keys": list(self.keys),
+            "foreign": dict(self.foreign),
+            "hook": self.hook,
+        }
+
+
+def install(*, scope: str, with_hooks: bool, force: bool, repo: Repository | None) -> Installed:
+    """Set the driver up, and write tracked files that stand as text.
+
+    `repo` is the repository around, None outside one: then only the global
+    config can be set. Raises CheckError where something of another maker is
+    in the way, with nothing changed.
+    """
+    if repo is None and (scope == "local" or with_hooks):
+        raise EnvironmentFailure(
+            "this is not in a git repository", hint="wtxtgit install --global sets up all of them"
+        )
+    launcher = config.find_launcher()
+    cwd = repo.home if repo else None
+    if repo is not None and with_hooks:
+        hooks.check_place(repo, force=force)
+    changed = config.install(launcher, scope=scope, force=force, cwd=cwd)
+    hook = None
+    if repo is not None and with_hooks:
+        hook = os.fspath(hooks.install(repo, launcher, force=force))
+    files = Resmudged() if repo is None or repo.is_bare else resmudge(repo)
+    return Installed(scope, launcher.command(), changed.keys, changed.foreign, hook, files)
+
+
+def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
+    """Take back what install set in one scope, and the hook of this repository."""
+    if repo is None and scope == "local":
+        raise EnvironmentFailure("this is not in a git repository")
+    changed = config.uninstall(scope=scope, cwd=repo.home if repo else None)
+    hook = hooks.uninstall(repo) if repo else None
+    return Uninstalled(scope, changed.keys, changed.foreign, os.fspath(hook) if hook else None)
+
+
+def resmudge(repo: Repository) -> Resmudged:
+    """Have git write tracked files again that stand as their blob's text.
+
+    Raises EnvironmentFailure, with nothing written, where the driver does not start.
+    """
+    texts = [
+        entry
+        for entry in tracked(repo)
+        if entry.stage == 0
+        and not entry.skipped
+        and (index.file_head(repo.file(entry.path)) or b"").startswith(grammar.MAGIC)
+    ]
+    if not texts:
+        return Resmudged()
+    changes = index.changes(repo)
+    unchanged: list[bytes] = []
+    changed: list[bytes] = []
+    for entry in texts:
+        # Deleted or of another type for git: a link on the way leads elsewhere.
+        gone = changes.get(entry.path) in (Change.DELETED, Change.TYPE)
+        same = not gone and index.file_is_blob(repo, repo.file(entry.path), entry.oid)
+        (unchanged if same else changed).append(entry.path)
+    if unchanged:
+        # Git deletes a file before it writes it: a driver that fails would lose it.
+        config.check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
+        index.rewrite_files(repo, unchanged)
+    left = {
+        path
+        for path in unchanged
+        if (index.file_head(repo.file(path)) or b"").startswith(grammar.MAGIC)
+    }
+    return Resmudged(
+        tuple(path for path in unchanged if path not in left), tuple(changed), tuple(sorted(left))
+    )

@@ -1,0 +1,253 @@
+"""Status: what became of every tracked file, in the index and in the work tree.
+
+Git is asked once for each kind of fact. Blobs are known by their beginning;
+nothing is filtered, and only a text that should not stand in the work tree is
+verified.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wtxtgit.git import attributes, index
+from wtxtgit.git.config import DRIVER
+from wtxtgit.git.index import BlobHead, Change, Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.model import CONTAINER_FORMATS
+from wtxtgit.ops.clean import is_pending
+from wtxtgit.ops.files import map_file
+from wtxtgit.text import grammar
+from wtxtgit.text.verify import verify
+
+NATIVE = "wtxt"
+RAW = "raw"
+
+
+class State(StrEnum):
+    """What a tracked file is in; `HELP` says what to do about it."""
+
+    OK = "ok"
+    MODIFIED = "modified"
+    TEXT = "text"
+    RAW = "raw-binary"
+    CORRUPT = "corrupt"
+    MISSING = "missing"
+    CONFLICT = "conflict"
+    SPARSE = "sparse"
+
+
+HELP = {
+    State.MODIFIED: "git add takes the change up",
+    State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
+    State.RAW: "the index holds a raw binary: git add --renormalize",
+    State.CORRUPT: "the text is damaged: wtxtgit verify shows where",
+    State.MISSING: "the file is gone: git checkout -- PATH brings it back",
+    State.CONFLICT: "both sides changed it: git checkout --ours or --theirs, then git add",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextHead:
+    """What a text's first lines say; `format` is a container's, or `wtxt` for native text."""
+
+    format: str
+
+    @property
+    def is_container(self) -> bool:
+        return self.format != NATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
+
+    path: bytes
+    state: State
+    oid: str
+    format: str | None = None
+    blob_size: int | None = None
+    file_size: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": os.fsdecode(self.path),
+            "state": str(self.state),
+            "oid": self.oid,
+            "format": self.format,
+            "blob_size": self.blob_size,
+            "file_size": self.file_size,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    files: tuple[FileStatus, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(file.state in (State.OK, State.SPARSE, State.MODIFIED) for file in self.files)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A tracked file of the index or of a revision; `format` is `raw` for a raw binary."""
+
+    path: bytes
+    oid: str
+    size: int | None
+    format: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": os.fsdecode(self.path),
+            "oid": self.oid,
+            "size": self.size,
+            "format": self.format,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    files: tuple[Listed, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {"files": [file.as_dict() for file in self.files]}
+
+
+def text_head(head: bytes) -> TextHead | None:
+    """Read a text's first lines; None where they are not those of a text."""
+    pos = len(grammar.FIRST_LINE)
+    if not head.startswith(grammar.FIRST_LINE):
+        return None
+    if (meta := grammar.parse_meta(head, pos)) is None:
+        return None
+    if (cap := grammar.parse_cap(head, meta[1])) is None:
+        return None
+    name, _, version = meta[0].schema.partition("/")
+    if grammar.CAP_LAYOUT in cap[0] and version == "v1" and name in CONTAINER_FORMATS:
+        return TextHead(name)
+    return TextHead(NATIVE)
+
+
+def format_of(head: bytes) -> str:
+    """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+    if not head.startswith(grammar.MAGIC):
+        return RAW
+    found = text_head(head)
+    return found.format if found else NATIVE
+
+
+def tracked(repo: Repository) -> list[Entry]:
+    """List the index entries of regular files that go through the filter."""
+    return filtered(repo, index.entries(repo))
+
+
+def filtered(
+    repo: Repository,
+    entries: Iterable[Entry],
+    *,
+    from_index: bool = False,
+    index_file: Path | None = None,
+) -> list[Entry]:
+    """Keep the entries of regular files whose attributes name our filter."""
+    files = [entry for entry in entries if entry.is_file]
+    found = attributes.effective(
+        repo,
+        (entry.path for entry in files),
+        ("filter",),
+        from_index=from_index,
+        index_file=index_file,
+    )
+    return [entry for entry in files if found[entry.path]["filter"] == DRIVER.encode()]
+
+
+def status(repo: Repository) -> Status:
+    """Find the state of every tracked file of the work tree."""
+    entries = tracked(repo)
+    changes = index.changes(repo)
+    present = [entry for entry in entries if entry.stage == 0 and not entry.skipped]
+    heads = index.blob_heads(repo, (entry.oid for entry in present))
+    files = []
+    conflicts: set[bytes] = set()
+    for entry in entries:
+        path = repo.file(entry.path)
+        if entry.stage:
+            if entry.path not in conflicts:
+                conflicts.add(entry.path)
+                size = index.file_size(path)
+                files.append(FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size))
+        elif entry.skipped:
+            files.append(FileStatus(entry.path, State.SPARSE, entry.oid))
+        else:
+            change = changes.get(entry.path, Change.NONE)
+            head = heads[entry.oid]
+            files.append(
+                FileStatus(
+                    entry.path,
+                    _state(path, head, change),
+                    entry.oid,
+                    format_of(head.head),
+                    head.size,
+                    index.file_size(path),
+                )
+            )
+    return Status(tuple(files))
+
+
+def list_files(repo: Repository, revision: str | None = None) -> Listing:
+    """List the tracked files of the index, or of a revision by that revision's attributes."""
+    if revision is None:
+        entries = [entry for entry in tracked(repo) if entry.stage == 0]
+    else:
+        # An index of its own: check-attr then reads the gitattributes of that tree.
+        with tempfile.TemporaryDirectory(prefix="wtxtgit-") as folder:
+            index_file = Path(folder) / "index"
+            tree = index.resolve(repo, revision + "^{tree}")
+            repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
+            entries = filtered(
+                repo, index.tree_entries(repo, tree), from_index=True, index_file=index_file
+            )
+    # A sparse checkout of a partial clone lacks the blobs of what it skips.
+    heads = index.blob_heads(repo, (entry.oid for entry in entries if not entry.skipped))
+    return Listing(tuple(_listed(entry, heads.get(entry.oid)) for entry in entries))
+
+
+def raw_files(repo: Repository, entries: Sequence[Entry]) -> list[Entry]:
+    """Find the entries whose blob is no text."""
+    there = [entry for entry in entries if entry.stage == 0 and not entry.skipped]
+    heads = index.blob_heads(repo, (entry.oid for entry in there))
+    return [entry for entry in there if format_of(heads[entry.oid].head) == RAW]
+
+
+def _listed(entry: Entry, head: BlobHead | None) -> Listed:
+    if head is None:
+        return Listed(entry.path, entry.oid, None, None)
+    return Listed(entry.path, entry.oid, head.size, format_of(head.head))
+
+
+def _state(path: Path, blob: BlobHead, change: Change) -> State:
+    if change is Change.DELETED:
+        return State.MISSING
+    if not blob.head.startswith(grammar.MAGIC):
+        return State.RAW
+    if change is not Change.NONE:
+        return State.MODIFIED
+    file = index.file_head(path)
+    if file is None or not file.startswith(grammar.MAGIC):
+        return State.OK
+    # Unchanged, and a text in the work tree as in the blob.
+    head = text_head(file)
+    if head is not None and not head.is_container:
+        return State.OK
+    report = verify(map_file(path))
+    if report.ok:
+        return State.TEXT
+    return State.OK if is_pending(report) else State.CORRUPT

@@ -1,0 +1,290 @@
+"""Track and untrack: pattern lines of a folder's gitattributes file.
+
+`-text` stands on every line of ours: end-of-line conversion runs before
+smudge, and would change the text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import attributes, config, index
+from wtxtgit.git.attributes import Line
+from wtxtgit.git.repository import Repository
+from wtxtgit.ops.files import failures, replace_file, write_all
+from wtxtgit.ops.hooks import MAX_FORGE_BLOB
+from wtxtgit.ops.status import filtered, raw_files
+from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
+
+FILTER = b"filter=wtxt"
+ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
+COMPANIONS = (
+    (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
+    (b"*.wtxtdelta", (b"text", b"eol=lf")),
+    (b"*.wsum", (b"text", b"eol=lf", b"merge=wtxt-ledger")),
+    (b".wtxt/*", (b"text", b"eol=lf")),
+)
+"""Lines for our text files, which git must not convert."""
+
+BIG_FILE_THRESHOLD = 512 * 1024 * 1024
+"""Git's default of core.bigFileThreshold."""
+MEMORY_HINT_SIZE = 256 * 1024 * 1024
+"""From this size of binary on, what git holds in memory is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWarning:
+    """A file that is large for git: `size` in bytes of binary, `message` says of what limit."""
+
+    path: bytes
+    size: int
+    message: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"path": os.fsdecode(self.path), "size": self.size, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What track or untrack did to `file`; patterns that were as wanted are `unchanged`.
+
+    `raw` are committed raw binaries that match: they become text with
+    `git add --renormalize`.
+    """
+
+    file: Path
+    changed: tuple[bytes, ...]
+    unchanged: tuple[bytes, ...]
+    raw: tuple[bytes, ...] = ()
+    sizes: tuple[SizeWarning, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "file": os.fspath(self.file),
+            "changed": [os.fsdecode(pattern) for pattern in self.changed],
+            "unchanged": [os.fsdecode(pattern) for pattern in self.unchanged],
+            "raw": [os.fsdecode(path) for path in self.raw],
+            "sizes": [warning.as_dict() for warning in self.sizes],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A tracked pattern, and the gitattributes file (from the top level) that has it."""
+
+    pattern: bytes
+    file: bytes
+
+    def as_dict(self) -> dict[str, object]:
+        return {"pattern": os.fsdecode(self.pattern), "file": os.fsdecode(self.file)}
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    patterns: tuple[Pattern, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {"patterns": [pattern.as_dict() for pattern in self.patterns]}
+
+
+def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
+    """Track patterns in the folder that `repo` was found from.
+
+    Raises UsageError for a pattern that git would not obey.
+    """
+    file = _file(repo)
+    lines = attributes.parse(_read(file))
+    lines, changed, unchanged = _edited(lines, patterns, _tracked)
+    for pattern, names in COMPANIONS:
+        if not any(line.pattern == pattern for line in lines):
+            lines = attributes.append(lines, pattern, names)
+    _write(file, lines)
+    raw, sizes = _consequences(repo)
+    return Tracking(file, changed, unchanged, raw, sizes)
+
+
+def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
+    """Take patterns back; with the last one go the lines for our text files."""
+    file = _file(repo)
+    lines = attributes.parse(_read(file))
+    lines, changed, unchanged = _edited(lines, patterns, _untracked)
+    if changed and not any(_is_filter_line(line) for line in lines):
+        lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
+    if changed:
+        _write(file, lines)
+    return Tracking(file, changed, unchanged)
+
+
+def list_patterns(repo: Repository) -> Patterns:
+    """List the tracked patterns of all gitattributes files of the work tree."""
+    return Patterns(tuple(pattern for pattern, _ in _pattern_lines(repo)))
+
+
+def repair(repo: Repository) -> list[bytes]:
+    """Give every pattern line of ours the attributes that it lacks; list the files changed."""
+    repaired = []
+    for path in attribute_files(repo):
+        file = repo.file(path)
+        before = attributes.parse(_read(file))
+        after = [_complete(line) if _is_filter_line(line) else line for line in before]
+        if after != before:
+            _write(file, after)
+            repaired.append(path)
+    return repaired
+
+
+def incomplete_lines(repo: Repository) -> list[Pattern]:
+    """Find the pattern lines of ours that lack an attribute."""
+    return [pattern for pattern, line in _pattern_lines(repo) if _complete(line) != line]
+
+
+def attribute_files(repo: Repository) -> list[bytes]:
+    """List the gitattributes files of the work tree, git's own or about to be."""
+    name = attributes.FILE_NAME.encode()
+    known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
+    files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
+    return [path for path in files if index.file_size(repo.file(path)) is not None]
+
+
+def text_size(binary: int) -> int:
+    """Estimate the text's size of a file's, both in bytes."""
+    return binary * LINE_TEXT // LINE_RAW
+
+
+def binary_size(text: int) -> int:
+    """Estimate the file's size of a text's, both in bytes."""
+    return text * LINE_RAW // LINE_TEXT
+
+
+def big_file_threshold(repo: Repository) -> int:
+    """Ask from which size of text on git makes no deltas."""
+    return config.size("core.bigFileThreshold", BIG_FILE_THRESHOLD, cwd=repo.home)
+
+
+def _edited(
+    lines: list[Line],
+    patterns: Iterable[bytes],
+    edit: Callable[[list[Line], bytes], list[Line]],
+) -> tuple[list[Line], tuple[bytes, ...], tuple[bytes, ...]]:
+    """Edit lines for each pattern; give them, the patterns that changed some, and the others."""
+    changed: list[bytes] = []
+    unchanged: list[bytes] = []
+    for pattern in dict.fromkeys(patterns):
+        after = edit(lines, pattern)
+        (unchanged if after == lines else changed).append(pattern)
+        lines = after
+    return lines, tuple(changed), tuple(unchanged)
+
+
+def _tracked(lines: list[Line], pattern: bytes) -> list[Line]:
+    attributes.check_pattern(pattern)
+    ours = [i for i, line in enumerate(lines) if line.pattern == pattern and _is_filter_line(line)]
+    if not ours:
+        return attributes.append(lines, pattern, ATTRIBUTES)
+    changed = list(lines)
+    changed[ours[-1]] = _complete(lines[ours[-1]])
+    return changed
+
+
+def _untracked(lines: list[Line], pattern: bytes) -> list[Line]:
+    kept = []
+    for line in lines:
+        if line.pattern != pattern or not _is_filter_line(line):
+            kept.append(line)
+        elif others := [name for name in line.attributes if name not in ATTRIBUTES]:
+            kept.append(attributes.with_attributes(line, others))
+    return kept
+
+
+def _complete(line: Line) -> Line:
+    others = [name for name in line.attributes if name not in ATTRIBUTES and not _conflicts(name)]
+    if all(name in line.attributes for name in ATTRIBUTES) and not any(
+        _conflicts(name) for name in line.attributes
+    ):
+        return line
+    return attributes.with_attributes(line, (*ATTRIBUTES, *others))
+
+
+def _conflicts(name: bytes) -> bool:
+    """Tell whether an attribute on our own line takes back what ours say."""
+    key = name.lstrip(b"-!").partition(b"=")[0]
+    return key in (b"text", b"eol", b"crlf", b"binary") and name not in (b"-text", b"-eol")
+
+
+def _pattern_lines(repo: Repository) -> Iterator[tuple[Pattern, Line]]:
+    for path in attribute_files(repo):
+        for line in attributes.parse(_read(repo.file(path))):
+            if line.pattern is not None and _is_filter_line(line):
+                yield Pattern(line.pattern, path), line
+
+
+def _is_filter_line(line: Line) -> bool:
+    return line.pattern is not None and FILTER in line.attributes
+
+
+def _file(repo: Repository) -> Path:
+    return repo.file(repo.prefix + attributes.FILE_NAME.encode())
+
+
+def _read(file: Path) -> bytes:
+    if file.is_symlink():
+        # Git does not follow it either, and a file elsewhere is not ours to change.
+        raise EnvironmentFailure(f"{os.fspath(file)!r} is a symbolic link, which git ignores")
+    if not file.exists():
+        return b""
+    with failures(file):
+        return file.read_bytes()
+
+
+def _write(file: Path, lines: Sequence[Line]) -> None:
+    content = attributes.content(lines)
+    if content == _read(file):
+        return
+    if content:
+        replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
+    else:
+        file.unlink()
+
+
+def _consequences(repo: Repository) -> tuple[tuple[bytes, ...], tuple[SizeWarning, ...]]:
+    """Look at the files that are tracked now: raw binaries of the index, large ones of the tree."""
+    entries = filtered(repo, index.entries(repo))
+    raw = tuple(entry.path for entry in raw_files(repo, entries))
+    others = index.untracked_paths(repo)
+    names = attributes.effective(repo, others, ("filter",))
+    paths = {entry.path for entry in entries if not entry.skipped}
+    paths |= {path for path in others if names[path]["filter"] == config.DRIVER.encode()}
+    threshold = big_file_threshold(repo)
+    warnings = []
+    for path in sorted(paths):
+        size = index.file_size(repo.file(path)) or 0
+        if message := size_message(size, threshold):
+            warnings.append(SizeWarning(path, size, message))
+    return raw, tuple(warnings)
+
+
+def size_message(binary: int, threshold: int) -> str | None:
+    """Say what a file of this size meets as text; None where there is nothing to say."""
+    text = text_size(binary)
+    parts = []
+    if text > threshold:
+        parts.append(
+            f"over core.bigFileThreshold as text: git makes no deltas "
+            f"(from about {_mib(binary_size(threshold))} of binary)"
+        )
+    if text > MAX_FORGE_BLOB:
+        parts.append(
+            f"about {_mib(text)} as text: most forges refuse a blob over "
+            f"{_mib(MAX_FORGE_BLOB)} (about {_mib(binary_size(MAX_FORGE_BLOB))} of binary)"
+        )
+    if binary > MEMORY_HINT_SIZE:
+        parts.append(f"git holds the whole file in memory on checkout, {_mib(binary)}")
+    return "; ".join(parts) or None
+
+
+def _mib(size: int) -> str:
+    return f"{size // (1024 * 1024)} MiB"
