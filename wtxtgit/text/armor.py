@@ -20,9 +20,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-LINE_RAW = 57
-LINE_BASE64 = 76
-LINE_TEXT = 79
+from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
 U1 = NDArray[np.uint8]
 

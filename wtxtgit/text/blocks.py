@@ -14,7 +14,7 @@ from hashlib import sha256
 from crc32c import crc32c
 
 from wtxtgit.model import Problem
-from wtxtgit.text import armor, digest
+from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.index import ArrayIndex
 
 BLOCK_CHUNKS = 16
@@ -142,7 +142,7 @@ def _diagnose(text: armor.U1, block: Block) -> tuple[memoryview | None, list[Pro
     whole = bytearray()
     for ix in range(block.first, block.first + block.count):
         start = array.starts[ix]
-        lines = text.data[start : start + armor.line_count(block.size) * armor.LINE_TEXT]
+        lines = text.data[start : start + armor.line_count(block.size) * grammar.LINE_TEXT]
         faults, raw = armor.diagnose(lines, block.size)
         for fault in faults:
             line = array.lines[ix] + fault.index

@@ -36,6 +36,12 @@ MAX_OFFSET = 10**12 - 1
 """`off` has exactly 12 digits."""
 SIGNATURE_SIZE = 64
 
+LINE_RAW = 57
+"""Raw bytes that an armored line holds."""
+LINE_BASE64 = 76
+LINE_TEXT = 79
+"""An armored line: base64, a space, the parity nibble, LF."""
+
 _TOKEN = rb"[A-Za-z0-9._/+:@-]+"
 _NUMBER = rb"(?:0|[1-9][0-9]{0,19})"
 _GEN = rb"(?:[0-9]{6}|[1-9][0-9]{6,19})"

@@ -201,7 +201,7 @@ class _Indexer:
             if value != wanted:
                 self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
         start, first = self._pos, self._line
-        end = start + chunk.lines * armor.LINE_TEXT
+        end = start + chunk.lines * grammar.LINE_TEXT
         self._pos, self._line = end, first + chunk.lines
         if end > len(self._text) or not self._at(grammar.END_CHUNK):
             self._find_bad_line(start, first, chunk.lines)
@@ -213,14 +213,14 @@ class _Indexer:
 
     def _find_bad_line(self, start: int, first: int, lines: int) -> None:
         """A chunk's lines do not end where they should: fail at the first that is off."""
-        faults, _ = armor.diagnose(self._text[start:], lines * armor.LINE_RAW)
+        faults, _ = armor.diagnose(self._text[start:], lines * grammar.LINE_RAW)
         # Lines that are whole but of the wrong count of characters are another fault.
         bad = next((fault for fault in faults if fault.kind == "syntax"), None)
         at = lines if bad is None else bad.index
-        self._pos = min(len(self._text), start + at * armor.LINE_TEXT)
+        self._pos = min(len(self._text), start + at * grammar.LINE_TEXT)
         self._line = first + at
         if bad is not None and self._pos < len(self._text):
-            if len(self._text) - self._pos < armor.LINE_TEXT and self._no_more_lines():
+            if len(self._text) - self._pos < grammar.LINE_TEXT and self._no_more_lines():
                 self._fail("syntax", "the text ends inside a chunk")
             self._fail("syntax", bad.message)
         if self._pos == len(self._text):

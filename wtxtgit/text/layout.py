@@ -171,6 +171,8 @@ def _parse_extent(item: Any, kind: str) -> Extent:
     name = item.get("name")
     if not isinstance(name, str) or not _is_unicode(name):
         _refuse(f'has an extent "{array}" without a proper name')
+    if array.startswith("_"):
+        _refuse(f'gives the role "{array}" a name')
     if keys == {"array", "name"}:
         return Extent(array, name=name)
     if keys - {"order"} != _TENSOR_KEYS or item.get("order", "F") != "F":

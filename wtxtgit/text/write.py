@@ -67,7 +67,7 @@ class _Block:
     @property
     def chunk_text(self) -> int:
         head = _chunk_line_size(self.size)
-        return head + armor.line_count(self.size) * armor.LINE_TEXT + len(grammar.END_CHUNK)
+        return head + armor.line_count(self.size) * grammar.LINE_TEXT + len(grammar.END_CHUNK)
 
     @property
     def text_size(self) -> int:
