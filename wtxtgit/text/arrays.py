@@ -7,7 +7,6 @@ what each one really is (`docs/spec/wtxt.md`, section "Native arrays").
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,30 +29,11 @@ from wtxtgit.model.names import ArrayNames
 from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.blocks import blocks_of, check
 from wtxtgit.text.contents import array_bytes
+from wtxtgit.text.dtypes import BY_NUMPY, NUMPY_DTYPES, carrier_of, shaped, view_as
 from wtxtgit.text.grammar import CAP, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import check_layout, parse_layout, with_layout
 from wtxtgit.text.verify import Report, verify
-
-NUMPY_DTYPES = {
-    "f64": "<f8",
-    "f32": "<f4",
-    "i64": "<i8",
-    "u64": "<u8",
-    "i32": "<i4",
-    "u32": "<u4",
-    "i16": "<i2",
-    "u16": "<u2",
-    "i8": "|i1",
-    "u8": "|u1",
-}
-"""numpy's spelling of the ten dtypes."""
-
-_BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
-_CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
-"""Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions."""
-_DESCR = re.compile(r"[<|][biufcSUV][0-9]{1,9}|<[mM]8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
-_EXTENSION_NAME = re.compile(r"[a-z][a-z0-9_]{1,30}")
 
 
 class Weights(Mapping[str, NDArray[Any]]):
@@ -92,12 +72,14 @@ class LazyArray:
     their parity, CRC-32C and SHA-256; other keys decode the whole array.
     """
 
-    def __init__(self, text: memoryview, found: ArrayIndex, dtype: str, shape: tuple[int, ...]):
+    def __init__(
+        self, text: memoryview, found: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
         self._text = np.frombuffer(text, dtype=np.uint8)
         self._found = found
-        self.dtype = _numpy_dtype(dtype, found.claim.dtype)
+        self.dtype = dtype
         self.shape = shape
-        self._row = self.dtype.itemsize * _count(shape[1:])
+        self._row = found.nbytes // shape[0] if shape and shape[0] else 0
 
     def __len__(self) -> int:
         if not self.shape:
@@ -133,7 +115,7 @@ class LazyArray:
         start, end = (0, found.nbytes) if high is None else (low * self._row, high * self._row)
         shape = self.shape if high is None else (high - low, *self.shape[1:])
         if start == end:
-            return np.empty(shape, self.dtype)
+            return shaped(b"", self.dtype, shape, found.name)
         first = start // found.chunk_size
         raw = bytearray()
         for block in blocks_of(found, first, -(-end // found.chunk_size)):
@@ -144,7 +126,7 @@ class LazyArray:
                 raw += checked.raw
         skipped = first * found.chunk_size
         wanted = memoryview(raw)[start - skipped : end - skipped]
-        return np.frombuffer(wanted, self.dtype).reshape(shape)
+        return shaped(wanted, self.dtype, shape, found.name)
 
 
 class LazySnapshot(Mapping[str, LazyArray]):
@@ -188,7 +170,7 @@ def snapshot_from(
     """
     meta = meta or Meta()
     items = [_convert(name, arrays[name]) for name in sorted(arrays)]
-    if all(is_array_name(name) and descr in _BY_NUMPY for name, descr, _, _ in items):
+    if all(_is_plain(name) and descr in BY_NUMPY for name, descr, _, _ in items):
         plain = tuple(
             replace(array, name=name, rows=rows_for(array.dtype, array.shape, rows_per_chunk))
             for name, _, _, array in items
@@ -238,6 +220,10 @@ def _error(problem: Problem) -> TextError:
     )
 
 
+def _is_plain(name: str) -> bool:
+    return is_array_name(name) and name != LAYOUT_ARRAY
+
+
 def _snapshot_of(report: Report, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
     found = report.index
     arrays = []
@@ -272,11 +258,13 @@ def _named(snapshot: Snapshot) -> Iterator[tuple[str, NDArray[Any]]]:
     layout = snapshot.layout
     if layout is None or layout.is_container:
         for array in by_name.values():
-            yield array.name, _view(array, NUMPY_DTYPES[array.dtype], array.shape)
+            yield array.name, _view(array, np.dtype(NUMPY_DTYPES[array.dtype]), array.shape)
         return
     for extent in layout.extents:
         if extent.array is not None and extent.dtype is not None and extent.shape is not None:
-            yield extent.name or "", _view(by_name[extent.array], extent.dtype, extent.shape)
+            array = by_name[extent.array]
+            seen_as = view_as(array, extent.dtype, extent.shape)
+            yield extent.name or "", _view(array, *seen_as)
 
 
 def _lazily(text: memoryview, found: TextIndex) -> Iterator[tuple[str, LazyArray]]:
@@ -284,53 +272,32 @@ def _lazily(text: memoryview, found: TextIndex) -> Iterator[tuple[str, LazyArray
     by_name = {array.name: array for array in found.arrays if array.name != LAYOUT_ARRAY}
     if layout is None or layout.is_container:
         for name, array in by_name.items():
-            dtype = NUMPY_DTYPES[array.claim.dtype]
-            yield name, LazyArray(text, array, dtype, array.claim.shape)
+            yield name, _whole(text, array)
         return
     for extent in layout.extents:
         if extent.array is not None and extent.dtype is not None and extent.shape is not None:
             array = by_name[extent.array]
-            numpy_dtype = _numpy_dtype(extent.dtype, array.claim.dtype)
-            _check_view(extent.name or "", numpy_dtype, extent.shape, array.nbytes)
-            yield extent.name or "", LazyArray(text, array, extent.dtype, extent.shape)
+            seen_as = view_as(array.claim, extent.dtype, extent.shape)
+            yield extent.name or "", LazyArray(text, array, *seen_as)
 
 
 def _lazy_layout(text: memoryview, found: TextIndex) -> Layout | None:
     array = found.array(LAYOUT_ARRAY)
     if array is None:
         return None
-    raw = LazyArray(text, array, NUMPY_DTYPES[array.claim.dtype], array.claim.shape)[...]
+    raw = _whole(text, array)[...]
     layout = parse_layout(raw.tobytes())
-    check_layout(layout, found.meta, found.cap, {a.name: a.nbytes for a in found.arrays})
+    check_layout(layout, found.meta, found.cap, [a.claim for a in found.arrays])
     return layout
 
 
-def _view(array: Array, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    numpy_dtype = _numpy_dtype(dtype, array.dtype)
-    _check_view(array.name, numpy_dtype, shape, array.data.nbytes)
-    return np.frombuffer(array.data, numpy_dtype).reshape(shape)
+def _view(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    return shaped(array.data, dtype, shape, array.name)
 
 
-def _check_view(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], nbytes: int) -> None:
-    if any(dim < 0 for dim in shape) or dtype.itemsize * _count(shape) != nbytes:
-        raise TextError("layout", f'"{name}" is no {dtype} of shape {shape}', array=name)
-
-
-def _numpy_dtype(descr: str, carrier: str) -> np.dtype[Any]:
-    """The dtype that a layout names; the carrier's where numpy does not know it here."""
-    if _DESCR.fullmatch(descr):
-        try:
-            return np.dtype(descr)
-        except (TypeError, ValueError) as error:
-            raise TextError("layout", f'dtype "{descr}" is none of numpy\'s') from error
-    if _EXTENSION_NAME.fullmatch(descr):
-        try:
-            found = np.dtype(descr)
-        except TypeError:
-            return np.dtype(NUMPY_DTYPES[carrier])
-        if not found.hasobject and found.itemsize == np.dtype(NUMPY_DTYPES[carrier]).itemsize:
-            return found
-    raise TextError("layout", f'dtype "{descr}" is none of numpy\'s')
+def _whole(text: memoryview, array: ArrayIndex) -> LazyArray:
+    """An array as its `arr` line has it."""
+    return LazyArray(text, array, np.dtype(NUMPY_DTYPES[array.claim.dtype]), array.claim.shape)
 
 
 def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Array]:
@@ -342,7 +309,7 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
         raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are not stored')
     if (
         dtype.kind in "fc"
-        and dtype.str not in _BY_NUMPY
+        and dtype.str not in BY_NUMPY
         and dtype.itemsize > 16 - (8 if dtype.kind == "f" else 0)
     ):
         raise UsageError(f'array "{name}" has dtype {dtype}: it has padding and differs by machine')
@@ -350,22 +317,7 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
         array = array.astype(dtype.newbyteorder("<"))
     array = np.ascontiguousarray(array).reshape(array.shape)
     descr = dtype.name if extension else array.dtype.str
-    carrier, added = _carrier(descr, array.dtype.itemsize, extension)
+    carrier, added = carrier_of(descr, array.dtype.itemsize, extension)
     raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
     shape = (raw.nbytes,) if carrier is None else (*array.shape, *added)
     return name, descr, array.shape, Array(name, carrier or "u8", shape, raw)
-
-
-def _carrier(descr: str, itemsize: int, extension: bool) -> tuple[str | None, tuple[int, ...]]:
-    if descr in _BY_NUMPY:
-        return _BY_NUMPY[descr], ()
-    if extension and itemsize in (1, 2):
-        return ("u8" if itemsize == 1 else "u16"), ()
-    return _CARRIERS.get(descr, (None, ()))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for dim in shape:
-        total *= dim
-    return total

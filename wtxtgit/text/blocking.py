@@ -38,8 +38,8 @@ def chunk_size(rows: Rows | None) -> int:
 
 def check_rows(rows: Rows, dtype: str) -> str | None:
     """Say what is wrong with an `idx` line for an array of `dtype`, or None."""
-    if rows.rows_per_chunk < 1 or rows.row_size < 1:
-        return "rows_per_chunk and row_size are at least 1"
+    if not (1 <= rows.rows_per_chunk <= MAX_NUMBER and 1 <= rows.row_size <= MAX_NUMBER):
+        return "rows_per_chunk and row_size are at least 1 and have at most 20 digits"
     if rows.row_size % ITEM_SIZE[dtype]:
         return f"row_size {rows.row_size} is no multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
     return None

@@ -219,6 +219,12 @@ def format_sign(sign: Signature) -> bytes:
     return b"sign ed25519=%b keyid=%b\n" % (_base64(sign.signature), sign.keyid.encode("ascii"))
 
 
+def check_sign(sign: Signature) -> None:
+    """Raise TextError for a signature that no `sign` line can hold."""
+    if parse_sign(format_sign(sign), 0) is None:
+        raise TextError("syntax", f'no signature of 64 bytes with the keyid "{sign.keyid}"')
+
+
 def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
     if (m := _ARRAY.match(text, pos)) is None:
         return None
@@ -278,8 +284,8 @@ def parse_audit(text: Buffer, pos: int) -> tuple[str, int] | None:
 
 
 def format_audit(audit: str) -> bytes:
-    line = b"audit " + audit.encode("ascii", "replace") + b"\n"
-    if _AUDIT.fullmatch(line) is None:
+    line = b"audit " + audit.encode("utf-8", "backslashreplace") + b"\n"
+    if not audit.isascii() or _AUDIT.fullmatch(line) is None:
         raise TextError("syntax", f'audit "{audit}" is not of key=value or key="value"')
     return line
 

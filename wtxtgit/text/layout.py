@@ -28,7 +28,8 @@ from wtxtgit.model import (
     Snapshot,
 )
 from wtxtgit.model.rows import default_rows
-from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER
+from wtxtgit.text.dtypes import view_as
+from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
 
 NATIVE_SCHEMA = "weights/v1"
 _MAX_DIGITS = len(str(MAX_NUMBER))
@@ -80,8 +81,10 @@ def parse_layout(raw: bytes) -> Layout:
     return layout
 
 
-def check_layout(layout: Layout, meta: Meta, cap: Iterable[str], sizes: dict[str, int]) -> None:
-    """Check a layout against its text; `sizes` are the bytes of all arrays by name.
+def check_layout(
+    layout: Layout, meta: Meta, cap: Iterable[str], arrays: Iterable[ArrayLine]
+) -> None:
+    """Check a layout against its text, whose `arr` lines are `arrays`.
 
     Raises TextError "layout".
     """
@@ -90,15 +93,18 @@ def check_layout(layout: Layout, meta: Meta, cap: Iterable[str], sizes: dict[str
     wanted = schema_of(layout.format)
     if meta.schema != wanted:
         _refuse(f'has format {layout.format}, but the schema is "{meta.schema}"')
-    missing = set(sizes) - {LAYOUT_ARRAY}
+    lines = {line.name: line for line in arrays}
+    missing = set(lines) - {LAYOUT_ARRAY}
     total = zeros = 0
     for extent in layout.extents:
         if extent.array is not None:
             if extent.array not in missing:
-                there = extent.array in sizes and extent.array != LAYOUT_ARRAY
+                there = extent.array in lines and extent.array != LAYOUT_ARRAY
                 _refuse(f'names array "{extent.array}" ' + ("twice" if there else "in vain"))
             missing.discard(extent.array)
-            total += sizes[extent.array]
+            total += lines[extent.array].nbytes
+            if not layout.is_container:
+                view_as(lines[extent.array], extent.dtype or "", extent.shape or ())
         elif extent.hex is not None:
             total += len(extent.hex)
         elif extent.zeros is not None:
@@ -121,7 +127,15 @@ def snapshot_of(cut: Cut) -> Snapshot:
 
 
 def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot:
-    """A snapshot of arrays and their layout, rows blocked by default where not given."""
+    """A snapshot of arrays and their layout, rows blocked by default where not given.
+
+    Raises TextError "layout" for what a reader would refuse.
+    """
+    if meta.schema != schema_of(layout.format):
+        _refuse(f'of format {layout.format} does not go with the schema "{meta.schema}"')
+    for extent in layout.extents:
+        if not _is_unicode(extent.name or ""):
+            _refuse(f'gives "{extent.array}" a name that is no Unicode')
     raw = memoryview(format_layout(layout))
     everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
     ordered = sorted(

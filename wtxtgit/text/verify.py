@@ -268,8 +268,7 @@ def _check_layout(report: Report, raw: bytearray) -> None:
         if array.claim.dtype != "u8" or len(array.claim.shape) != 1:
             raise TextError("layout", "_layout is no u8 array of one dimension")
         layout = parse_layout(bytes(raw))
-        sizes = {other.name: other.nbytes for other in found.arrays}
-        check_layout(layout, found.meta, found.cap, sizes)
+        check_layout(layout, found.meta, found.cap, [other.claim for other in found.arrays])
     except TextError as error:
         line = array.line if array is not None else 3
         report.problems.append(Problem(error.kind, error.message, line=line, array=error.array))

@@ -25,7 +25,7 @@ import numpy as np
 from crc32c import crc32c
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, Array, Buffer, Signature, Snapshot
+from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Signature, Snapshot
 from wtxtgit.model.rows import chunk_count
 from wtxtgit.text import armor, blocking, digest, grammar
 from wtxtgit.text.parallel import Pool
@@ -35,6 +35,8 @@ BLOCK_BYTES = 1024 * 1024
 """Raw bytes of a block of several chunks, and of a job of several short arrays."""
 _CHAIN_STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
+
+HASH_SIZE = 32
 
 Progress = Callable[[int], None]
 """Called with the number of raw bytes that were just finished."""
@@ -378,6 +380,13 @@ def _check(snapshot: Snapshot) -> None:
     previous = ""
     if snapshot.pending and snapshot.signature is not None:
         raise TextError("structure", "a pending text is not signed in its header but in its WSUM")
+    if len(snapshot.prev) != HASH_SIZE:
+        raise TextError("syntax", f"merkle_prev has {len(snapshot.prev)} bytes, not {HASH_SIZE}")
+    if (signature := snapshot.signature) is not None:
+        grammar.check_sign(signature)
+    has_layout = any(array.name == LAYOUT_ARRAY for array in snapshot.arrays)
+    if has_layout != (snapshot.layout is not None):
+        raise TextError("layout", f"an array called {LAYOUT_ARRAY} is not the caller's to give")
     for array in snapshot.arrays:
         name = array.name
         if not grammar.is_array_name(name):
@@ -387,6 +396,8 @@ def _check(snapshot: Snapshot) -> None:
         previous = name
         if array.dtype not in ITEM_SIZE:
             raise TextError("syntax", f'array "{name}" has dtype "{array.dtype}"', array=name)
+        if not all(0 <= dim <= grammar.MAX_NUMBER for dim in array.shape):
+            raise TextError("syntax", f'array "{name}" has the shape {array.shape}', array=name)
         claimed = blocking.bounded_product(array.shape, ITEM_SIZE[array.dtype])
         if claimed != array.data.nbytes:
             raise TextError(
