@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.progress import progress
 from wtxtgit.errors import UsageError
-from wtxtgit.model import Buffer
+from wtxtgit.ops.files import write_all
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -78,19 +77,12 @@ def emit(
         if emission.warning is not None:
             boundary.warn(f"{file}: {emission.warning}, given as it is")
         if output is None or str(output) == "-":
-            for piece in emission.pieces():
-                _write(piece)
+            write_all(sys.stdout.fileno(), emission.pieces())
             return 0
         emission.write_to(output)
     if pending and emission.text is not None:
         op.write_wsum(emission.text, op.wsum_path(output))
     return 0
-
-
-def _write(piece: Buffer) -> None:
-    view = memoryview(piece)
-    while view.nbytes:
-        view = view[os.write(sys.stdout.fileno(), view) :]
 
 
 def _size(file: Path) -> int:

@@ -15,6 +15,7 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
 from wtxtgit.git.filterproc import FilterProcess
 from wtxtgit.git.pktline import Reader, Writer, widen_pipe
+from wtxtgit.ops.files import write_all
 from wtxtgit.ops.filter import Settings, filtered, serve
 from wtxtgit.ops.spool import Spool
 
@@ -28,11 +29,8 @@ class _Output:
     """Standard output, unbuffered: `write` takes everything that it is given."""
 
     def write(self, data: Buffer) -> int:
-        view = memoryview(data)
-        total = view.nbytes
-        while view.nbytes:
-            view = view[os.write(1, view) :]
-        return total
+        write_all(1, (data,))
+        return memoryview(data).nbytes
 
     def flush(self) -> None:
         """All was written already."""
@@ -65,9 +63,7 @@ def _single_shot(command: str, path: bytes, settings: Settings) -> None:
     with FileIO(0, closefd=False) as source:
         while piece := source.read(_BUFFER):
             spool.write(piece)
-    output = _Output()
-    for piece in filtered(command, spool.view(), path, settings, boundary.warn):
-        output.write(piece)
+    write_all(1, filtered(command, spool.view(), path, settings, boundary.warn))
 
 
 def _settings() -> Settings:

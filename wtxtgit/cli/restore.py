@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.progress import progress
-from wtxtgit.model import Buffer
+from wtxtgit.ops.files import write_all
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 
@@ -55,13 +54,6 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
             wsum=wsum,
             threads=environment.threads(),
             progress=advance,
-            write=_write if to_pipe else None,
+            write=partial(write_all, sys.stdout.fileno()) if to_pipe else None,
         )
     return 0
-
-
-def _write(pieces: Iterable[Buffer]) -> None:
-    for piece in pieces:
-        view = memoryview(piece)
-        while view.nbytes:
-            view = view[os.write(sys.stdout.fileno(), view) :]

@@ -12,6 +12,9 @@ from wtxtgit.text.grammar import MAX_NUMBER, MAX_OFFSET
 
 PLAIN_CHUNK = 32_768
 """Chunk size without row blocking."""
+BLOCK_CHUNKS = 16
+BLOCK_BYTES = 1024 * 1024
+"""Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
 
 
 def bounded_product(shape: tuple[int, ...], item: int = 1) -> int | None:

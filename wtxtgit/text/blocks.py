@@ -15,10 +15,9 @@ from crc32c import crc32c
 
 from wtxtgit.model import Problem
 from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.index import ArrayIndex
 
-BLOCK_CHUNKS = 16
-BLOCK_BYTES = 1024 * 1024
 _JOB_BLOCKS = 64
 """How many blocks of short arrays make one job."""
 

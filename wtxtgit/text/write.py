@@ -28,11 +28,9 @@ from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Signature, Snapshot
 from wtxtgit.model.rows import chunk_count
 from wtxtgit.text import armor, blocking, digest, grammar
+from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.parallel import Pool
 
-BLOCK_CHUNKS = 16
-BLOCK_BYTES = 1024 * 1024
-"""Raw bytes of a block of several chunks, and of a job of several short arrays."""
 _CHAIN_STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
 
