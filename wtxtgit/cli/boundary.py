@@ -17,6 +17,7 @@ from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 
 INTERRUPTED = 128 + signal.SIGINT
 BUG = 70
+_STDOUT, _STDERR = 1, 2
 
 
 class Terminated(BaseException):
@@ -25,7 +26,11 @@ class Terminated(BaseException):
 
 def run(command: Callable[[], int | None]) -> int:
     """Run a command; give its exit code whatever happens in it."""
+    closed = _fill_closed_streams()
     _end_cleanly_on_signals()
+    if _STDOUT in closed:
+        complain("standard output is closed")
+        return EnvironmentFailure.exit_code
     try:
         code = command() or 0
         sys.stdout.flush()
@@ -60,6 +65,24 @@ def run(command: Callable[[], int | None]) -> int:
         )
         return BUG
     return code
+
+
+def _fill_closed_streams() -> set[int]:
+    """Open the null device for standard streams that are closed; say which were.
+
+    Otherwise the first file that is opened would get their number, and
+    messages would be written into it.
+    """
+    closed = set()
+    for descriptor in (0, _STDOUT, _STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            closed.add(descriptor)
+    if _STDERR in closed:
+        sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
+    return closed
 
 
 def complain(message: str, hint: str | None = None) -> None:

@@ -68,7 +68,7 @@ def emit(
 
     generation = op.Generation(
         gen, ts, build, _hash(prev), sign, hmac_key, pending, rows_per_chunk,
-        op.audit_line(dict(_field(item) for item in audit)),
+        op.audit_line(map(_field, audit)),
     )  # fmt: skip
     if pending and (output is None or str(output) == "-"):
         raise UsageError("--pending needs -o: its WSUM is written beside the text")

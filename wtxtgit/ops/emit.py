@@ -6,12 +6,12 @@ number, time, build, chain, signature, authentication.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.errors import InputError, UsageError
+from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.model import Buffer, Meta, Signature, Snapshot
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
@@ -84,13 +84,15 @@ def emit(
         cleaned = clean(data, threads=threads, progress=progress)
         return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
     snapshot, reason = _snapshot(path, data, threads)
-    text = TextWriter(
-        _with(snapshot, generation),
-        threads=threads,
-        hmac_key=hmac_key(generation.hmac_key),
-        sign=None if generation.sign is None else signer(generation.sign),
-        progress=progress,
-    )
+    key = hmac_key(generation.hmac_key)
+    sign = None if generation.sign is None else signer(generation.sign)
+    try:
+        text = TextWriter(
+            _with(snapshot, generation), threads=threads, hmac_key=key, sign=sign, progress=progress
+        )
+    except TextError as error:
+        # The file's own snapshot can be written: what can't be was asked for.
+        raise UsageError(error.message) from error
     return Emission(text, data, reason)
 
 
@@ -121,14 +123,13 @@ def signer(path: Path) -> Callable[[bytes], Signature]:
     return lambda message: signature.sign(key.seed, message)
 
 
-def audit_line(fields: Mapping[str, str]) -> str | None:
-    """The audit line's fields: a value with spaces is quoted."""
-    if not fields:
-        return None
-    return " ".join(
+def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:
+    """The audit line's fields in order: a value with spaces is quoted."""
+    line = " ".join(
         f'{key}="{value}"' if " " in value or not value else f"{key}={value}"
-        for key, value in fields.items()
+        for key, value in fields
     )
+    return line or None
 
 
 def _snapshot(path: Path, data: memoryview, threads: int | None) -> tuple[Snapshot, str | None]:

@@ -53,7 +53,7 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
     The sibling is removed if anything fails. A symbolic link is replaced, not
     followed. An existing file's permission bits are kept.
     """
-    with failures(path):
+    with failures(path, missing=EnvironmentFailure):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
@@ -80,8 +80,8 @@ def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
 
 
 @contextlib.contextmanager
-def failures(path: Path) -> Iterator[None]:
-    """Turn the system's errors about `path` into ours."""
+def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterator[None]:
+    """Turn the system's errors about `path` into ours; `missing` where it is not there."""
     try:
         yield
     except WtxtgitError:
@@ -89,7 +89,7 @@ def failures(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise InputError(f"{shown(path)}: {reason(error)}") from error
+        raise missing(f"{shown(path)}: {reason(error)}") from error
     except OSError as error:
         raise EnvironmentFailure(f"{shown(path)}: {reason(error)}") from error
 

@@ -6,8 +6,8 @@ structure goes: chunks, offsets, lengths and the tensor index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit import containers
@@ -75,8 +75,17 @@ def verify_files(
             )
             verdicts.append(_text_verdict(path, report, keys.require_signed))
         else:
-            verdicts.append(_container_verdict(path, data))
+            verdict = _container_verdict(path, data)
+            verdicts.append(replace(verdict, errors=(*verdict.errors, *_demands(keys))))
     return Verdict(tuple(verdicts))
+
+
+def _demands(keys: Keys) -> Iterator[Problem]:
+    """What is asked for that only a text can give."""
+    if keys.require_signed:
+        yield Problem("signature", "a signature is required: a container carries none, a text can")
+    if keys.hmac_key is not None and not keys.allow_unauthenticated:
+        yield Problem("hmac", "a key is given: a container carries no hmac, a text can")
 
 
 def _public_keys(path: Path | None) -> list[bytes]:

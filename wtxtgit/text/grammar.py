@@ -42,6 +42,7 @@ LINE_BASE64 = 76
 LINE_TEXT = 79
 """An armored line: base64, a space, the parity nibble, LF."""
 
+# Repeated groups are possessive (`*+`): they keep no stack for going back.
 _TOKEN = rb"[A-Za-z0-9._/+:@-]+"
 _NUMBER = rb"(?:0|[1-9][0-9]{0,19})"
 _GEN = rb"(?:[0-9]{6}|[1-9][0-9]{6,19})"
@@ -58,7 +59,7 @@ _META = re.compile(
     rb"meta schema=(" + _TOKEN + rb") gen=(" + _GEN + rb") ts=(" + _TIME + rb") build=(" + _TOKEN
     + rb") endian=LE host=(" + _TOKEN + rb") cuda=(" + _TOKEN + rb")\n"
 )  # fmt: skip
-_CAP = re.compile(rb"cap ext=(" + _CAP_ITEM + rb"(?:," + _CAP_ITEM + rb")*)\n")
+_CAP = re.compile(rb"cap ext=(" + _CAP_ITEM + rb"(?:," + _CAP_ITEM + rb")*+)\n")
 _ROOT = re.compile(
     rb"root sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
     + rb") fastxor=(" + _HEX16 + rb")\n"
@@ -66,7 +67,7 @@ _ROOT = re.compile(
 _SIGN = re.compile(rb"sign ed25519=(" + _BASE64_64 + rb") keyid=(" + _HEX16 + rb")\n")
 _ARRAY = re.compile(
     rb"arr name=(" + _NAME + rb") dtype=(" + _DTYPE + rb") shape=(scalar|" + _NUMBER
-    + rb"(?:," + _NUMBER + rb")*) order=C bytes=(" + _NUMBER + rb") sha256=(" + _HASH
+    + rb"(?:," + _NUMBER + rb")*+) order=C bytes=(" + _NUMBER + rb") sha256=(" + _HASH
     + rb") hmac=(" + _HASH + rb") salt=(" + _HEX16 + rb")\n"
 )  # fmt: skip
 _ROWS = re.compile(
@@ -76,7 +77,7 @@ _CHUNK = re.compile(
     rb"ch ix=([0-9]{6}) off=([0-9]{12}) len=(" + _NUMBER + rb") sha256=(" + _HASH
     + rb") crc32c=([0-9a-f]{8}) b64=on width=76 lines=(" + _NUMBER + rb")\n"
 )  # fmt: skip
-_AUDIT = re.compile(rb"audit (" + _AUDIT_FIELD + rb"(?: " + _AUDIT_FIELD + rb")*)\n")
+_AUDIT = re.compile(rb"audit (" + _AUDIT_FIELD + rb"(?: " + _AUDIT_FIELD + rb")*+)\n")
 _WSUM = re.compile(
     rb"WSUM 1 sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
     + rb")(?: sign=(" + _BASE64_64 + rb"))?\n"
