@@ -1,0 +1,89 @@
+"""The installed command as a process of its own, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Argument = str | Path
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Nothing of the caller's but what a process needs to run."""
+    return {
+        "HOME": str(home),
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LC_ALL": "C.UTF-8",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "PYTHONWARNINGS": "error",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: bytes
+    err: str
+
+    def complaint(self) -> str:
+        """The one error that was told, of one line and at most one hint."""
+        assert "Traceback" not in self.err
+        lines = self.err.splitlines()
+        assert 1 <= len(lines) <= 2, self.err
+        assert all(line.startswith("wtxtgit: ") for line in lines), self.err
+        assert lines[0].startswith("wtxtgit: error: ")
+        assert all(line.startswith("wtxtgit: hint: ") for line in lines[1:])
+        assert self.err.endswith("\n")
+        return lines[0].removeprefix("wtxtgit: error: ")
+
+
+class Command:
+    """`wtxtgit` in a folder; what it is given decides all that it does."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.folder = folder
+        self._home = home
+
+    def argv(self, *arguments: Argument) -> list[str]:
+        return [sys.executable, "-m", "wtxtgit", *map(str, arguments)]
+
+    def options(self, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return {"cwd": self.folder, "env": {**environment(self._home), **(env or {})}}
+
+    def __call__(
+        self,
+        *arguments: Argument,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] | None = None,
+        **more: Any,
+    ) -> Done:
+        argv = self.argv(*arguments) if prefix is None else [*prefix, *map(str, arguments)]
+        more.setdefault("stdout", subprocess.PIPE)
+        done = subprocess.run(
+            argv,
+            input=stdin,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=120,
+            **self.options(env),
+            **more,
+        )
+        return Done(done.returncode, done.stdout or b"", done.stderr.decode())
+
+    def start(self, *arguments: Argument, **more: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.argv(*arguments), stderr=subprocess.PIPE, **self.options(), **more
+        )
+
+    def names(self) -> list[str]:
+        """What is in the folder."""
+        return sorted(path.name for path in self.folder.iterdir())

@@ -1,0 +1,347 @@
+"""What goes wrong outside: every failure is one message, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from data import FIXTURES, VECTORS
+
+from .command import Command, Done
+
+MODEL = FIXTURES / "plain" / "pair_v1.safetensors"
+TEXT = VECTORS / "valid" / "layout_safetensors.wtxt"
+NATIVE = VECTORS / "valid" / "row_blocking_2d.wtxt"
+BIG = 400 * 1024 * 1024
+
+
+def refused(done: Done, code: int) -> str:
+    assert (done.code, done.out) == (code, b"")
+    return done.complaint()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x", b"junk that is longer than sixteen bytes", b'a"b\x00\x1b\xff\n', "é層".encode()],
+)
+def test_restore_quotes_the_start_of_what_is_no_text(content: bytes, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "f.wtxt").write_bytes(content)
+    shown = ascii(content[:16].decode("latin-1"))[1:-1].replace('"', '\\"')
+    assert f'"{shown}"' in refused(wtxtgit("restore", "f.wtxt", "-o", "out"), 3)
+    assert wtxtgit.names() == ["f.wtxt"]
+
+
+@pytest.mark.parametrize("content", [b"x", b"junk that is longer than sixteen bytes"])
+def test_verify_quotes_the_start_of_what_is_unknown(content: bytes, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "f").write_bytes(content)
+    done = wtxtgit("verify", "f")
+    assert (done.code, done.err) == (3, "")
+    assert b'"%b"' % content[:16] in done.out
+
+
+@pytest.mark.parametrize("magic", [b"WTXT 2\n", b"WTXT", b"wtxt 1\n", b"WTXT-DELTA 1 x\n"])
+def test_another_magic_is_no_text(magic: bytes, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "f.wtxt").write_bytes(magic)
+    done = wtxtgit("restore", "f.wtxt")
+    assert done.code in (1, 3)
+    done.complaint()
+    assert wtxtgit.names() == ["f.wtxt"]
+
+
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
+def test_a_file_that_is_not_there(command: str, wtxtgit: Command) -> None:
+    done = wtxtgit(command, "missing.wtxt")
+    assert refused(done, 3) == "missing.wtxt: no such file or directory"
+
+
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
+def test_a_folder_is_no_file(command: str, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "d.wtxt").mkdir()
+    assert refused(wtxtgit(command, "d.wtxt"), 3) == "d.wtxt: is a directory"
+
+
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
+def test_a_path_below_a_file_is_no_file(command: str, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "f").touch()
+    assert refused(wtxtgit(command, "f/x.wtxt"), 3) == "f/x.wtxt: not a directory"
+
+
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
+def test_a_name_with_control_characters_is_escaped(command: str, wtxtgit: Command) -> None:
+    assert "a\\x1b\\x0ab.wtxt: no such" in refused(wtxtgit(command, "a\x1b\nb.wtxt"), 3)
+
+
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
+def test_a_name_that_is_not_utf8_is_shown(command: str, wtxtgit: Command) -> None:
+    name = os.fsdecode(b"\xff\xfe.wtxt")
+    assert "no such file" in refused(wtxtgit(command, name), 3)
+    (wtxtgit.folder / name).write_bytes(TEXT.read_bytes())
+    options = ["-o", "out"] if command in ("emit", "restore") else []
+    done = wtxtgit(command, name, *options)
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("command", [["emit", MODEL], ["restore", TEXT], ["restore", NATIVE]])
+@pytest.mark.parametrize("place", ["f/out.npz", "missing/out.npz", "d.npz"])
+def test_an_output_that_can_not_be_made_leaves_nothing(
+    command: list[str], place: str, wtxtgit: Command
+) -> None:
+    (wtxtgit.folder / "f").touch()
+    (wtxtgit.folder / "d.npz").mkdir()
+    done = wtxtgit(*command, "-o", place)
+    assert done.code in (3, 5)
+    assert place in refused(done, done.code)
+    assert wtxtgit.names() == ["d.npz", "f"]
+    assert [p.name for p in (wtxtgit.folder / "d.npz").iterdir()] == []
+
+
+AS_NOBODY = """
+import _strptime, difflib, importlib, os, pkgutil, random, shutil, sys, tempfile
+import wtxtgit
+for found in pkgutil.walk_packages(wtxtgit.__path__, "wtxtgit."):
+    if not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+from wtxtgit.__main__ import main
+sys.exit(main())
+"""
+
+
+def as_nobody(wtxtgit: Command, *arguments: str | Path) -> Done:
+    """Run the command with no right but everybody's."""
+    return wtxtgit(*arguments, prefix=[sys.executable, "-c", AS_NOBODY])
+
+
+@pytest.fixture
+def _open_way(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let everybody come as far as the test's folder."""
+    top = tmp_path_factory.getbasetemp().parent
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.is_relative_to(top):
+            folder.chmod(folder.stat().st_mode | 0o055)
+
+
+@pytest.mark.usefixtures("_open_way")
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect"])
+def test_a_file_that_may_not_be_read(command: str, wtxtgit: Command) -> None:
+    path = wtxtgit.folder / "secret.wtxt"
+    path.write_bytes(TEXT.read_bytes())
+    path.chmod(0)
+    done = as_nobody(wtxtgit, command, "secret.wtxt")
+    assert refused(done, 5) == "secret.wtxt: permission denied"
+
+
+@pytest.mark.usefixtures("_open_way")
+@pytest.mark.parametrize("command", ["emit", "restore"])
+def test_a_folder_that_may_not_be_written(command: str, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "in.wtxt").write_bytes(TEXT.read_bytes())
+    (wtxtgit.folder / "in.wtxt").chmod(0o644)
+    (wtxtgit.folder / "locked").mkdir(mode=0o555)
+    done = as_nobody(wtxtgit, command, "in.wtxt", "-o", "locked/out")
+    assert refused(done, 5) == "locked/out: permission denied"
+    assert [p.name for p in (wtxtgit.folder / "locked").iterdir()] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["emit", MODEL],
+        ["restore", TEXT, "-o", "-"],
+        ["verify", TEXT],
+        ["verify", "--json", TEXT],
+        ["inspect", MODEL],
+        ["clean"],
+        ["--help"],
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:1])),
+)
+def test_a_full_disk_behind_standard_output(arguments: list[str], wtxtgit: Command) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = wtxtgit(*arguments, stdin=b"content", stdout=full)
+    assert done.code == 5
+    assert "no space left on device" in done.complaint()
+
+
+def limited() -> None:
+    """A disk that takes 4,096 bytes a file and no more."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize(
+    "command", [["emit", MODEL], ["restore", "in.wtxt"], ["restore", NATIVE]], ids=lambda c: c[0]
+)
+def test_a_disk_that_fills_up_leaves_nothing(
+    command: list[str], threads: str, wtxtgit: Command
+) -> None:
+    assert wtxtgit("emit", MODEL, "-o", "in.wtxt").code == 0
+    (wtxtgit.folder / "out.npz").write_bytes(b"what was there before")
+    done = wtxtgit(*command, "-o", "out.npz", env={"WTXTGIT_THREADS": threads}, preexec_fn=limited)
+    assert refused(done, 5) == "out.npz: file too large"
+    assert wtxtgit.names() == ["in.wtxt", "out.npz"]
+    assert (wtxtgit.folder / "out.npz").read_bytes() == b"what was there before"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["emit", MODEL],
+        ["restore", TEXT, "-o", "-"],
+        ["verify", "--json", NATIVE],
+        ["inspect", MODEL],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_reader_that_was_never_there(arguments: list[str], wtxtgit: Command) -> None:
+    end, start = os.pipe()
+    os.close(end)
+    try:
+        done = wtxtgit(*arguments, stdout=start)
+    finally:
+        os.close(start)
+    assert done.code == 5
+    assert "closed" in done.complaint()
+
+
+def test_a_reader_that_leaves_after_one_byte(wtxtgit: Command) -> None:
+    end, start = os.pipe()
+    process = wtxtgit.start("emit", MODEL, stdout=start)
+    os.close(start)
+    assert os.read(end, 1) == b"W"
+    os.close(end)
+    _, err = process.communicate(timeout=60)
+    done = Done(process.returncode, b"", err.decode())
+    assert done.code == 5
+    assert "closed" in done.complaint()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["emit", MODEL], ["verify", TEXT], ["restore", TEXT, "-o", "-"]]
+)
+def test_standard_output_that_was_closed_before(arguments: list[str], wtxtgit: Command) -> None:
+    done = wtxtgit(*arguments, preexec_fn=lambda: os.close(1))
+    assert done.code == 5
+    done.complaint()
+
+
+def test_standard_error_that_was_closed_before(wtxtgit: Command) -> None:
+    done = wtxtgit("verify", "missing", preexec_fn=lambda: os.close(2))
+    assert (done.code, done.out, done.err) == (3, b"", "")
+
+
+def big_file(folder: Path, name: str = "big") -> Path:
+    """A large file that takes no room."""
+    path = folder / name
+    with path.open("wb") as file:
+        file.truncate(BIG)
+    return path
+
+
+def until(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    while not condition():
+        assert process.poll() is None, "the command ended before it was interrupted"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_file_is_written_takes_it_back(
+    number: signal.Signals, wtxtgit: Command
+) -> None:
+    big_file(wtxtgit.folder)
+    (wtxtgit.folder / "out.wtxt").write_bytes(b"what was there before")
+    process = wtxtgit.start("emit", "big", "-o", "out.wtxt", stdout=subprocess.PIPE)
+
+    def written() -> bool:
+        siblings = [name for name in wtxtgit.names() if name.startswith(".")]
+        return any((wtxtgit.folder / name).stat().st_blocks for name in siblings)
+
+    until(written, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    done = Done(process.returncode, out, err.decode())
+    assert refused(done, 128 + number)
+    assert wtxtgit.names() == ["big", "out.wtxt"]
+    assert (wtxtgit.folder / "out.wtxt").read_bytes() == b"what was there before"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_pipe_is_written_ends_the_command(
+    number: signal.Signals, wtxtgit: Command
+) -> None:
+    process = wtxtgit.start("emit", MODEL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"W"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    done = Done(process.returncode, b"", err.decode())
+    assert done.code == 128 + number
+    done.complaint()
+
+
+def test_a_pipe_and_a_device_are_read_to_their_end(wtxtgit: Command) -> None:
+    fifo = wtxtgit.folder / "fifo"
+    os.mkfifo(fifo)
+    writer = subprocess.Popen(["sh", "-c", f"cat '{MODEL}' > '{fifo}'"])
+    done = wtxtgit("emit", "fifo")
+    assert writer.wait() == 0
+    assert done.out == wtxtgit("emit", MODEL).out
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    assert wtxtgit("emit", "/dev/null").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], 2),
+        (["no-such-command"], 2),
+        (["verify"], 2),
+        (["emit"], 2),
+        (["emit", "a", "b"], 2),
+        (["restore"], 2),
+        (["restore", "name-without-ending"], 2),
+        (["inspect"], 2),
+        (["verify", "--no-such-option", "x"], 2),
+        (["clean", "a", "b"], 2),
+        (["filter-process", "x"], 2),
+    ],
+)
+def test_a_wrong_call_is_a_usage_error(arguments: list[str], code: int, wtxtgit: Command) -> None:
+    done = wtxtgit(*arguments)
+    assert done.code == code
+    assert "Traceback" not in done.err
+    if arguments:
+        done.complaint()
+    assert wtxtgit.names() == []
+
+
+@pytest.mark.parametrize("command", ["verify", "emit", "restore", "inspect", "clean", "smudge"])
+def test_help_is_given_on_standard_output(command: str, wtxtgit: Command) -> None:
+    done = wtxtgit(command, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(b"Usage: wtxtgit " + command.encode())
+
+
+@pytest.mark.parametrize(
+    "path", sorted((VECTORS / "invalid").glob("*.wtxt"))[::12], ids=lambda path: path.name
+)
+def test_a_damaged_text_is_smudged_as_it_is_with_a_warning(path: Path, wtxtgit: Command) -> None:
+    content = path.read_bytes()
+    done = wtxtgit("smudge", "model.fold", stdin=content)
+    assert (done.code, done.out) == (0, content)
+    if content.startswith(b"WTXT "):
+        lines = done.err.splitlines()
+        assert lines[0].startswith("wtxtgit: warning: model.fold: ")
+        assert all(line.startswith("wtxtgit: ") for line in lines)

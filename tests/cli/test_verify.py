@@ -1,0 +1,179 @@
+"""`wtxtgit verify`: the vectors, the codes, the words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data import FIXTURES, VECTORS, Case, case_named, cases, entries, signers_lines, valid_cases
+
+from .command import Command, Done
+
+PLAIN = [case for case in cases() if case.is_plain]
+KEYED = [case for case in cases() if not case.is_plain]
+ONLY_TRUST = frozenset({"signature"})
+
+
+def check_file(case: Case, record: dict[str, Any]) -> None:
+    """A file's part of `verify --json` says what the vectors' manifest says."""
+    assert record["path"] == str(case.path)
+    assert record["ok"] is case.valid
+    kinds = {error["kind"] for error in record["errors"]}
+    assert kinds >= case.kinds
+    for error in record["errors"] + record["warnings"]:
+        assert set(error) <= {"kind", "message", "line", "array", "chunk", "offset"}
+    if case.valid:
+        assert record["format"] == "wtxt"
+        assert record["errors"] == []
+        assert record["sha256_all"] == case.expected["sha256_all"]
+        assert record["signature"] == case.expected["signature"]
+        assert record["authenticated"] == case.expected["authenticated"]
+        assert record["arrays"] == case.expected["arrays"]
+    else:
+        assert kinds
+
+
+def test_every_plain_vector_in_one_call(wtxtgit: Command) -> None:
+    assert len(PLAIN) > 100
+    done = wtxtgit("verify", "--json", *[case.path for case in PLAIN])
+    assert (done.code, done.err) == (1, "")
+    verdict = json.loads(done.out)
+    assert set(verdict) == {"ok", "files"}
+    assert verdict["ok"] is False
+    for case, record in zip(PLAIN, verdict["files"], strict=True):
+        check_file(case, record)
+
+
+def test_all_valid_plain_vectors_together_are_ok(wtxtgit: Command) -> None:
+    paths = [case.path for case in valid_cases() if case.is_plain]
+    done = wtxtgit("verify", "--json", *paths)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["ok"] is True
+
+
+def with_keys(case: Case, folder: Path) -> list[str | Path]:
+    options: list[str | Path] = []
+    if case.wsum_file is not None:
+        options += ["--wsum", VECTORS / case.wsum_file]
+    if case.hmac_key is not None:
+        (folder / "hmac").write_bytes(case.hmac_key)
+        options += ["--hmac-key", folder / "hmac"]
+    if case.public_keys:
+        (folder / "signers").write_bytes(signers_lines(case.public_keys))
+        options += ["--signers", folder / "signers"]
+    return options
+
+
+@pytest.mark.parametrize("case", KEYED, ids=lambda c: c.file)
+def test_a_vector_with_keys_or_a_wsum(case: Case, wtxtgit: Command, tmp_path: Path) -> None:
+    done = wtxtgit("verify", "--json", case.path, *with_keys(case, tmp_path))
+    assert done.err == ""
+    (record,) = json.loads(done.out)["files"]
+    check_file(case, record)
+    if case.valid:
+        assert done.code == 0
+    else:
+        kinds = {error["kind"] for error in record["errors"]}
+        assert done.code == (4 if kinds <= ONLY_TRUST else 1)
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("valid/one_byte.wtxt", 0),
+        ("invalid/flipped_char.wtxt", 1),
+        ("invalid/crlf.wtxt", 1),
+        ("invalid/pending_alone.wtxt", 1),
+        ("invalid/magic_2.wtxt", 1),
+        ("invalid/bom.wtxt", 3),
+    ],
+)
+def test_the_code_of_one_text(file: str, code: int, wtxtgit: Command) -> None:
+    done = wtxtgit("verify", VECTORS / file)
+    assert (done.code, done.err) == (code, "")
+    assert done.out.startswith(b"ok" if code == 0 else b"FAILED")
+
+
+def test_damage_is_told_with_line_array_and_chunk(wtxtgit: Command) -> None:
+    done = wtxtgit("verify", VECTORS / "invalid/flipped_char.wtxt")
+    assert b'parity: line 9, array "W", chunk 0: ' in done.out or b"parity: line " in done.out
+    assert b'array "' in done.out
+    assert b"chunk 0" in done.out
+
+
+def test_the_worst_of_several_files_decides_the_code(wtxtgit: Command) -> None:
+    good, bad = VECTORS / "valid/one_byte.wtxt", VECTORS / "invalid/crlf.wtxt"
+    (wtxtgit.folder / "junk").write_bytes(b"junk")
+    assert wtxtgit("verify", good, bad).code == 1
+    assert wtxtgit("verify", good, "junk").code == 3
+    assert wtxtgit("verify", good, "missing").code == 3
+    assert wtxtgit("verify", bad, "missing").code == 1
+
+
+def test_a_signature_is_demanded_on_request(wtxtgit: Command, tmp_path: Path) -> None:
+    case = case_named("valid/signed.wtxt")
+    signers = tmp_path / "signers"
+    signers.write_bytes(signers_lines(case.public_keys))
+    assert wtxtgit("verify", case.path, "--signers", signers, "--require-signed").code == 0
+    assert wtxtgit("verify", case.path, "--require-signed").code == 4
+    signers.write_bytes(signers_lines((bytes(32),)))
+    assert wtxtgit("verify", case.path, "--signers", signers, "--require-signed").code == 4
+    assert wtxtgit("verify", case.path, "--signers", signers).code == 0
+    unsigned = VECTORS / "valid/one_byte.wtxt"
+    assert wtxtgit("verify", unsigned, "--require-signed").code == 4
+
+
+def test_a_demand_for_a_signature_does_not_pass_a_container(wtxtgit: Command) -> None:
+    done = wtxtgit("verify", FIXTURES / "fold/none_json_a.fold", "--require-signed")
+    assert done.code != 0
+
+
+def test_an_array_without_hmac_passes_a_key_only_on_request(
+    wtxtgit: Command, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"key")
+    path = VECTORS / "valid/one_byte.wtxt"
+    assert wtxtgit("verify", path, "--hmac-key", key).code == 1
+    assert wtxtgit("verify", path, "--hmac-key", key, "--allow-unauthenticated").code == 0
+
+
+def test_containers_are_checked_in_their_structure(wtxtgit: Command) -> None:
+    formats = {"FOLD": "fold", "AERO": "aero", "MLCP": "mlcp", "TARIDX": "taridx"}
+    listed = [e for e in entries() if e["format"] in formats and e["valid"]]
+    done = wtxtgit("verify", "--json", *[FIXTURES / entry["file"] for entry in listed])
+    assert (done.code, done.err) == (0, "")
+    for entry, record in zip(listed, json.loads(done.out)["files"], strict=True):
+        assert record["ok"]
+        assert record["format"] == formats[entry["format"]]
+
+
+def complaint(done: Done, code: int) -> str:
+    assert done.code == code
+    assert done.out == b""
+    return done.complaint()
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "code"),
+    [
+        ("--signers", b"junk\n", 3),
+        ("--signers", b"\xff", 3),
+        ("--hmac-key", b"", 3),
+        ("--wsum", bytes(70_000), 3),
+    ],
+)
+def test_a_bad_key_file_ends_the_command(
+    option: str, content: bytes, code: int, wtxtgit: Command
+) -> None:
+    (wtxtgit.folder / "keys").write_bytes(content)
+    done = wtxtgit("verify", VECTORS / "valid/one_byte.wtxt", option, "keys")
+    assert "keys" in complaint(done, code)
+
+
+@pytest.mark.parametrize("option", ["--signers", "--hmac-key", "--wsum"])
+def test_a_key_file_that_is_not_there_ends_the_command(option: str, wtxtgit: Command) -> None:
+    done = wtxtgit("verify", VECTORS / "valid/one_byte.wtxt", option, "missing")
+    assert complaint(done, 3) == "missing: no such file or directory"

@@ -1,0 +1,143 @@
+"""The format's vectors and files of the original writers, for all kinds of tests.
+
+Every loader fails rather than give nothing: a test that is parametrised over
+an empty list would pass.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent
+VECTORS = DATA / "vectors"
+FIXTURES = DATA / "fixtures"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A vector: a text, what goes with it, and what a verifier must say."""
+
+    file: str
+    valid: bool
+    kinds: frozenset[str]
+    expected: dict[str, Any]
+    wsum_file: str | None
+    hmac_key: bytes | None
+    public_keys: tuple[bytes, ...]
+
+    @property
+    def path(self) -> Path:
+        return VECTORS / self.file
+
+    @property
+    def text(self) -> bytes:
+        return self.path.read_bytes()
+
+    @property
+    def wsum(self) -> bytes | None:
+        return None if self.wsum_file is None else (VECTORS / self.wsum_file).read_bytes()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text is all that the case needs."""
+        return self.wsum_file is None and self.hmac_key is None and not self.public_keys
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What `verify` is given beside the text."""
+        return {
+            "wsum": self.wsum,
+            "hmac_key": self.hmac_key,
+            "public_keys": list(self.public_keys),
+        }
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """All vectors; each file of the two folders belongs to one."""
+    manifest = json.loads((VECTORS / "manifest.json").read_bytes())
+    found = tuple(_case(record) for record in manifest["cases"])
+    named = {case.file for case in found} | {c.wsum_file for c in found if c.wsum_file}
+    there = {
+        path.relative_to(VECTORS).as_posix()
+        for folder in ("valid", "invalid")
+        for path in (VECTORS / folder).iterdir()
+    }
+    assert there
+    assert named == there
+    return found
+
+
+def valid_cases() -> list[Case]:
+    found = [case for case in cases() if case.valid]
+    assert found
+    return found
+
+
+def invalid_cases() -> list[Case]:
+    found = [case for case in cases() if not case.valid]
+    assert found
+    return found
+
+
+def case_named(file: str) -> Case:
+    return next(case for case in cases() if case.file == file)
+
+
+@cache
+def golden() -> dict[str, dict[str, Any]]:
+    """What clean makes of each file, by path; the key '' is the empty file."""
+    files: dict[str, dict[str, Any]] = json.loads((VECTORS / "cut.json").read_bytes())["files"]
+    assert files
+    return files
+
+
+def fixture(path: str) -> bytes:
+    return (FIXTURES / path).read_bytes() if path else b""
+
+
+@cache
+def entries() -> list[dict[str, Any]]:
+    """The fixtures' manifest, folders of several files aside."""
+    found = json.loads((FIXTURES / "manifest.json").read_bytes())["entries"]
+    single = [entry for entry in found if entry["format"] != "AEROSET"]
+    assert single
+    return single
+
+
+def signers_lines(public_keys: tuple[bytes, ...]) -> bytes:
+    """A signers file: `name ssh-ed25519 KEY comment` a line."""
+    lines = [
+        b"signer%d ssh-ed25519 %b a comment\n" % (number, b64encode(ssh_wire(key)))
+        for number, key in enumerate(public_keys)
+    ]
+    return b"".join(lines)
+
+
+def ssh_wire(key: bytes, kind: bytes = b"ssh-ed25519") -> bytes:
+    """A public key as SSH strings (RFC 4251, section 5)."""
+    return len(kind).to_bytes(4, "big") + kind + len(key).to_bytes(4, "big") + key
+
+
+def seeded(seed: int | str) -> random.Random:
+    """Repeatable noise; nothing that has to be secret."""
+    return random.Random(seed)  # noqa: S311
+
+
+def _case(record: dict[str, Any]) -> Case:
+    key = record.get("hmac_key")
+    return Case(
+        record["file"],
+        record["valid"],
+        frozenset(record["kinds"]),
+        record,
+        record.get("wsum"),
+        None if key is None else bytes.fromhex(key),
+        tuple(bytes.fromhex(k) for k in record.get("public_keys", ())),
+    )

@@ -1,0 +1,191 @@
+"""Mutated texts: only our errors, and nothing is accepted that a hash covers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from data import Case, cases, fixture, golden, seeded, valid_cases
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from wtxtgit.model import ITEM_SIZE
+from wtxtgit.ops.clean import clean
+from wtxtgit.text import blocking, grammar
+from wtxtgit.text.index import TextIndex, index
+from wtxtgit.text.verify import verify
+
+from .mutations import text_mutant
+from .oracle import check_text
+
+SMALL = 7000
+TINY = 1600
+MUTANTS_OF_A_VECTOR = 120
+MUTANTS_OF_A_FILE = 80
+SOURCES = [case for case in cases() if len(case.text) <= SMALL]
+FILES = [path for path, record in golden().items() if record["bytes"] <= SMALL]
+TINY_CASES = [case for case in valid_cases() if len(case.text) <= TINY]
+
+
+def facts(found: TextIndex) -> tuple[Any, ...]:
+    """All that the hashes cover."""
+    meta = found.meta
+    lines = [array.header for array in found.arrays]
+    return found.root, meta.gen, meta.ts, meta.build, lines
+
+
+@cache
+def text_of(path: str) -> bytes:
+    return b"".join(clean(memoryview(fixture(path))).pieces())
+
+
+def test_there_is_enough_to_mutate() -> None:
+    count = len(SOURCES) * MUTANTS_OF_A_VECTOR + len(FILES) * MUTANTS_OF_A_FILE
+    assert count >= 20_000
+    assert len(TINY_CASES) >= 10
+
+
+@pytest.mark.parametrize("case", SOURCES, ids=lambda c: c.file)
+def test_a_mutated_vector_is_refused_or_says_the_same(case: Case) -> None:
+    rng = seeded(case.file)
+    original = facts(index(memoryview(case.text)))
+    for _ in range(MUTANTS_OF_A_VECTOR):
+        mutant = text_mutant(case.text, rng)
+        report = check_text(mutant, **case.given)
+        if report.ok and case.valid:
+            assert facts(report.index) == original
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_mutated_text_of_a_file_is_refused_or_gives_the_file(path: str) -> None:
+    text = text_of(path)
+    rng = seeded(path)
+    original = facts(index(memoryview(text)))
+    for _ in range(MUTANTS_OF_A_FILE):
+        mutant = text_mutant(text, rng)
+        report = check_text(mutant)
+        if report.ok:
+            assert facts(report.index) == original
+            assert mutant == text or report.layout is not None
+
+
+def item_size(text: bytes, line_start: int) -> tuple[int, int]:
+    """Item size and bytes of the array whose `arr` line ends where this line starts."""
+    start = text.rindex(b"arr name=", 0, line_start)
+    parsed = grammar.parse_array(text, start)
+    assert parsed is not None
+    return ITEM_SIZE[parsed[0].dtype], parsed[0].nbytes
+
+
+def is_free(text: bytes, at: int, new: int, *, keyed: bool) -> bool:
+    """Whether no hash covers this change of a byte in a valid text.
+
+    Free are schema (where no layout fixes it), host, cuda, the cap's items but
+    `layout`, the hints of `idx` as long as they cut the same chunks, the
+    audit line, and without its key the sign line. With the key, the header is
+    covered by the signature, and of the sign line only the keyid is free: it
+    says that another key is meant.
+    """
+    start = text.rfind(b"\n", 0, at) + 1
+    end = text.index(b"\n", at) + 1
+    old = text[start:end]
+    line = text[start:at] + bytes([new]) + text[at + 1 : end]
+    is_container = b"\narr name=_layout " in text
+    signed = keyed and b"\nsign " in text
+    for prefix, parse in (
+        (b"meta ", grammar.parse_meta),
+        (b"cap ", grammar.parse_cap),
+        (b"sign ", grammar.parse_sign),
+        (b"idx ", grammar.parse_rows),
+        (b"audit ", grammar.parse_audit),
+    ):
+        if not old.startswith(prefix):
+            continue
+        was, now = parse(old, 0), parse(line, 0)
+        assert was is not None
+        if now is None or now[1] != len(line):
+            return False
+        before: Any = was[0]
+        after: Any = now[0]
+        if prefix == b"meta ":
+            same = (before.gen, before.ts, before.build) == (after.gen, after.ts, after.build)
+            return same and not signed and (before.schema == after.schema or not is_container)
+        if prefix == b"cap ":
+            return not signed and ("layout" in after) == is_container
+        if prefix == b"sign ":
+            return not signed or before.signature == after.signature
+        if prefix == b"idx ":
+            item, nbytes = item_size(text, start)
+            if not after.rows_per_chunk or not after.row_size or after.row_size % item:
+                return False
+            one, two = blocking.chunk_size(before), blocking.chunk_size(after)
+            return one == two or (nbytes <= one and nbytes <= two)
+        return True
+    return False
+
+
+REPLACEMENTS = b"\n =A0\xff"
+
+
+@pytest.mark.parametrize("case", TINY_CASES, ids=lambda c: c.file)
+def test_exactly_the_fields_that_no_hash_covers_can_be_changed(case: Case) -> None:
+    """Every byte of the text, replaced by a byte of each kind."""
+    text = case.text
+    keyed = bool(case.public_keys) and case.expected["signature"] == "valid"
+    free = 0
+    for at in range(len(text)):
+        for new in {*REPLACEMENTS, text[at] ^ 1}:
+            if new == text[at]:
+                continue
+            changed = text[:at] + bytes([new]) + text[at + 1 :]
+            ok = verify(memoryview(changed), **case.given).ok
+            assert ok == is_free(text, at, new, keyed=keyed), (at, new)
+            free += ok
+    assert free or keyed
+
+
+@given(data=st.data(), new=st.integers(0, 255))
+def test_any_changed_byte_is_found_where_a_hash_covers_it(data: st.DataObject, new: int) -> None:
+    case = data.draw(st.sampled_from([c for c in valid_cases() if len(c.text) <= SMALL]))
+    text = case.text
+    at = data.draw(st.integers(0, len(text) - 1))
+    if new == text[at]:
+        return
+    changed = text[:at] + bytes([new]) + text[at + 1 :]
+    keyed = bool(case.public_keys) and case.expected["signature"] == "valid"
+    assert check_text(changed, **case.given).ok == is_free(text, at, new, keyed=keyed)
+
+
+@given(data=st.data())
+def test_a_text_that_ends_early_is_refused_at_any_byte(data: st.DataObject) -> None:
+    case = data.draw(st.sampled_from(valid_cases()))
+    cut = data.draw(st.integers(0, len(case.text) - 1))
+    report = check_text(case.text[:cut], **case.given)
+    assert "syntax" in {problem.kind for problem in report.problems} or "structure" in {
+        problem.kind for problem in report.problems
+    }
+
+
+@pytest.mark.parametrize("case", TINY_CASES, ids=lambda c: c.file)
+def test_a_tiny_text_is_refused_when_it_is_cut_at_each_byte(case: Case) -> None:
+    for cut in range(len(case.text)):
+        assert not check_text(case.text[:cut], **case.given).ok
+
+
+@given(st.binary(max_size=300))
+@example(b"WTXT ")
+@example(b"WTXT 1\n")
+@example(b"WTXT 2\n")
+def test_any_bytes_are_no_text_and_are_passed_through(content: bytes) -> None:
+    assert not check_text(content).ok
+    assert not check_text(b"WTXT 1\n" + content).ok
+
+
+@given(st.lists(st.sampled_from(sorted({
+    line for case in valid_cases() if len(case.text) <= TINY
+    for line in case.text.splitlines(keepends=True)
+})), max_size=30))  # fmt: skip
+def test_good_lines_in_any_order_are_read_without_a_surprise(lines: list[bytes]) -> None:
+    check_text(b"".join(lines))
+    check_text(b"WTXT 1\n" + b"".join(lines) + b"endwtxt\n")

@@ -1,0 +1,73 @@
+"""Canonical form 1, frozen: the text of every file, and every file from its text."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from data import FIXTURES, fixture, golden
+
+from wtxtgit.ops.clean import clean
+from wtxtgit.ops.emit import Generation, emit
+from wtxtgit.ops.smudge import smudge
+from wtxtgit.text.verify import verify
+
+THREADS = (1, 2, 3)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("path", golden())
+def test_clean_gives_the_frozen_text_and_smudge_the_file(path: str, threads: int) -> None:
+    data = fixture(path)
+    expected = golden()[path]
+    cleaned = clean(memoryview(data), threads=threads)
+    assert cleaned.warning is None
+    text = b"".join(cleaned.pieces())
+    assert len(text) == expected["bytes"]
+    assert sha256(text).hexdigest() == expected["sha256"]
+    smudged = smudge(memoryview(text), threads=threads)
+    assert smudged.warning is None
+    assert b"".join(smudged.pieces()) == data
+
+
+@pytest.mark.parametrize("path", golden())
+def test_the_frozen_text_verifies_as_its_format(path: str) -> None:
+    text = b"".join(clean(memoryview(fixture(path))).pieces())
+    report = verify(memoryview(text))
+    assert report.ok
+    assert report.layout is not None
+    assert report.layout.format == golden()[path]["format"]
+    assert report.layout.size == len(fixture(path))
+    assert report.sha256_all is not None
+    assert report.sha256_all.hex() == golden()[path]["sha256_all"]
+
+
+@pytest.mark.parametrize("path", golden())
+def test_clean_of_the_text_is_the_text(path: str) -> None:
+    text = b"".join(clean(memoryview(fixture(path))).pieces())
+    again = clean(memoryview(text))
+    assert again.warning is None
+    assert b"".join(again.pieces()) == text
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("path", [path for path in golden() if path])
+def test_emit_to_a_file_gives_the_frozen_text(path: str, threads: int, tmp_path: Path) -> None:
+    out = tmp_path / "out.wtxt"
+    emit(FIXTURES / path, Generation(), threads=threads).write_to(out)
+    content = out.read_bytes()
+    assert len(content) == golden()[path]["bytes"]
+    assert sha256(content).hexdigest() == golden()[path]["sha256"]
+    assert [p.name for p in (tmp_path).iterdir()] == ["out.wtxt"]
+
+
+def test_every_format_has_golden_texts() -> None:
+    assert {record["format"] for record in golden().values()} >= {
+        "fold",
+        "aero",
+        "mlcp",
+        "taridx",
+        "safetensors",
+        "opaque",
+    }
