@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import ATTRIBUTES, Repo
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wtxtgit.errors import UsageError, WtxtgitError
@@ -33,6 +33,7 @@ def test_lines() -> None:
 
 
 @given(st.binary(max_size=300))
+@example(b"\x0b")
 def test_parsing_loses_no_byte(content: bytes) -> None:
     assert attributes.content(attributes.parse(content)) == content
 

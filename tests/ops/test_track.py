@@ -106,12 +106,6 @@ def test_sizes_are_told_before_the_first_add(repo: Repo) -> None:
     assert "in memory" in warning.message
 
 
-def test_the_estimate_of_a_texts_size() -> None:
-    assert ops.text_size(57 * 1000) == 79 * 1000
-    assert ops.binary_size(512 << 20) >> 20 == 368
-    assert ops.size_message(10 << 20, 512 << 20) is None
-
-
 def test_the_command_line(repo: Repo) -> None:
     assert b"no pattern is tracked" in repo.wtxtgit("track").stdout
     told = repo.wtxtgit("track", "*.fold", "*.aero").stdout

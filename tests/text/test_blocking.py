@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, Rows
+from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
 from wtxtgit.text import blocking
+from wtxtgit.text.grammar import CAP
+from wtxtgit.text.write import dumps
 
 DTYPES = st.sampled_from(sorted(ITEM_SIZE))
 
@@ -102,3 +104,10 @@ def test_a_product_is_exact_or_over_20_digits(shape: tuple[int, ...], item: int)
 def test_less_than_one_row_a_chunk_is_refused(wanted: int) -> None:
     with pytest.raises(TextError):
         blocking.rows_for("f32", (4, 4), wanted)
+
+
+def test_the_estimates_of_sizes_are_those_of_full_chunks() -> None:
+    raw = memoryview(bytes(64 * 65_536))
+    text = dumps(Snapshot(Meta(), (Array("W", "u8", (raw.nbytes,), raw, Rows(65_536, 1)),), CAP))
+    assert 0 <= len(text) - blocking.text_size(raw.nbytes) < 1_000
+    assert blocking.binary_size(blocking.text_size(raw.nbytes)) == raw.nbytes

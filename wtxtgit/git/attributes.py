@@ -23,6 +23,7 @@ UNSPECIFIED = b"unspecified"
 UNSET = b"unset"
 
 _BLANK = b" \t\r\n"
+_BLANKS = re.compile(rb"[" + _BLANK + rb"]+")
 _MACRO = b"[attr]"
 _ESCAPES = {
     0x07: b"a", 0x08: b"b", 0x09: b"t", 0x0A: b"n", 0x0B: b"v", 0x0C: b"f", 0x0D: b"r",
@@ -155,9 +156,9 @@ def _parse_line(raw: bytes) -> Line:
         pattern = _ESCAPE.sub(_unescaped, quoted[1])
         rest = text[quoted.end() :]
     else:
-        pattern, *others = text.split(None, 1)
+        pattern, *others = _BLANKS.split(text, maxsplit=1)
         rest = others[0] if others else b""
-    return Line(raw, pattern, tuple(rest.split()))
+    return Line(raw, pattern, tuple(word for word in _BLANKS.split(rest) if word))
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:

@@ -18,7 +18,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.ops.files import failures, replace_file, write_all
 from wtxtgit.ops.hooks import MAX_FORGE_BLOB
 from wtxtgit.ops.status import filtered, raw_files
-from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
+from wtxtgit.text.blocking import binary_size, text_size
 
 FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
@@ -148,16 +148,6 @@ def attribute_files(repo: Repository) -> list[bytes]:
     known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
     files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
     return [path for path in files if index.file_size(repo.file(path)) is not None]
-
-
-def text_size(binary: int) -> int:
-    """Estimate the text's size of a file's, both in bytes."""
-    return binary * LINE_TEXT // LINE_RAW
-
-
-def binary_size(text: int) -> int:
-    """Estimate the file's size of a text's, both in bytes."""
-    return text * LINE_RAW // LINE_TEXT
 
 
 def big_file_threshold(repo: Repository) -> int:

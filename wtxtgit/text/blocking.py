@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Rows
-from wtxtgit.model.rows import MAX_CHUNKS, chunk_count, default_rows
+from wtxtgit.model.rows import MAX_CHUNKS, TARGET_CHUNK, chunk_count, default_rows
+from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAX_NUMBER, MAX_OFFSET
 
 PLAIN_CHUNK = 32_768
@@ -37,6 +38,22 @@ def chunk_size(rows: Rows | None) -> int:
     if rows is None or not rows.blocking:
         return PLAIN_CHUNK
     return rows.rows_per_chunk * rows.row_size
+
+
+def text_size(nbytes: int) -> int:
+    """Estimate how many bytes of text hold `nbytes` of one large array."""
+    return nbytes * _full_chunk_text() // TARGET_CHUNK
+
+
+def binary_size(text: int) -> int:
+    """Estimate how many bytes of one large array make `text` bytes of text."""
+    return text * TARGET_CHUNK // _full_chunk_text()
+
+
+def _full_chunk_text() -> int:
+    lines = -(-TARGET_CHUNK // grammar.LINE_RAW)
+    line = grammar.ChunkLine(0, 0, TARGET_CHUNK, bytes(32), 0, lines)
+    return len(grammar.format_chunk(line) + grammar.END_CHUNK) + lines * grammar.LINE_TEXT
 
 
 def check_rows(rows: Rows, dtype: str) -> str | None:
