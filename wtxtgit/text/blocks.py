@@ -7,7 +7,7 @@ writer would have written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -92,6 +92,11 @@ def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
             job, nbytes = [], 0
     if job:
         yield job
+
+
+def jobs_at_least(arrays: Sequence[ArrayIndex]) -> int:
+    """How many jobs the blocks of arrays make, at the very least."""
+    return len(arrays) // _JOB_BLOCKS + 1
 
 
 def decode(text: armor.U1, block: Block) -> memoryview | None:

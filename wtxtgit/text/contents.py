@@ -14,7 +14,7 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.model import Layout
 from wtxtgit.text.armor import U1
-from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_of
+from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_at_least, jobs_of
 from wtxtgit.text.index import TextIndex
 from wtxtgit.text.layout import pieces
 from wtxtgit.text.parallel import Pool
@@ -43,7 +43,7 @@ def file_pieces(
             yield literal
 
     tasks = (partial(_render, data, run) for run in runs())
-    with Pool(threads, len(text)) as pool:
+    with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
         for rendered in pool.ordered(tasks):
             yield from rendered
 
@@ -59,7 +59,7 @@ def array_bytes(text: memoryview, index: TextIndex, *, threads: int | None = Non
             place[block.offset : block.offset + block.nbytes] = _decoded(data, block)
 
     jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
-    with Pool(threads, len(text)) as pool:
+    with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
         for _ in pool.ordered(partial(fill, job) for job in jobs):
             pass
     return found

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 SMALL = 512 * 1024
 """Below so many bytes of work threads cost more than they give."""
+SMALL_TASK = 128 * 1024
+"""Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
 _KEPT_BLOCK = 24 * 1024 * 1024
 """Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block."""
 
@@ -49,11 +51,17 @@ def _keep_freed_memory() -> None:
 
 
 class Pool:
-    """A thread pool; with one thread, tasks run at once in the caller."""
+    """A thread pool; with one thread, tasks run at once in the caller.
 
-    def __init__(self, threads: int | None, work: int) -> None:
+    `work` is a count of bytes, cut into `tasks`: little work, or work in tiny
+    pieces, is done by the caller alone.
+    """
+
+    def __init__(self, threads: int | None, work: int, tasks: int = 1) -> None:
         if work >= SMALL:
             _keep_freed_memory()
+        if work < tasks * SMALL_TASK:
+            threads = 1
         wanted = default_threads() if threads is None else max(1, threads)
         self.threads = 1 if work < SMALL else wanted
         self._executor = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
@@ -108,6 +116,9 @@ class Lane:
         self._last: Future[None] | None = None
 
     def put(self, task: Callable[[], object]) -> None:
+        if self._pool.threads == 1:
+            task()
+            return
         self._room.acquire()
         with self._lock:
             self._tasks.append(task)

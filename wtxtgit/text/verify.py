@@ -23,7 +23,15 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
 from wtxtgit.text import digest, grammar, signature
-from wtxtgit.text.blocks import Block, CheckedBlock, blocks_of, check, jobs_of, mismatch
+from wtxtgit.text.blocks import (
+    Block,
+    CheckedBlock,
+    blocks_of,
+    check,
+    jobs_at_least,
+    jobs_of,
+    mismatch,
+)
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import check_layout, parse_layout
 from wtxtgit.text.parallel import Lane, Pool
@@ -75,7 +83,7 @@ def verify(
     `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw bytes.
     """
     report = Report(index(text))
-    with Pool(threads, len(text)) as pool:
+    with Pool(threads, len(text), jobs_at_least(report.index.arrays)) as pool:
         body = _Body(text, report, pool, hmac_key, allow_unauthenticated)
         stopped = body.check(progress)
     # What is nearest to the damage comes first: lines and chunks, then arrays.

@@ -35,6 +35,8 @@ _CHAIN_STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
 
 HASH_SIZE = 32
+_CHUNK_LINE = len(grammar.format_chunk(grammar.ChunkLine(0, 0, 0, bytes(HASH_SIZE), 0, 0))) - 2
+"""Bytes of a `ch` line without the digits of `len` and `lines`."""
 
 Progress = Callable[[int], None]
 """Called with the number of raw bytes that were just finished."""
@@ -195,7 +197,7 @@ class TextWriter:
         _pwrite(fd, memoryview(self._footer), self.size - len(self._footer))
 
     def _pool(self) -> Pool:
-        return Pool(self._threads, self.raw_size)
+        return Pool(self._threads, self.raw_size, len(self._jobs))
 
     def _plan(self) -> int:
         """Lay the text out; returns where the last array ends."""
@@ -370,8 +372,8 @@ def _blocks(plan: _ArrayPlan, position: int) -> Iterator[_Block]:
 
 
 def _chunk_line_size(size: int) -> int:
-    line = grammar.ChunkLine(0, 0, size, bytes(32), 0, armor.line_count(size))
-    return len(grammar.format_chunk(line))
+    """Bytes of the `ch` line of a chunk of `size` bytes; all its other fields are fixed."""
+    return _CHUNK_LINE + len(str(size)) + len(str(armor.line_count(size)))
 
 
 def _check(snapshot: Snapshot) -> None:
