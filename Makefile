@@ -26,10 +26,10 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not slow"
 
 test-slow: $(READY)  ## the slow tests
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n auto -m slow
 
 lint: $(READY)  ## style and formatting
 	$(BIN)/ruff check .

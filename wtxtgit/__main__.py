@@ -6,7 +6,12 @@ calls go straight to their code; all others get the full command line.
 
 from __future__ import annotations
 
+import os
 import sys
+
+# numpy's linear algebra is not used here, and starting its threads costs as
+# much CPU as all the rest of numpy's import.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 PLUMBING = frozenset({"filter-process", "clean", "smudge"})
 

@@ -51,11 +51,13 @@ class Repository:
                 return None
             raise run.GitFailure(("rev-parse", "--absolute-git-dir"), found.code, found.stderr)
         git_dir = _path(found.stdout, here)
+        # There may be a work tree elsewhere (GIT_WORK_TREE), but not from inside the git folder.
+        top = run.call("rev-parse", "--show-toplevel", cwd=here, ok=(0, 128))
         inside = run.git("rev-parse", "--is-inside-work-tree", cwd=here).strip() == b"true"
         return cls(
             git_dir=git_dir,
             common_dir=_path(run.git("rev-parse", "--git-common-dir", cwd=here), here),
-            top=_path(run.git("rev-parse", "--show-toplevel", cwd=here), here) if inside else None,
+            top=_path(top.stdout, here) if top.code == 0 and top.stdout.strip() else None,
             prefix=_line(run.git("rev-parse", "--show-prefix", cwd=here)) if inside else b"",
         )
 
@@ -69,6 +71,10 @@ class Repository:
         if self.top is None:
             raise EnvironmentFailure("this needs a work tree, and there is none here")
         return self.top
+
+    def check_worktree(self) -> None:
+        """Raise EnvironmentFailure where there is no work tree."""
+        _ = self.worktree
 
     @property
     def hooks_dir(self) -> Path:

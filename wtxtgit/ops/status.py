@@ -171,6 +171,7 @@ def filtered(
 
 def status(repo: Repository) -> Status:
     """Find the state of every tracked file of the work tree."""
+    repo.check_worktree()
     entries = tracked(repo)
     changes = index.changes(repo)
     present = [entry for entry in entries if entry.stage == 0 and not entry.skipped]
@@ -205,6 +206,7 @@ def status(repo: Repository) -> Status:
 def list_files(repo: Repository, revision: str | None = None) -> Listing:
     """List the tracked files of the index, or of a revision by that revision's attributes."""
     if revision is None:
+        repo.check_worktree()
         entries = [entry for entry in tracked(repo) if entry.stage == 0]
     else:
         # An index of its own: check-attr then reads the gitattributes of that tree.
@@ -238,16 +240,17 @@ def _state(path: Path, blob: BlobHead, change: Change) -> State:
         return State.MISSING
     if not blob.head.startswith(grammar.MAGIC):
         return State.RAW
-    if change is not Change.NONE:
-        return State.MODIFIED
+    unchanged = change is Change.NONE
     file = index.file_head(path)
     if file is None or not file.startswith(grammar.MAGIC):
-        return State.OK
-    # Unchanged, and a text in the work tree as in the blob.
+        return State.OK if unchanged else State.MODIFIED
+    # A text stands in the work tree.
     head = text_head(file)
-    if head is not None and not head.is_container:
+    if unchanged and head is not None and not head.is_container:
         return State.OK
     report = verify(map_file(path))
-    if report.ok:
-        return State.TEXT
-    return State.OK if is_pending(report) else State.CORRUPT
+    if not report.ok and not is_pending(report):
+        return State.CORRUPT
+    if not unchanged:
+        return State.MODIFIED
+    return State.TEXT if report.ok else State.OK

@@ -102,7 +102,7 @@ def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     for pattern, names in COMPANIONS:
         if not any(line.pattern == pattern for line in lines):
             lines = attributes.append(lines, pattern, names)
-    _write(file, lines)
+    _write(repo, file, lines)
     raw, sizes = _consequences(repo)
     return Tracking(file, changed, unchanged, raw, sizes)
 
@@ -115,12 +115,13 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     if changed and not any(_is_filter_line(line) for line in lines):
         lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
     if changed:
-        _write(file, lines)
+        _write(repo, file, lines)
     return Tracking(file, changed, unchanged)
 
 
 def list_patterns(repo: Repository) -> Patterns:
     """List the tracked patterns of all gitattributes files of the work tree."""
+    repo.check_worktree()
     return Patterns(tuple(pattern for pattern, _ in _pattern_lines(repo)))
 
 
@@ -132,7 +133,7 @@ def repair(repo: Repository) -> list[bytes]:
         before = attributes.parse(_read(file))
         after = [_complete(line) if _is_filter_line(line) else line for line in before]
         if after != before:
-            _write(file, after)
+            _write(repo, file, after)
             repaired.append(path)
     return repaired
 
@@ -230,11 +231,14 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
 
 
-def _write(file: Path, lines: Sequence[Line]) -> None:
+def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
     content = attributes.content(lines)
     if content == _read(file):
         return
-    if content:
+    # Git goes on obeying the index's copy of a file that is gone, so one that
+    # is committed is left empty.
+    path = os.fsencode(file.relative_to(repo.worktree))
+    if content or any(entry.path == path for entry in index.entries(repo)):
         replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
     else:
         file.unlink()

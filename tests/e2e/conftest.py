@@ -1,0 +1,230 @@
+"""What the end-to-end tests share: traces of git, real pairs of files, texts as blobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LAUNCHER, Repo
+from data import fixture
+
+from wtxtgit.git import run
+
+PATTERNS = ("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
+
+PAIRS = {
+    "single.aero": "aero/pair_single_v?.aero",
+    "none.fold": "fold/pair_none_v?.fold",
+    "a.checkpoint": "mlcp/pair_v?_a.checkpoint",
+    "model.safetensors": "plain/pair_v?.safetensors",
+    "sub/train.taridx": "taridx/pair_v?/train.taridx",
+}
+"""Two versions of one model in every format: its name in the repository, and the real file."""
+
+MORE_PAIRS = {
+    "head.aero": "aero/head_pair_single_v?.aero",
+    "hashed.aero": "aero/pair_ihsh_phsh_v?.aero",
+    "npz.fold": "fold/pair_npz_v?.fold",
+    "tsav.fold": "fold/pair_tsav_v?.fold",
+    "zstd.fold": "fold/pair_zstd3_v?.fold",
+}
+
+MODEL = "model.safetensors"
+KIB = 1024
+MIB = 1024 * KIB
+SPOOLED = 9 * MIB
+"""More than what a filter keeps in memory."""
+
+
+def version(name: str, number: int) -> bytes:
+    """Version 1 or 2 of a file of PAIRS."""
+    return fixture({**PAIRS, **MORE_PAIRS}[name].replace("?", str(number)))
+
+
+FOLD = "none.fold"
+BASE, THEIRS = version(FOLD, 1), version(FOLD, 2)
+OURS = BASE[:-2000] + bytes([BASE[-2000] ^ 1]) + BASE[-1999:]
+"""Another change of version 1, far from those that made version 2."""
+
+
+def write_version(repo: Repo, number: int, names: Iterable[str] = PAIRS) -> None:
+    for name in names:
+        repo.write(name, version(name, number))
+
+
+def assert_version(repo: Repo, number: int, names: Iterable[str] = PAIRS) -> None:
+    """Every file is that version byte for byte, and git takes it for unchanged.
+
+    Git filters files again that are as young as its index; an index that
+    looks younger spares the time for that, after the bytes were compared here.
+    """
+    for name in names:
+        assert (repo.path / name).read_bytes() == version(name, number), name
+    index = repo.path / os.fsdecode(repo.git("rev-parse", "--git-path", "index").rstrip(b"\n"))
+    times = index.stat()
+    os.utime(index, (4_000_000_000, 4_000_000_000))
+    assert repo.git("status", "--porcelain", "-z", env={"GIT_OPTIONAL_LOCKS": "0"}) == b""
+    os.utime(index, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def assert_clean(repo: Repo) -> None:
+    assert repo.status() == b""
+
+
+def assert_clean_when_touched(repo: Repo, names: Iterable[str]) -> None:
+    """Clean also where git has to filter every file again."""
+    for name in names:
+        os.utime(repo.path / name, (1_000_000_000, 1_000_000_000))
+    assert repo.git("update-index", "--refresh") == b""
+    assert_clean(repo)
+
+
+def hash_object(repo: Repo, content: bytes) -> str:
+    """Store a blob as it is, through no filter."""
+    return repo.git("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+
+
+def stage_blob(repo: Repo, name: str, content: bytes) -> None:
+    """Stage a blob as a machine without the driver could have made it."""
+    oid = hash_object(repo, content)
+    repo.git("update-index", "--add", "--cacheinfo", f"100644,{oid},{name}")
+
+
+def work_tree(repo: Repo) -> set[str]:
+    """All files of the work tree, git's own folder aside."""
+    return {
+        (Path(folder) / name).relative_to(repo.path).as_posix()
+        for folder, folders, names in os.walk(repo.path)
+        for name in names
+        if ".git" not in Path(folder).relative_to(repo.path).parts and name != ".git"
+    }
+
+
+def states(repo: Repo, **options: Any) -> dict[str, str]:
+    told = json.loads(repo.wtxtgit("status", "--json", **options).stdout)
+    return {file["path"]: file["state"] for file in told["files"]}
+
+
+def checks(repo: Repo) -> dict[str, dict[str, Any]]:
+    told = json.loads(repo.wtxtgit("doctor", "--json", ok=(0, 1)).stdout)
+    return {check["name"]: check for check in told["checks"]}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A git command that was traced, with all git commands that it or its children started."""
+
+    done: subprocess.CompletedProcess[bytes]
+    events: tuple[dict[str, Any], ...]
+
+    @property
+    def filters(self) -> int:
+        """How many filters were started, long-running or for one file."""
+        words = ("filter-process", " clean -- ", " smudge -- ")
+        return sum(
+            any(word in " ".join(event["argv"]) for word in words)
+            for event in self.events
+            if event["event"] == "child_start"
+        )
+
+    @property
+    def commands_of_filters(self) -> list[str]:
+        """The git commands that were started by what git started, not by git itself."""
+        by_git = {tuple(event["argv"]) for event in self.events if event["event"] == "child_start"}
+        return [
+            " ".join(event["argv"][1:])
+            for event in self.events
+            if event["event"] == "start"
+            and "/" in event["sid"]
+            and tuple(event["argv"]) not in by_git
+        ]
+
+
+def traced(
+    repo: Repo, *arguments: str, ok: tuple[int, ...] = (0,), env: dict[str, str] | None = None
+) -> Trace:
+    """Run git and record what it starts."""
+    log = repo.path.parent / "trace.json"
+    log.unlink(missing_ok=True)
+    done = repo.run(
+        run.executable(), *arguments, ok=ok, env={**(env or {}), "GIT_TRACE2_EVENT": str(log)}
+    )
+    events = tuple(json.loads(line) for line in log.read_bytes().splitlines())
+    assert events
+    return Trace(done, events)
+
+
+def set_launch(home: Path, command: str) -> None:
+    """Have git start another command as its filter."""
+    run.git("config", "--global", "filter.wtxt.process", command, cwd=home)
+
+
+def filter_command() -> str:
+    return LAUNCHER.command("filter-process")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_for_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting numpy's threads is half of the time that a filter takes for a small file."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for repositories that are made once and copied."""
+    return tmp_path_factory.mktemp("templates")
+
+
+@pytest.fixture
+def pairs(templates: Path, tmp_path: Path, driver: None) -> Repo:
+    """A repository with commit and tag v1, then v2, of every file of PAIRS; v2 checked out."""
+    template = Repo(templates / "pairs")
+    if not template.path.exists():
+        template.path.mkdir()
+        template.git("init", "-q")
+        # The copies' stat differs in device and inode; without these git filters all again.
+        template.git("config", "core.checkStat", "minimal")
+        template.git("config", "core.trustctime", "false")
+        template.track(*PATTERNS)
+        for number in (1, 2):
+            write_version(template, number)
+            template.add()
+            template.commit(f"version {number}")
+            template.git("tag", f"v{number}")
+        assert_clean_when_touched(template, PAIRS)
+    shutil.copytree(template.path, tmp_path / "repo")
+    return Repo(tmp_path / "repo")
+
+
+@pytest.fixture
+def diverged(templates: Path, pairs: Repo, tmp_path: Path) -> Repo:
+    """The same, where main and topic changed none.fold in different ways since v1."""
+    template = templates / "diverged"
+    if not template.exists():
+        for branch, content in (("topic", THEIRS), ("main", OURS)):
+            pairs.git("checkout", "-q", "-B", branch, "v1")
+            pairs.write(FOLD, content)
+            pairs.git("commit", "-qam", branch)
+        assert_clean_when_touched(pairs, PAIRS)
+        shutil.copytree(pairs.path, template)
+    shutil.rmtree(pairs.path)
+    shutil.copytree(template, pairs.path)
+    return pairs
+
+
+@pytest.fixture
+def undriven(home: Path) -> Any:
+    """Take the driver from the global config, as a machine where nothing was installed."""
+
+    def remove() -> None:
+        for section in ("filter.wtxt", "merge.wtxt", "diff.wtxt"):
+            run.call("config", "--global", "--remove-section", section, cwd=home, ok=(0, 128))
+
+    return remove
