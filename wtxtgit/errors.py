@@ -8,6 +8,32 @@ the command line's contract.
 
 from __future__ import annotations
 
+MAX_MESSAGE = 500
+MAX_NAME = 80
+"""Characters that messages show of what came out of a file."""
+
+
+def clipped(text: str, most: int) -> str:
+    """`text`, its middle left out where it has over `most` characters."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
+
+
+def place(
+    line: int | None = None,
+    array: str | None = None,
+    chunk: int | None = None,
+    offset: int | None = None,
+) -> str:
+    """Say where something is wrong: `line 12, array "W", chunk 3`."""
+    parts = [
+        f"line {line}" if line is not None else "",
+        f'array "{clipped(array, MAX_NAME)}"' if array is not None else "",
+        f"chunk {chunk}" if chunk is not None else "",
+        f"byte {offset}" if offset is not None else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
 
 class WtxtgitError(Exception):
     """Base of all expected errors.
@@ -18,9 +44,10 @@ class WtxtgitError(Exception):
     exit_code = 70
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        # What is quoted may come out of a file, and be as long as the file.
+        self.message = clipped(message, MAX_MESSAGE)
         self.hint = hint
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return self.message
@@ -66,6 +93,10 @@ class TextError(InputError):
         self.line = line
         self.array = array
         self.chunk = chunk
+
+    def __str__(self) -> str:
+        where = place(self.line, self.array, self.chunk)
+        return f"{where}: {self.message}" if where else self.message
 
 
 class FormatError(InputError):

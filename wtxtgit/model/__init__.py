@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+from wtxtgit.errors import MAX_MESSAGE, clipped, place
+
 ITEM_SIZE = {
     "f64": 8,
     "f32": 4,
@@ -203,6 +205,11 @@ class Problem:
     array: str | None = None
     chunk: int | None = None
     offset: int | None = None
+
+    def __str__(self) -> str:
+        where = place(self.line, self.array, self.chunk, self.offset)
+        message = clipped(self.message, MAX_MESSAGE)
+        return f"{where}: {message}" if where else message
 
     def as_dict(self) -> dict[str, str | int]:
         pairs = (

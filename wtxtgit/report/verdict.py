@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError
 from wtxtgit.model import Problem
 
 UNTRUSTED = frozenset({"signature"})
@@ -32,8 +33,9 @@ class ArrayFacts:
 class FileVerdict:
     """What became of one file.
 
-    `known` is False where the file is nothing that can be checked. The
-    optional fields are there for texts that could be read to the end.
+    `known` is False where the file is nothing that can be checked; `failure`
+    is the error where it could not even be read. The optional fields are there
+    for texts that could be read to the end.
     """
 
     path: str
@@ -46,6 +48,7 @@ class FileVerdict:
     keyid: str | None = None
     authenticated: bool | None = None
     arrays: tuple[ArrayFacts, ...] | None = None
+    failure: WtxtgitError | None = None
 
     @property
     def ok(self) -> bool:
@@ -85,8 +88,11 @@ class Verdict:
             return 0
         kinds = {p.kind for file in self.files if file.known for p in file.errors}
         if kinds - UNTRUSTED:
-            return 1
-        return 4 if kinds else 3
+            return CheckError.exit_code
+        if kinds:
+            return TrustError.exit_code
+        failures = [file.failure for file in self.files if file.failure is not None]
+        return max((failure.exit_code for failure in failures), default=InputError.exit_code)
 
     def as_dict(self) -> dict[str, object]:
         return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from binascii import Error as Base64Error
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -147,34 +148,37 @@ def diagnose(text: memoryview, size: int) -> tuple[list[LineFault], bytes]:
     for index in range(lines):
         line = bytes(text[index * LINE_TEXT : (index + 1) * LINE_TEXT])
         held = LINE_RAW if index < lines - 1 else size - index * LINE_RAW
-        if (fault := _line_fault(line, index, held)) is not None:
+        found = list(_line_faults(line, index, held))
+        for fault in found:
             faults.setdefault(fault.kind, fault)
-            if fault.stops:
-                break
+        if any(fault.stops for fault in found):
+            break
         body = line[: characters(held)]
         raw += pybase64.b64decode(body + b"A" * (LINE_BASE64 - len(body)))[:held]
     return list(faults.values()), bytes(raw)
 
 
-def _line_fault(line: bytes, index: int, held: int) -> LineFault | None:
+def _line_faults(line: bytes, index: int, held: int) -> Iterator[LineFault]:
     if (m := _LINE.fullmatch(line)) is None or len(line) != LINE_TEXT:
         shown = ascii(line[:24].decode("latin-1"))
-        return LineFault("syntax", index, f"not 76 base64 characters and a parity: {shown}", True)
+        yield LineFault("syntax", index, f"not 76 base64 characters and a parity: {shown}", True)
+        return
     body = m[1]
     if len(body) != characters(held):
         wanted = characters(held)
         message = f"{len(body)} base64 characters, {held} bytes take {wanted}"
-        return LineFault("base64", index, message, True)
+        yield LineFault("base64", index, message, True)
+        return
     unused = len(body) * 6 - held * 8
     if unused and _sextet(body[-1]) & ((1 << unused) - 1):
-        return LineFault("base64", index, "unused low bits of the last character are set", False)
+        message = "unused low bits of the last character are set"
+        yield LineFault("base64", index, message, False)
     parity = 0
     for byte in line[:LINE_BASE64]:
         parity ^= byte
     if _HEX_DIGITS[parity & 0xF] != m[3][0]:
         message = f"parity is {parity & 0xF:x}, the line says {m[3].decode()}"
-        return LineFault("parity", index, message, False)
-    return None
+        yield LineFault("parity", index, message, False)
 
 
 @lru_cache(maxsize=64)
@@ -185,7 +189,7 @@ def _sextet(character: int) -> int:
 def _parity(encoded: U1) -> NDArray[np.uint32]:
     """Parity nibble, 0 to 15, of each 76 characters of `encoded`."""
     words = encoded.view(np.uint32)
-    folded = np.bitwise_xor.reduceat(words, _line_starts(words.size))
+    folded: NDArray[np.uint32] = np.bitwise_xor.reduceat(words, _line_starts(words.size))
     folded ^= folded >> 16
     folded ^= folded >> 8
     folded &= 0xF

@@ -107,15 +107,18 @@ def decode(text: armor.U1, block: Block) -> memoryview | None:
 
 def check(text: armor.U1, block: Block) -> CheckedBlock:
     """Decode a block and compare the checksums of its lines and chunks."""
-    array = block.array
     raw = decode(text, block)
-    if raw is None:
-        raw, problems, stopped = _diagnose(text, block)
-        if raw is None:
-            return CheckedBlock(block, None, problems=problems, stopped=stopped)
-        result = CheckedBlock(block, raw, problems=problems)
-    else:
-        result = CheckedBlock(block, raw)
+    if raw is not None:
+        return _compare(CheckedBlock(block, raw), raw)
+    if block.count > 1:
+        return _check_singly(text, block)
+    result, raw = _diagnose(text, block)
+    return result if raw is None else _compare(result, raw)
+
+
+def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
+    """Compare the checksums of a block's chunks with those that the text says."""
+    block, array = result.block, result.block.array
     for k in range(block.count):
         ix = block.first + k
         chunk = raw[k * block.size : (k + 1) * block.size]
@@ -131,6 +134,23 @@ def check(text: armor.U1, block: Block) -> CheckedBlock:
     return result
 
 
+def _check_singly(text: armor.U1, block: Block) -> CheckedBlock:
+    """Check a damaged block chunk by chunk: what stands before a stop counts in full."""
+    result = CheckedBlock(block, None)
+    whole = bytearray()
+    for ix in range(block.first, block.first + block.count):
+        checked = check(text, Block(block.array, ix, 1, block.size))
+        result.problems += checked.problems
+        if checked.raw is None:
+            result.stopped = True
+            return result
+        result.fastxor ^= checked.fastxor
+        result.sha256 = checked.sha256
+        whole += checked.raw
+    result.raw = memoryview(whole)
+    return result
+
+
 def mismatch(what: str, found: bytes, claimed: bytes) -> str:
     return f"{what} is {found.hex()[:16]}..., the text says {claimed.hex()[:16]}..."
 
@@ -139,21 +159,23 @@ def _at_chunk(kind: str, message: str, array: ArrayIndex, ix: int) -> Problem:
     return Problem(kind, message, line=array.lines[ix] - 1, array=array.name, chunk=ix)
 
 
-def _diagnose(text: armor.U1, block: Block) -> tuple[memoryview | None, list[Problem], bool]:
-    """Find the bad lines of a block; its bytes too, where nothing stops the reading."""
-    array = block.array
-    problems: list[Problem] = []
-    whole = bytearray()
-    for ix in range(block.first, block.first + block.count):
-        start = array.starts[ix]
-        lines = text.data[start : start + armor.line_count(block.size) * grammar.LINE_TEXT]
-        faults, raw = armor.diagnose(lines, block.size)
-        for fault in faults:
-            line = array.lines[ix] + fault.index
-            problems.append(
-                Problem(fault.kind, fault.message, line=line, array=array.name, chunk=ix)
-            )
-        if any(fault.stops for fault in faults):
-            return None, problems, True
-        whole += raw
-    return memoryview(whole), problems, False
+def _diagnose(text: armor.U1, block: Block) -> tuple[CheckedBlock, memoryview | None]:
+    """Find the bad lines of a block of one chunk; its bytes too, where nothing stops."""
+    array, ix = block.array, block.first
+    start = array.starts[ix]
+    lines = text.data[start : start + armor.line_count(block.size) * grammar.LINE_TEXT]
+    faults, raw = armor.diagnose(lines, block.size)
+    problems = [
+        Problem(
+            fault.kind,
+            fault.message,
+            line=array.lines[ix] + fault.index,
+            array=array.name,
+            chunk=ix,
+        )
+        for fault in faults
+    ]
+    if any(fault.stops for fault in faults):
+        return CheckedBlock(block, None, problems=problems, stopped=True), None
+    held = memoryview(raw)
+    return CheckedBlock(block, held, problems=problems), held

@@ -14,6 +14,7 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.model import Layout
 from wtxtgit.text.armor import U1
+from wtxtgit.text.blocking import BLOCK_BYTES
 from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_at_least, jobs_of
 from wtxtgit.text.index import TextIndex
 from wtxtgit.text.layout import pieces
@@ -30,17 +31,19 @@ def file_pieces(
     by_name = {array.name: array for array in index.arrays}
 
     def runs() -> Iterator[bytes | list[Block]]:
-        literal = b""
+        literals = bytearray()
         for piece in pieces(layout):
             if isinstance(piece, bytes):
-                literal += piece
-                continue
-            if literal:
-                yield literal
-                literal = b""
-            yield from jobs_of(blocks_of(by_name[piece]))
-        if literal:
-            yield literal
+                literals += piece
+                if len(literals) < BLOCK_BYTES:
+                    continue
+            if literals:
+                yield bytes(literals)
+                literals.clear()
+            if isinstance(piece, str):
+                yield from jobs_of(blocks_of(by_name[piece]))
+        if literals:
+            yield bytes(literals)
 
     tasks = (partial(_render, data, run) for run in runs())
     with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:

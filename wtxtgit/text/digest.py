@@ -32,7 +32,7 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     """
     data = np.frombuffer(raw, dtype=np.uint8)
     whole = data.size - data.size % WORD
-    value = int(np.bitwise_xor.reduce(data[:whole].view("<u8"), initial=0)) if whole else 0
+    value = int(np.bitwise_xor.reduce(data[:whole].view("<u8"))) if whole else 0
     value ^= int.from_bytes(data[whole:].tobytes(), "little")
     shift = offset % WORD * 8
     return (value << shift | value >> (64 - shift)) & _WORD_MASK

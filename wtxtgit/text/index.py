@@ -203,13 +203,16 @@ class _Indexer:
         start, first = self._pos, self._line
         end = start + chunk.lines * grammar.LINE_TEXT
         self._pos, self._line = end, first + chunk.lines
-        if end > len(self._text) or not self._at(grammar.END_CHUNK):
+        if end > len(self._text):
             self._find_bad_line(start, first, chunk.lines)
-        self._expect(grammar.END_CHUNK)
+        # The lines are there, so what is wrong with them is told too where endch is not.
         array.starts.append(start)
         array.lines.append(first)
         array.sha256.append(chunk.sha256)
         array.crc32c.append(chunk.crc32c)
+        if not self._at(grammar.END_CHUNK):
+            self._find_bad_line(start, first, chunk.lines)
+        self._expect(grammar.END_CHUNK)
 
     def _find_bad_line(self, start: int, first: int, lines: int) -> None:
         """A chunk's lines do not end where they should: fail at the first that is off."""

@@ -96,7 +96,11 @@ def check_layout(
     lines = {line.name: line for line in arrays}
     missing = set(lines) - {LAYOUT_ARRAY}
     total = zeros = 0
+    names: set[str | None] = set()
     for extent in layout.extents:
+        if not layout.is_container and extent.name in names:
+            _refuse(f'has two arrays called "{extent.name}"')
+        names.add(extent.name)
         if extent.array is not None:
             if extent.array not in missing:
                 there = extent.array in lines and extent.array != LAYOUT_ARRAY

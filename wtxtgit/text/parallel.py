@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from threading import BoundedSemaphore, Lock
+from threading import Barrier, BoundedSemaphore, Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -50,6 +50,21 @@ def _keep_freed_memory() -> None:
     del block
 
 
+def _started(threads: int) -> ThreadPoolExecutor | None:
+    """An executor whose threads all run; None where the system has none to give."""
+    executor = ThreadPoolExecutor(threads)
+    together = Barrier(threads + 1)
+    try:
+        for _ in range(threads):
+            executor.submit(together.wait)
+    except RuntimeError:
+        together.abort()
+        executor.shutdown(cancel_futures=True)
+        return None
+    together.wait()
+    return executor
+
+
 class Pool:
     """A thread pool; with one thread, tasks run at once in the caller.
 
@@ -64,11 +79,17 @@ class Pool:
             threads = 1
         wanted = default_threads() if threads is None else max(1, threads)
         self.threads = 1 if work < SMALL else wanted
-        self._executor = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self._executor = _started(self.threads) if self.threads > 1 else None
+        if self._executor is None:
+            self.threads = 1
 
     def submit(self, task: Callable[[], T]) -> Future[T]:
         if self._executor is not None:
             return self._executor.submit(task)
+        return self._run(task)
+
+    @staticmethod
+    def _run(task: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
         try:
             future.set_result(task())
@@ -114,6 +135,7 @@ class Lane:
         self._lock = Lock()
         self._running = False
         self._last: Future[None] | None = None
+        self._error: BaseException | None = None
 
     def put(self, task: Callable[[], object]) -> None:
         if self._pool.threads == 1:
@@ -128,9 +150,11 @@ class Lane:
         self._last = self._pool.submit(self._drain)
 
     def wait(self) -> None:
-        """Return when all tasks that were put are done; raise what one raised."""
+        """Return when all tasks that were put are done; raise the first error of one."""
         if self._last is not None:
             self._last.result()
+        if self._error is not None:
+            raise self._error
 
     def _drain(self) -> None:
         while True:
@@ -140,4 +164,9 @@ class Lane:
                     return
                 task = self._tasks.popleft()
             self._room.release()
-            task()
+            if self._error is None:
+                try:
+                    task()
+                except BaseException as error:  # noqa: BLE001 - wait() raises it
+                    # What follows would build on what failed: it is dropped.
+                    self._error = error

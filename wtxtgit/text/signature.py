@@ -12,9 +12,6 @@ from enum import StrEnum
 from wtxtgit.model import Signature
 from wtxtgit.text.digest import keyid
 
-SEED_SIZE = 32
-PUBLIC_KEY_SIZE = 32
-
 
 class SignatureState(StrEnum):
     """What became of a text's signature, given the keys at hand."""

@@ -49,7 +49,6 @@ class Report:
 
     index: TextIndex
     problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
     sha256_all: bytes | None = None
     merkle_this: bytes | None = None
     signature: SignatureState = SignatureState.ABSENT
@@ -88,8 +87,9 @@ def verify(
         stopped = body.check(progress)
     # What is nearest to the damage comes first: lines and chunks, then arrays.
     report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
-    if report.index.stop is not None and not stopped:
-        report.problems.append(report.index.stop)
+    stop = report.index.stop
+    if stop is not None and (not stopped or _same_chunk(stop, report.problems)):
+        report.problems.append(stop)
         stopped = True
     if not stopped:
         report.sha256_all = body.hash_all.digest()
@@ -98,6 +98,16 @@ def verify(
     if not stopped:
         _check_layout(report, body.layout_bytes)
     return report
+
+
+def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
+    """Whether the frame of the chunk in which the reading stopped is broken too.
+
+    A line that is missing shows as another line of the wrong length and as a
+    missing `endch`: both are told.
+    """
+    last = problems[-1]
+    return (stop.array, stop.chunk) == (last.array, last.chunk) and stop.kind != last.kind
 
 
 class _Body:
@@ -218,7 +228,9 @@ def _check_root(report: Report, body: _Body, wsum_bytes: bytes | None) -> None:
             problems.append(Problem("merkle", message, line=4))
     if wsum_bytes is None:
         if report.index.pending:
-            problems.append(Problem("pending", "the root is pending and no WSUM is given", line=4))
+            problems.append(
+                Problem("pending", "the root is pending, its WSUM is not given (--wsum)", line=4)
+            )
         return
     wsum = read_wsum(wsum_bytes)
     if wsum is None:

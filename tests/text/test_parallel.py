@@ -1,0 +1,61 @@
+"""Threads: order, errors, and systems that have no threads to give."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import pytest
+
+from wtxtgit.text import parallel
+from wtxtgit.text.parallel import Lane, Pool
+
+WORK = 1 << 30
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_results_come_in_order(threads: int) -> None:
+    with Pool(threads, WORK) as pool:
+        assert list(pool.ordered((lambda n=n: n) for n in range(100))) == list(range(100))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_lane_keeps_its_order(threads: int) -> None:
+    done: list[int] = []
+    with Pool(threads, WORK) as pool:
+        lane = Lane(pool)
+        for n in range(200):
+            lane.put(lambda n=n: done.append(n))  # type: ignore[misc]
+        lane.wait()
+    assert done == list(range(200))
+
+
+def test_a_lane_whose_task_fails_takes_tasks_on_and_tells_at_the_end() -> None:
+    def fail() -> NoReturn:
+        raise MemoryError("no room")
+
+    with Pool(2, WORK) as pool:
+        lane = Lane(pool)
+        lane.put(fail)
+        for _ in range(10 * Lane.BACKLOG):
+            lane.put(int)
+        with pytest.raises(MemoryError, match="no room"):
+            lane.wait()
+
+
+def test_where_no_thread_can_start_the_caller_does_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Exhausted(ThreadPoolExecutor):
+        def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Exhausted)
+    with Pool(4, WORK) as pool:
+        assert pool.threads == 1
+        assert list(pool.ordered((lambda n=n: n) for n in range(5))) == list(range(5))  # type: ignore[misc]
+
+
+def test_tiny_pieces_of_work_stay_with_the_caller() -> None:
+    with Pool(4, WORK, tasks=WORK) as pool:
+        assert pool.threads == 1
