@@ -133,3 +133,15 @@ def test_only_format_errors_escape(raw: bytes) -> None:
 def test_the_walk_ends_where_the_library_ends(value: object, rest: bytes) -> None:
     raw = msgpack.packb(value)
     assert msgpack_limits._walk(raw + rest, "tidx", 0)[0] == len(raw)
+
+
+@pytest.mark.parametrize("limit", ["MAX_VALUES", "MAX_CONTAINERS"])
+def test_an_index_of_too_many_values_is_refused(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = b"\xdc" + struct.pack(">H", 100) + b"\x80" * 100
+    assert parse(raw, "tidx") == [{}] * 100
+    monkeypatch.setattr(msgpack_limits, limit, 50)
+    with pytest.raises(FormatError, match="too many values") as caught:
+        parse(raw, "tidx")
+    assert caught.value.kind == "limit"

@@ -12,11 +12,12 @@ from __future__ import annotations
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.json_limits import MAX_DEPTH
 from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.ranges import MAX_TENSORS
 
 FIXMAP, FIXARRAY, FIXSTR, NIL = 0x80, 0x90, 0xA0, 0xC0
 NEVER_USED = 0xC1
 NEGATIVE_FIXINT = 0xE0
-ARRAY16, ARRAY32, MAP16, MAP32 = 0xDC, 0xDD, 0xDE, 0xDF
+ARRAY16, MAP16, MAP32 = 0xDC, 0xDE, 0xDF
 FIXEXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 EXT_LENGTHS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 """Width of the length before an extension's type code."""
@@ -37,6 +38,11 @@ NUMBERS = {
 """Bytes after the first one of floats and integers."""
 NEUTRAL_EXT_CODE = 0
 """An extension type that no library gives a meaning."""
+
+
+MAX_VALUES = 32 * MAX_TENSORS
+MAX_CONTAINERS = 4 * MAX_TENSORS
+"""Values, and arrays and maps, of one index: each becomes an object in memory."""
 
 
 def _fixed_sizes() -> list[int]:
@@ -102,12 +108,16 @@ def _walk(raw: bytes, what: str, offset: int) -> tuple[int, list[int]]:
     open_counts: list[int] = []
     left = 1
     pos = 0
+    values = containers = 0
     while True:
         while left == 0:
             if not open_counts:
                 return pos, codes
             left = open_counts.pop()
         left -= 1
+        values += 1
+        if values > MAX_VALUES or containers > MAX_CONTAINERS:
+            fail(f"{what} has too many values", offset=offset, field=what, kind="limit")
         if pos >= size:
             fail(f"{what} is cut short", offset=offset + size, field=what)
         first = raw[pos]
@@ -132,6 +142,7 @@ def _walk(raw: bytes, what: str, offset: int) -> tuple[int, list[int]]:
                 fail(f"{what} counts more items than bytes", offset=offset + pos, field=what)
             if len(open_counts) >= MAX_DEPTH:
                 fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
+            containers += 1
             open_counts.append(left)
             left = items
         if pos > size:
