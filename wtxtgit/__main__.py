@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
-# numpy's linear algebra is not used here, and starting its threads costs as
-# much CPU as all the rest of numpy's import.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 PLUMBING = frozenset({"filter-process", "clean", "smudge"})
 
 
 def main() -> int:
+    # numpy's linear algebra is not used here, and starting its threads costs as
+    # much CPU as all the rest of numpy's import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in PLUMBING and "--help" not in arguments:
+    asks_help = arguments[1:2] in (["--help"], ["-h"])
+    if arguments and arguments[0] in PLUMBING and not asks_help:
         from wtxtgit.cli.plumbing import main as plumbing
 
         return plumbing(arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,8 +81,13 @@ class Command:
         return Done(done.returncode, done.stdout or b"", done.stderr.decode())
 
     def start(self, *arguments: Argument, **more: Any) -> subprocess.Popen[bytes]:
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
         return subprocess.Popen(
-            self.argv(*arguments), stderr=subprocess.PIPE, **self.options(), **more
+            self.argv(*arguments),
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **self.options(),
+            **more,
         )
 
     def names(self) -> list[str]:

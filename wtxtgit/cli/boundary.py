@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
@@ -31,11 +32,14 @@ def run(command: Callable[[], int | None]) -> int:
     if _STDOUT in closed:
         complain("standard output is closed")
         return EnvironmentFailure.exit_code
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = command() or 0
         sys.stdout.flush()
     except WtxtgitError as error:
-        complain(error.message, error.hint)
+        complain(str(error), error.hint)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output is gone; nothing that is left can be written.
@@ -129,5 +133,7 @@ def _end_cleanly_on_signals() -> None:
         raise Terminated(number)
 
     for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), end)
+        number = getattr(signal, name, None)
+        # Under nohup SIGHUP is ignored, and stays so.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)

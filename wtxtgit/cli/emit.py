@@ -37,7 +37,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     metavar="F",
     help="Authenticate every array with the bytes of this file.",
 )
-@click.option("--pending", is_flag=True, help="Leave the root to a WSUM file beside the output.")
+@click.option("--pending", is_flag=True, help="Leave the root to a WSUM file, OUTPUT.wsum.")
 @click.option("--rows-per-chunk", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk.")
 @click.option(
     "--audit", multiple=True, metavar="K=V", help="A field of the audit line; repeatable."
@@ -58,7 +58,8 @@ def emit(
     """Make the text of FILE, on standard output or in a file.
 
     Without options these are the bytes that git stores. With --gen, --ts,
-    --build and --prev the text is a generation of its own; --sign signs it.
+    --build and --prev the text is a generation of its own; --sign signs it. A
+    FILE that is such a text itself comes out as git would store it.
 
     \b
     wtxtgit emit model.safetensors -o model.safetensors.wtxt

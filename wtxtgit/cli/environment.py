@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from wtxtgit.errors import UsageError
 
@@ -15,8 +16,8 @@ def threads() -> int | None:
     value = os.environ.get(THREADS, "")
     if not value:
         return None
-    if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise UsageError(f'{THREADS} is "{value}", a number of at least 1 is wanted')
+    if re.fullmatch("[1-9][0-9]{0,2}", value) is None:
+        raise UsageError(f'{THREADS} is "{value[:40]}", a number from 1 to 999 is wanted')
     return int(value)
 
 

@@ -47,7 +47,9 @@ def hook(name: str, as_json: bool) -> int:  # noqa: ARG001 - there is one so far
         if refusal.kind == "raw-binary":
             hint = f"wtxtgit install, then git add --renormalize -- {quoted}"
         else:
-            hint = f"wtxtgit verify {quoted} shows all; git restore --staged -- {quoted} unstages"
+            hint = (
+                f"wtxtgit verify -- {quoted} shows all; git restore --staged -- {quoted} unstages"
+            )
         complain(f"{shown}: {refusal.kind}: {where}{refusal.problem.message}", hint)
     return 0 if report.ok else 1
 

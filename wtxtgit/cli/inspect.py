@@ -33,9 +33,16 @@ def inspect(target: str, as_json: bool) -> int:
     if found.tensors:
         print_line()
         print_table(
-            ("tensor", "dtype", "shape", "size", "sha256"),
+            ("tensor", "array", "dtype", "shape", "size", "sha256"),
             [
-                (t.name, t.dtype, _shape(t.shape), size(t.size), t.sha256[:12])
+                (
+                    t.name,
+                    t.array or "",
+                    t.dtype,
+                    _shape(t.shape),
+                    size(t.size),
+                    t.sha256[:12] if t.size and t.sha256 else "",
+                )
                 for t in found.tensors
             ],
             right=("size",),

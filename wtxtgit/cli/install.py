@@ -8,6 +8,7 @@ import click
 
 from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.output import print_json, print_line
+from wtxtgit.errors import UsageError
 
 _SHOWN = 20
 
@@ -15,16 +16,15 @@ _SHOWN = 20
 @click.command()
 @click.option(
     "--global",
-    "scope",
-    flag_value="global",
-    default="global",
-    help="Set up all your repositories (this is the default).",
+    "everywhere",
+    is_flag=True,
+    help="Set up all your repositories (the default).",
 )
-@click.option("--local", "scope", flag_value="local", help="Set up this repository alone.")
+@click.option("--local", is_flag=True, help="Set up this repository alone.")
 @click.option("--hooks", is_flag=True, help="Install the pre-commit hook in this repository too.")
 @click.option("--force", is_flag=True, help="Replace values that another tool has set.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def install(scope: str, hooks: bool, force: bool, as_json: bool) -> None:
+def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bool) -> None:
     """Set git up: the filter, the merge driver, tensor names in diffs.
 
     In a repository, tracked files that stand as text in the work tree are
@@ -37,6 +37,7 @@ def install(scope: str, hooks: bool, force: bool, as_json: bool) -> None:
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import install as ops
 
+    scope = _scope(everywhere, local)
     done = ops.install(scope=scope, with_hooks=hooks, force=force, repo=Repository.find())
     if as_json:
         print_json(done.as_dict())
@@ -64,14 +65,13 @@ def install(scope: str, hooks: bool, force: bool, as_json: bool) -> None:
 @click.command()
 @click.option(
     "--global",
-    "scope",
-    flag_value="global",
-    default="global",
-    help="Take back the global config (this is the default).",
+    "everywhere",
+    is_flag=True,
+    help="Take back the global config (the default).",
 )
-@click.option("--local", "scope", flag_value="local", help="Take back this repository's config.")
+@click.option("--local", is_flag=True, help="Take back this repository's config.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def uninstall(scope: str, as_json: bool) -> None:
+def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
     """Take back exactly what install did, and this repository's hook.
 
     Files of the work tree stay the binaries that they are. From then on git
@@ -84,7 +84,7 @@ def uninstall(scope: str, as_json: bool) -> None:
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import install as ops
 
-    done = ops.uninstall(scope=scope, repo=Repository.find())
+    done = ops.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
     if as_json:
         print_json(done.as_dict())
         return
@@ -96,6 +96,12 @@ def uninstall(scope: str, as_json: bool) -> None:
         print_line(f"left {key}, which is not ours: {value}")
     if done.hook:
         print_line(f"removed the pre-commit hook: {done.hook}")
+
+
+def _scope(everywhere: bool, local: bool) -> str:
+    if everywhere and local:
+        raise UsageError("--global and --local exclude each other")
+    return "local" if local else "global"
 
 
 def _names(paths: tuple[bytes, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -55,6 +56,15 @@ class _Commands(click.Group):
         command: click.Command = getattr(import_module(f"wtxtgit.cli.{module}"), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            meant = f", did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"no such command '{args[0]}'{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
@@ -104,7 +114,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _lower(message: str) -> str:
-    return (message[:1].lower() + message[1:]).rstrip(".")
+    """A message of click's in our words' form: one line, lower case, no full stop."""
+    line = " ".join(message.split())
+    return (line[:1].lower() + line[1:]).rstrip(".")
 
 
 def _help_hint(error: click.ClickException) -> str:

@@ -71,8 +71,17 @@ def _settings() -> Settings:
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
         folder=_spool_folder,
-        threads=environment.threads(),
+        threads=_threads(),
     )
+
+
+def _threads() -> int | None:
+    """A wrong number of threads is no reason to fail a checkout."""
+    try:
+        return environment.threads()
+    except UsageError as error:
+        boundary.warn(error.message)
+        return None
 
 
 def _wanted(path: bytes) -> bool:

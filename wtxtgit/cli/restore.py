@@ -31,9 +31,9 @@ from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     """Make the file that TEXT stands for, byte for byte.
 
-    The output's name is TEXT's without .wtxt. Nothing is written unless the
-    whole text verifies. A native snapshot becomes an .npz or .safetensors file,
-    by the ending of -o.
+    The output's name is TEXT's without .wtxt; a file of that name is replaced
+    only if -o names it. Nothing is written unless the whole text verifies. A
+    native snapshot becomes an .npz or .safetensors file, by the ending of -o.
 
     \b
     wtxtgit restore model.fold.wtxt

@@ -9,7 +9,6 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import progress
-from wtxtgit.model import Problem
 from wtxtgit.report.verdict import FileVerdict, Verdict
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
@@ -67,6 +66,8 @@ def verify(
         verdict = verify_files(files, keys, threads=environment.threads(), progress=advance)
     if as_json:
         print_json(verdict.as_dict())
+    elif len(verdict.files) == 1 and verdict.files[0].failure is not None:
+        raise verdict.files[0].failure
     else:
         _print(verdict)
     return verdict.exit_code
@@ -81,9 +82,10 @@ def _size(file: Path) -> int:
 
 def _print(verdict: Verdict) -> None:
     for file in verdict.files:
-        print_line(f"{'ok' if file.ok else 'FAILED':6}  {file.path}  ({_about(file)})")
+        word = "ok" if file.ok else "FAILED" if file.known else "unknown"
+        print_line(f"{word:7} {file.path}  ({_about(file)})")
         for problem in file.errors[:_MOST]:
-            print_line(f"        {_line(problem)}")
+            print_line(f"        {problem.kind}: {problem}")
         if len(file.errors) > _MOST:
             print_line(f"        and {len(file.errors) - _MOST} more, --json lists them")
         for problem in file.warnings:
@@ -99,16 +101,3 @@ def _about(file: FileVerdict) -> str:
     if file.authenticated:
         parts.append("authenticated")
     return ", ".join(parts)
-
-
-def _line(problem: Problem) -> str:
-    where = []
-    if problem.line is not None:
-        where.append(f"line {problem.line}")
-    if problem.array is not None:
-        where.append(f'array "{problem.array}"')
-    if problem.chunk is not None:
-        where.append(f"chunk {problem.chunk}")
-    if problem.offset is not None:
-        where.append(f"byte {problem.offset}")
-    return f"{problem.kind}: {', '.join(where)}{': ' if where else ''}{problem.message}"

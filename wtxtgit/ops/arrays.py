@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from wtxtgit.model import Buffer, Meta, Snapshot
 from wtxtgit.ops.files import map_file, replace_file
 from wtxtgit.text import verify as text_verify
+from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
 from wtxtgit.text.verify import Report
 from wtxtgit.text.write import Signer, TextWriter
@@ -67,8 +68,7 @@ def dumps(
 ) -> bytes:
     """The text of arrays, as `dump` writes it."""
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
-    writer = TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
-    return b"".join(writer.stream())
+    return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
 
 
 def load(

@@ -48,9 +48,7 @@ def clean(
     if is_pending(report):
         return Cleaned(None, data, warning="a pending text, its root is not sealed yet")
     if not report.ok:
-        problem = report.problems[0]
-        where = f"line {problem.line}: " if problem.line else ""
-        return Cleaned(None, data, warning=f"not a valid text: {where}{problem.message}")
+        return Cleaned(None, data, warning=f"not a valid text: {report.problems[0]}")
     if report.layout is None or not report.is_container:
         return Cleaned(None, data)
     if first_bytes(data, report.index, report.layout, len(MAGIC)) == MAGIC:

@@ -6,6 +6,8 @@ number, time, build, chain, signature, authentication.
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +22,12 @@ from wtxtgit.text.arrays import read
 from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.keys import MAX_KEY_FILE, parse_secret_key
 
 MAX_HMAC_KEY = 1024 * 1024
+MAX_WSUM = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ def emit(
 def write_wsum(text: TextWriter, path: Path) -> None:
     """Write the WSUM that finalizes a pending text."""
     line = text.wsum()
+    if os.path.lexists(path) and read_wsum(read_small(path, MAX_WSUM, "a WSUM")) is None:
+        raise UsageError(f"{shown(path)} is there already, and is no WSUM")
     replace_file(path, lambda fd: write_all(fd, (line,)))
 
 
@@ -137,7 +143,12 @@ def _snapshot(path: Path, data: memoryview, threads: int | None) -> tuple[Snapsh
         cut = containers.split(data)
         return snapshot_of(cut), cut.reason
     # A text given again: another generation of the same arrays.
-    snapshot = read(data, threads=threads).snapshot
+    try:
+        snapshot = read(data, threads=threads).snapshot
+    except TextError as error:
+        raise InputError(
+            f"{shown(path)}: {error}", hint=f"wtxtgit verify -- {shlex.quote(shown(path))}"
+        ) from error
     if snapshot.pending:
         raise InputError(f"{shown(path)}: the text is pending, finalize it first")
     return replace(snapshot, signature=None), None

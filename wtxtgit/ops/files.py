@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, InputError, UsageError, WtxtgitError
 from wtxtgit.model import Buffer
 
 _UMASK_PROBE = 0o666
@@ -51,11 +51,14 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
     """Call `write` with a descriptor of a temporary sibling, then put it in `path`'s place.
 
     The sibling is removed if anything fails. A symbolic link is replaced, not
-    followed. An existing file's permission bits are kept.
+    followed. An existing file's permission bits are kept. Raises UsageError for
+    a pipe or a device, which can't be replaced.
     """
     with failures(path, missing=EnvironmentFailure):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{shown(path)} is no regular file", hint="-o - writes to a pipe")
         descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
         try:
             try:

@@ -8,6 +8,7 @@ that is full while a text is made) makes it refuse a file to git.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +50,13 @@ def _answer(process: FilterProcess, request: Request, settings: Settings, warn: 
             spool.write(piece)
         try:
             pieces = filtered(request.command, spool.view(), request.pathname, settings, warn)
-        except (OSError, MemoryError) as error:
+        except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
+            about = f"{_shown(request.pathname)}: {type(error).__name__}: {error}"
             if request.command == "smudge":
-                warn(f"{_shown(request.pathname)}: {error}, left as text", None)
+                warn(f"{about}, left as text", None)
                 pieces = (spool.view(),)
             else:
-                warn(f"{_shown(request.pathname)}: {error}", None)
+                warn(about, None)
                 process.error()
                 return
         process.success(pieces)
@@ -73,10 +75,10 @@ def filtered(
 
         smudged = smudge(data, threads=settings.threads)
         if smudged.warning is not None:
-            name = _shown(path)
+            name = shlex.quote(_shown(path))
             warn(
-                f"{name}: {smudged.warning}",
-                f"wtxtgit verify {name} shows the damage; another clone or an earlier "
+                f"{_shown(path)}: {smudged.warning}",
+                f"wtxtgit verify -- {name} shows the damage; another clone or an earlier "
                 f"commit may hold a good copy: git checkout COMMIT -- {name}",
             )
         return smudged.pieces()

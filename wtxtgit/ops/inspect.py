@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,8 @@ from wtxtgit.ops.smudge import smudge
 from wtxtgit.ops.spool import Spool
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import Report, verify
+
+_HASHED_TIMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """A tensor as its file lists it; `sha256` (hex) is over its stored bytes."""
+    """A tensor as its file lists it; `sha256` (hex) is over its stored bytes.
+
+    `array` is its name in the text: `git log -L` and hunk headers have that.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     size: int
-    sha256: str
+    sha256: str | None
     offset: int | None = None
+    array: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         record = {
@@ -63,6 +70,7 @@ class TensorFacts:
             "shape": list(self.shape),
             "size": self.size,
             "offset": self.offset,
+            "array": self.array,
             "sha256": self.sha256,
         }
         return {key: value for key, value in record.items() if value is not None}
@@ -140,6 +148,7 @@ def _inspect_container(target: str, data: memoryview) -> Inspection:
         part = _part(extent, offset, sizes)
         parts.append(part)
         offset += part.size
+    arrays = {(part.offset, part.name): part.array for part in parts if part.kind == "tensor"}
     kind = containers.detect(data)
     try:
         description = containers.describe(data)
@@ -152,7 +161,7 @@ def _inspect_container(target: str, data: memoryview) -> Inspection:
         cut.layout.format,
         cut.reason,
         tuple(parts),
-        tuple(_facts(tensor) for tensor in description.tensors),
+        _facts(description.tensors, arrays, len(data)),
         description.metadata,
     )
 
@@ -161,7 +170,7 @@ def _inspect_text(target: str, data: memoryview, threads: int | None) -> Inspect
     """A native text, or one that is damaged: its own arrays."""
     report = verify(data, threads=threads)
     if report.index.stop is not None and not report.index.has_header:
-        raise InputError(f"{target}: line {report.index.stop.line}: {report.index.stop.message}")
+        raise InputError(f"{target}: {report.index.stop}")
     tensors = tuple(
         TensorFacts(a.name, a.claim.dtype, a.claim.shape, a.nbytes, a.claim.sha256.hex())
         for a in report.index.arrays
@@ -204,8 +213,26 @@ def _part(extent: Extent, offset: int, sizes: dict[str, int]) -> Part:
     return Part(offset, size, kind, extent.array, extent.name, extent.dtype, extent.shape)
 
 
-def _facts(tensor: Tensor) -> TensorFacts:
-    digest = sha256(tensor.data).hexdigest()
-    return TensorFacts(
-        tensor.name, tensor.dtype, tensor.shape, tensor.data.nbytes, digest, tensor.offset
-    )
+def _facts(
+    tensors: Iterable[Tensor], arrays: Mapping[tuple[int, str | None], str | None], size: int
+) -> tuple[TensorFacts, ...]:
+    """What is to be told of each tensor.
+
+    Tensors of a hostile file may all span all of it: hashing ends when
+    `_HASHED_TIMES` the file's size is hashed.
+    """
+    left = _HASHED_TIMES * size
+    digests: dict[tuple[int, int], str] = {}
+    facts = []
+    for tensor in tensors:
+        span = (tensor.offset, tensor.data.nbytes)
+        if span not in digests and left >= span[1]:
+            left -= span[1]
+            digests[span] = sha256(tensor.data).hexdigest()
+        array = arrays.get((tensor.offset, tensor.name))
+        facts.append(
+            TensorFacts(
+                tensor.name, tensor.dtype, tensor.shape, span[1], digests.get(span), span[0], array
+            )
+        )
+    return tuple(facts)

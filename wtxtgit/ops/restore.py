@@ -6,6 +6,8 @@ an .npz or .safetensors file, by the ending of the output.
 
 from __future__ import annotations
 
+import os
+import shlex
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,8 +17,10 @@ from typing import IO
 import numpy as np
 
 from wtxtgit.containers.safetensors import build
-from wtxtgit.errors import CheckError, InputError, UsageError
+from wtxtgit.containers.tensor_header import METADATA_KEY
+from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.model import Buffer
+from wtxtgit.ops.emit import MAX_WSUM
 from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.contents import file_pieces
@@ -24,8 +28,9 @@ from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.verify import Report, verify
 
-MAX_WSUM = 64 * 1024
 TEXT_ENDING = ".wtxt"
+_MAX_MEMBER_NAME = 65_535 - len(".npy")
+"""Bytes of a name that a zip file can hold."""
 NATIVE_ENDINGS = (".npz", ".safetensors")
 _NUMPY_TO_SAFETENSORS = {
     "float64": "F64",
@@ -56,10 +61,17 @@ class Restored:
 
 
 def default_output(text: Path) -> Path:
-    """The file beside the text that it was made of: its name without `.wtxt`."""
+    """The file beside the text that it was made of: its name without `.wtxt`.
+
+    Raises UsageError for another ending, and where that file is there already:
+    what is overwritten has to be named.
+    """
     if text.suffix != TEXT_ENDING or not text.stem:
         raise UsageError(f"{shown(text)} does not end in {TEXT_ENDING}: say where to, with -o")
-    return text.with_suffix("")
+    out = text.with_suffix("")
+    if os.path.lexists(out):
+        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+    return out
 
 
 def restore(
@@ -92,14 +104,11 @@ def restore(
 
 def _refusal(path: Path, report: Report) -> CheckError:
     problem = report.problems[0]
-    where = "" if problem.line is None else f" line {problem.line}:"
-    inside = "" if problem.array is None else f' array "{problem.array}":'
-    chunk = "" if problem.chunk is None else f" chunk {problem.chunk}:"
     if problem.kind == "pending":
         hint = "--wsum FILE names the WSUM that finalizes it"
     else:
-        hint = f"wtxtgit verify {shown(path)} lists all that is wrong"
-    return CheckError(f"{shown(path)}:{where}{inside}{chunk} {problem.message}", hint=hint)
+        hint = f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong"
+    return CheckError(f"{shown(path)}: {problem}", hint=hint)
 
 
 def _restore_native(weights: Weights, path: Path, out: Path | None) -> Restored:
@@ -109,6 +118,7 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> Restored:
             f"{shown(path)} is a native snapshot: -o with the ending "
             f"{' or '.join(NATIVE_ENDINGS)} says which file to make of it"
         )
+    _check_names(weights, ending)
     if ending == ".npz":
 
         def write(descriptor: int) -> None:
@@ -127,6 +137,18 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> Restored:
             tensors.append((name, dtype, array.shape, raw))
         replace_file(out, lambda fd: write_all(fd, build(tensors)))
     return Restored(ending.removeprefix("."), out.stat().st_size)
+
+
+def _check_names(weights: Weights, ending: str) -> None:
+    """Raise UsageError for a name that the file could not give back."""
+    for name in weights:
+        if ending == ".safetensors":
+            bad = name == METADATA_KEY
+        else:
+            bad = "\0" in name or len(name.encode()) > _MAX_MEMBER_NAME
+        if bad:
+            shown_name = clipped(name, MAX_NAME)
+            raise UsageError(f"an {ending} file can't hold an array called {shown_name!r}")
 
 
 def _write_npz(file: IO[bytes], weights: Weights) -> None:

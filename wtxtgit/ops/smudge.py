@@ -15,7 +15,7 @@ from wtxtgit.ops.clean import is_pending
 from wtxtgit.text.contents import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import TextIndex
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,10 @@ def smudge(text: memoryview, *, threads: int | None = None) -> Smudged:
     if not report.ok:
         if is_pending(report):
             return Smudged(text)
-        return Smudged(text, warning=f"damaged, left as text: {_first_problem(report)}")
+        return Smudged(text, warning=f"damaged, left as text: {report.problems[0]}")
     layout = report.layout
     if layout is None or not layout.is_container:
         return Smudged(text)
     if first_bytes(text, report.index, layout, len(MAGIC)) == MAGIC:
         return Smudged(text, warning="the file it stands for is a text itself, left as text")
     return Smudged(text, report.index, layout, threads)
-
-
-def _first_problem(report: Report) -> str:
-    problem = report.problems[0]
-    parts = [] if problem.line is None else [f"line {problem.line}"]
-    if problem.array is not None:
-        parts.append(f'array "{problem.array}"')
-    if problem.chunk is not None:
-        parts.append(f"chunk {problem.chunk}")
-    return ", ".join(parts) + (": " if parts else "") + problem.message

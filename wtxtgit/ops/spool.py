@@ -7,6 +7,7 @@ never count as the process's own memory.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import tempfile
 from collections.abc import Callable
@@ -46,8 +47,7 @@ class Spool:
         if self._memory and self._may_spill:
             self._spill()
         if self._memory:
-            self._file.seek(0)
-            return memoryview(self._file.read(self._spilled) + self._memory)
+            return self._joined(self._file)
         mapped = mmap.mmap(self._file.fileno(), self._spilled, access=mmap.ACCESS_READ)
         return memoryview(mapped)
 
@@ -55,6 +55,21 @@ class Spool:
         """Give the temporary file back; views of it stay good."""
         if self._file is not None:
             self._file.close()
+
+    def _joined(self, file: IO[bytes]) -> memoryview:
+        """What is in the file and what did not fit there, in memory."""
+        whole = bytearray(self._spilled + len(self._memory))
+        place = memoryview(whole)
+        file.seek(0)
+        done = 0
+        while done < self._spilled:
+            # One read gives 2 GiB at most.
+            taken = file.readinto(place[done : self._spilled])  # type: ignore[attr-defined]
+            if not taken:
+                raise OSError(errno.EIO, "the temporary file is cut short")
+            done += taken
+        place[done:] = self._memory
+        return place.toreadonly()
 
     def _spill(self) -> None:
         try:

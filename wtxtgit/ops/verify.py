@@ -13,9 +13,8 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.errors import FormatError, WtxtgitError
 from wtxtgit.model import Problem
-from wtxtgit.ops.emit import hmac_key
+from wtxtgit.ops.emit import MAX_WSUM, hmac_key
 from wtxtgit.ops.files import map_file, read_small, shown
-from wtxtgit.ops.restore import MAX_WSUM
 from wtxtgit.report.verdict import ArrayFacts, FileVerdict, Verdict
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
@@ -47,8 +46,7 @@ def verify_files(
 ) -> Verdict:
     """Verify each file; a file that can't be read is a finding, not the end.
 
-    Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM
-    files, and the only file's own error where there is just one.
+    Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM files.
     """
     key = hmac_key(keys.hmac_key)
     wsum = None if keys.wsum is None else read_small(keys.wsum, MAX_WSUM, "a WSUM")
@@ -58,10 +56,9 @@ def verify_files(
         try:
             data = map_file(path)
         except WtxtgitError as error:
-            if len(paths) == 1:
-                raise
             problem = Problem("structure", error.message)
-            verdicts.append(FileVerdict(str(path), "unreadable", (problem,), known=False))
+            verdict = FileVerdict(str(path), "unreadable", (problem,), known=False, failure=error)
+            verdicts.append(verdict)
             continue
         if data[: len(MAGIC)] == MAGIC:
             report = verify(
@@ -109,11 +106,10 @@ def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdi
         str(path),
         "wtxt",
         tuple(errors),
-        tuple(report.warnings),
         sha256_all=report.sha256_all.hex() if report.sha256_all is not None else None,
-        signature=str(report.signature),
+        signature=str(report.signature) if report.index.has_header else None,
         keyid=report.keyid,
-        authenticated=report.authenticated,
+        authenticated=report.authenticated if report.index.has_header else None,
         arrays=arrays if complete else None,
     )
 
