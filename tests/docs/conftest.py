@@ -1,0 +1,19 @@
+"""A shell that finds the installed command."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def path(command: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`wtxtgit` and `python` are those of the environment that runs the tests."""
+    assert command.is_file(), f"{command} is not installed"
+    monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("COLUMNS", "80")

@@ -1,0 +1,111 @@
+"""Blocks of console lines, run by a shell as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from docs.pages import Block
+
+_PROMPT = "$ "
+_HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?$")
+_END = "\x1e"
+_COMMIT = re.compile(r"[0-9a-f]{7,40}(?= )")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, with the lines of output that the page gives for it."""
+
+    where: str
+    command: str
+    output: tuple[str, ...]
+
+    @property
+    def fails(self) -> bool:
+        """Whether the page shows it failing."""
+        return any(line.startswith(("FAILED", "wtxtgit: error: ")) for line in self.output)
+
+
+@dataclass(frozen=True)
+class Done:
+    step: Step
+    code: int
+    output: str
+
+    def __str__(self) -> str:
+        return f"{self.step.where}: {self.step.command}\nended with {self.code}:\n{self.output}"
+
+
+def steps(*blocks: Block) -> list[Step]:
+    """The commands of console blocks, here documents included, in order."""
+    found: list[Step] = []
+    until: str | None = None
+    for block in blocks:
+        for number, line in enumerate(block.text.splitlines(), block.line):
+            if until is not None:
+                found[-1] = replace(found[-1], command=f"{found[-1].command}\n{line}")
+                until = None if line == until else until
+            elif line.startswith(_PROMPT):
+                command = line.removeprefix(_PROMPT)
+                found.append(Step(f"{block.page}:{number}", command, ()))
+                started = _HERE_DOCUMENT.search(command)
+                until = started[1] if started else None
+            else:
+                assert found, f"{block.page}:{number}: output of no command"
+                found[-1] = replace(found[-1], output=(*found[-1].output, line))
+    assert until is None, "a here document has no end"
+    return found
+
+
+def run(
+    todo: Iterable[Step], folder: Path, environment: Mapping[str, str] | None = None
+) -> list[Done]:
+    """Run steps in one shell, in `folder`; a step that fails does not stop the next."""
+    todo = list(todo)
+    script = "".join(f"{step.command}\nprintf '\\036%d\\n' \"$?\"\n" for step in todo)
+    done = subprocess.run(
+        ["sh", "-c", script],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
+    pieces = re.split(rf"{_END}(\d+)\n", done.stdout.decode())
+    assert len(pieces) == 2 * len(todo) + 1, done.stdout.decode()
+    return [
+        Done(step, int(code), output)
+        for step, output, code in zip(todo, pieces[::2], pieces[1::2], strict=False)
+    ]
+
+
+def assert_as_shown(done: Iterable[Done]) -> None:
+    """Every step ended as the page says, and put out the lines that the page gives, in order.
+
+    A page may leave lines out. `...` at the end of a line stands for its rest. A commit's
+    id is another one each time, but one commit keeps its id.
+    """
+    ids: dict[str, str] = {}
+    for one in done:
+        assert one.code == (1 if one.step.fails else 0), one
+        real = iter(one.output.splitlines())
+        for line in one.step.output:
+            if line.strip() != "...":
+                assert any(_same(line, candidate, ids) for candidate in real), (line, str(one))
+
+
+def _same(shown: str, real: str, ids: dict[str, str]) -> bool:
+    theirs, ours = _COMMIT.match(shown), _COMMIT.match(real)
+    if theirs and ours:
+        shown, real = shown[theirs.end() :], real[ours.end() :]
+    same = real.startswith(shown[:-3]) if shown.endswith("...") else real == shown
+    if same and theirs and ours:
+        assert ids.setdefault(theirs[0], ours[0]) == ours[0], (shown, real)
+    return same
