@@ -78,7 +78,7 @@ def test_git_matches_the_name_that_was_quoted(repo: Repo, name: bytes) -> None:
     repo.write(".gitattributes", line.raw)
     found = attributes.effective(repo.repository, [name, b"other"], ("filter",))
     assert found[name]["filter"] == b"wtxt"
-    assert found[b"other"]["filter"] == attributes.UNSPECIFIED
+    assert found[b"other"]["filter"] == b"unspecified"
 
 
 def test_effective_attributes_of_the_index_and_of_the_work_tree(repo: Repo) -> None:

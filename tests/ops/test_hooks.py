@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 from conftest import LAUNCHER, Repo, safetensors
 
-from wtxtgit.errors import CheckError
+from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.ops import hooks as ops
 
 MODEL = safetensors(1.0, 2.0, 3.0)
@@ -174,6 +176,68 @@ def test_a_hook_that_replaced_ours_stays(repo: Repo) -> None:
     hook_path(repo).write_text("#!/bin/sh\n# somebody else's\n")
     assert ops.uninstall(repo.repository) is None
     assert hook_path(repo).exists()
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_install_leaves_the_foreign_hook(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    repo.write(".git/hooks/pre-commit", "#!/bin/sh\n").chmod(0o755)
+    before = sorted(hook_path(repo).parent.iterdir())
+    real = Path.replace
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_at_last(source: Path, target: Path) -> Path:
+        return full() if target == hook_path(repo) else real(source, target)  # type: ignore[return-value]
+
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(Path, "replace", full_at_last)
+    with pytest.raises(EnvironmentFailure, match="no space left"):
+        ops.install(repo.repository, LAUNCHER)
+    assert hook_path(repo).read_text() == "#!/bin/sh\n"
+    assert hook_path(repo).stat().st_mode & 0o777 == 0o755
+    assert sorted(hook_path(repo).parent.iterdir()) == before
+
+
+def test_lines_added_to_our_hook_are_not_deleted(repo: Repo) -> None:
+    foreign = "#!/bin/sh\nexit 0\n"
+    repo.write(".git/hooks/pre-commit", foreign).chmod(0o755)
+    ops.install(repo.repository, LAUNCHER)
+    edited = hook_path(repo).read_text() + "make lint\n"
+    hook_path(repo).write_text(edited)
+    for change in (ops.uninstall, lambda repository: ops.install(repository, LAUNCHER, force=True)):
+        with pytest.raises(CheckError, match="was edited") as refusal:
+            change(repo.repository)
+        assert hook_path(repo).read_text() == edited
+    assert refusal.value.hint is not None
+    repo.run("sh", "-c", refusal.value.hint.partition(" keeps")[0])
+    assert ops.uninstall(repo.repository) == hook_path(repo)
+    assert hook_path(repo).read_text() == foreign
+    assert hook_path(repo).with_name("pre-commit.edited").read_text() == edited
+
+
+def test_another_command_in_our_hook_is_no_edit(repo: Repo) -> None:
+    ops.install(repo.repository, type(LAUNCHER)(("/it's a/wtxtgit",)))
+    ops.install(repo.repository, LAUNCHER)
+    assert ops.uninstall(repo.repository) == hook_path(repo)
+
+
+def test_intent_to_add_does_not_stop_a_commit(hooked: Repo) -> None:
+    hooked.write("new.safetensors", MODEL)
+    hooked.git("add", "-N", "--", "new.safetensors")
+    hooked.write("readme", "x")
+    hooked.add("readme")
+    hooked.commit()
+
+
+def test_an_interrupted_install_is_taken_back(repo: Repo) -> None:
+    repo.write(f".git/hooks/{ops.BEFORE}", "exit 0\n")
+    assert ops.uninstall(repo.repository) == hook_path(repo)
+    assert hook_path(repo).read_text() == "exit 0\n"
 
 
 def test_two_foreign_hooks_are_one_too_many(repo: Repo) -> None:

@@ -138,6 +138,24 @@ def test_partial_clones_fetch_what_they_need(tracked: Repo) -> None:
     assert (target / "model.safetensors").read_bytes() == MODEL
 
 
+def test_paths_with_intent_to_add_are_no_concern_of_install(text_clone: Repo) -> None:
+    text = (text_clone.path / "model.safetensors").read_bytes()
+    text_clone.write("new.safetensors", text)
+    text_clone.git("add", "-N", "--", "new.safetensors")
+    assert install(text_clone).files == ops.Resmudged(written=(b"model.safetensors",))
+    assert (text_clone.path / "new.safetensors").read_bytes() == text
+
+
+def test_an_uninstall_that_keeps_an_edited_hook_changes_nothing(repo: Repo, home: Path) -> None:
+    ops.install(scope="global", with_hooks=True, force=False, repo=repo.repository)
+    hook = repo.path / ".git/hooks/pre-commit"
+    hook.write_bytes(hook.read_bytes().replace(b"\nexec ", b"\nmake lint || exit\nexec "))
+    before = (home / ".gitconfig").read_bytes(), hook.read_bytes()
+    with pytest.raises(CheckError, match="was edited"):
+        ops.uninstall(scope="global", repo=repo.repository)
+    assert ((home / ".gitconfig").read_bytes(), hook.read_bytes()) == before
+
+
 def test_native_text_is_no_concern_of_install(tracked: Repo) -> None:
     vectors = Path(__file__).parents[1] / "data/vectors/valid"
     native = sorted(path for path in vectors.iterdir() if path.suffix == ".wtxt")[0].read_bytes()

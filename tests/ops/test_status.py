@@ -37,6 +37,23 @@ def test_raw_binaries_of_the_index(tracked: Repo) -> None:
     assert not ops.status(tracked.repository).ok
 
 
+def test_paths_with_intent_to_add(tracked: Repo) -> None:
+    for name in ("new.safetensors", "gone.safetensors"):
+        tracked.write(name, MODEL)
+        tracked.git("add", "-N", "--", name)
+    (tracked.path / "gone.safetensors").unlink()
+    tracked.add_raw("empty.safetensors", b"")
+    assert states(tracked) == {
+        "empty.safetensors": State.RAW,
+        "gone.safetensors": State.MISSING,
+        "model.safetensors": State.OK,
+        "new.safetensors": State.MODIFIED,
+    }
+    listed = {file.path: file.format for file in ops.list_files(tracked.repository).files}
+    assert listed[b"new.safetensors"] is None
+    assert listed[b"empty.safetensors"] == "raw"
+
+
 def test_text_in_the_work_tree(tracked: Repo) -> None:
     config.uninstall(scope="global")
     assert states(tracked.clone("clone")) == {"model.safetensors": State.TEXT}

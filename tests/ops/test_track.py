@@ -93,6 +93,14 @@ def test_committed_raw_files_are_told_and_renormalised(repo: Repo, driver: None)
     assert ops.track(repo.repository, [b"*.safetensors"]).raw == ()
 
 
+def test_paths_with_intent_to_add_are_not_raw(repo: Repo, driver: None) -> None:
+    repo.write("a.safetensors", safetensors(1.0))
+    repo.git("add", "-N", "--", "a.safetensors")
+    assert ops.track(repo.repository, [b"*.safetensors"]).raw == ()
+    repo.git("add", "-N", "--", ".gitattributes")
+    assert ops.list_patterns(repo.repository).patterns[0].pattern == b"*.safetensors"
+
+
 def test_sizes_are_told_before_the_first_add(repo: Repo) -> None:
     with (repo.path / "big.fold").open("wb") as file:
         file.truncate(400 << 20)

@@ -7,6 +7,7 @@ that are added, changed or removed.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,6 @@ FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
 """Git ignores a line that is longer."""
 
-UNSPECIFIED = b"unspecified"
 UNSET = b"unset"
 
 _BLANK = b" \t\r\n"
@@ -99,7 +99,8 @@ def check_pattern(pattern: bytes) -> None:
     if pattern.endswith(b"/"):
         raise UsageError(
             f"the pattern {_shown(pattern)} names a folder, and git matches files only",
-            hint=f"{_shown(pattern)}**",
+            hint="wtxtgit track -- "
+            + shlex.quote(pattern.decode("utf-8", "backslashreplace") + "**"),
         )
 
 

@@ -24,7 +24,6 @@ from wtxtgit.git.filterproc import check_greeting, greeting
 from wtxtgit.git.pktline import ProtocolError, Reader
 
 DRIVER = "wtxt"
-SCOPES = ("global", "local")
 
 COMMANDS = {
     "filter.wtxt.process": "filter-process",

@@ -10,8 +10,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,8 @@ MODE_SUBMODULE = 0o160000
 _SMALL_BLOB = 1024 * 1024
 """Up to this size a blob is read whole by the running `cat-file --batch`."""
 _BLOCK = 1024 * 1024
+_HASHES = {40: "sha1", 64: "sha256"}
+"""The repository's hash, by the length of an object id in hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Entry:
     """A path of the index, or of a tree (stage 0).
 
     `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
-    the skip-worktree bit: a sparse checkout has no file for it.
+    the skip-worktree bit: a sparse checkout has no file for it. `intended` is
+    the mark of `git add -N`: nothing is staged yet, `oid` is the empty blob's.
     """
 
     path: bytes
@@ -43,6 +47,7 @@ class Entry:
     oid: str
     stage: int = 0
     skipped: bool = False
+    intended: bool = False
 
     @property
     def is_file(self) -> bool:
@@ -66,6 +71,11 @@ class Change(Enum):
     DELETED = "D"
     UNMERGED = "U"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Change:  # noqa: ARG003 - enum passes it
+        """Take a letter that says no more to us, such as `A` after `git add -N`, for a change."""
+        return cls.MODIFIED
+
 
 def entries(repo: Repository) -> list[Entry]:
     """List the index, conflicts as one entry a stage."""
@@ -76,12 +86,12 @@ def entries(repo: Repository) -> list[Entry]:
         if not tab:
             raise EnvironmentFailure(f"git ls-files gives {record[:200]!r}")
         listed.append(Entry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
-    return listed
+    return _with_intent(repo, listed)
 
 
 def tree_entries(repo: Repository, revision: str) -> list[Entry]:
     """List the files of a commit's or a tree's whole tree."""
-    commit = resolve(repo, revision + "^{tree}")
+    commit = resolve_tree(repo, revision)
     listed = []
     for record in run.records(repo.git("ls-tree", "-r", "-z", "--full-tree", commit)):
         about, _, path = record.partition(b"\t")
@@ -98,6 +108,12 @@ def resolve(repo: Repository, revision: str) -> str:
     if found.code:
         raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
     return found.stdout.decode("ascii").strip()
+
+
+def resolve_tree(repo: Repository, revision: str) -> str:
+    """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
+    resolve(repo, revision)
+    return resolve(repo, revision + "^{tree}")
 
 
 def resolve_blob(repo: Repository, name: str) -> str:
@@ -255,6 +271,33 @@ def renormalize(repo: Repository, paths: Iterable[bytes]) -> None:
         "--pathspec-file-nul",
         stdin=run.joined(paths),
     )
+
+
+def _with_intent(repo: Repository, listed: list[Entry]) -> list[Entry]:
+    """Mark the entries of `git add -N`, which `git ls-files` shows as empty files."""
+    empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
+    if not empty:
+        return listed
+    tree = _empty("tree", len(listed[0].oid))
+    # Against the empty tree every entry is added, but for those that a commit leaves out.
+    staged = set(
+        run.records(
+            repo.git(
+                "diff-index", "--cached", "--ita-invisible-in-index", "--no-renames",
+                "--name-only", "-z", tree, "--",
+            )
+        )
+    )  # fmt: skip
+    intended = empty - staged
+    return [replace(entry, intended=entry.path in intended) for entry in listed]
+
+
+@cache
+def _empty(kind: str, length: int) -> str:
+    """Give the id of the empty blob or tree, as long as others here."""
+    return hashlib.new(
+        _HASHES[length], b"%s 0\0" % kind.encode(), usedforsecurity=False
+    ).hexdigest()
 
 
 def _batch_blob(batch: run.Stream, oid: str) -> bytes:

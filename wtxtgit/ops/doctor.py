@@ -87,12 +87,10 @@ class Diagnosis:
 
 def examine(repo: Repository | None) -> Diagnosis:
     """Check the installation, and the repository where there is one."""
-    checks = [
-        _guarded("git", _git_version),
-        _guarded("python", _modules),
-        _guarded("driver", lambda: _configured(repo)),
-        _guarded("start", lambda: _starts(repo)),
-    ]
+    driver = _guarded("driver", lambda: _configured(repo))
+    checks = [_guarded("git", _git_version), _guarded("python", _modules), driver]
+    if driver.level is Level.OK:
+        checks.append(_guarded("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
         checks += _repository_checks(repo)
     return Diagnosis(tuple(checks))
@@ -161,12 +159,8 @@ def _configured(repo: Repository | None) -> Check:
 
 def _starts(repo: Repository | None) -> Check:
     command = config.effective("filter.wtxt.process", cwd=repo.home if repo else None)
-    if command is None:
-        return Check("start", Level.WARN, "there is no driver to start", "wtxtgit install")
-    if not config.is_ours("filter.wtxt.process", command):
-        return Check("start", Level.WARN, "the driver is not wtxtgit's, it was not started")
     try:
-        config.check_start(command)
+        config.check_start(command or "")
     except EnvironmentFailure as error:
         return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
     return Check("start", Level.OK, "the filter starts and answers")
@@ -195,7 +189,7 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
             "attributes",
             Level.ERROR,
             f"{_name(first.file)}: the line of {_name(first.pattern)} lacks an attribute of ours",
-            f"wtxtgit track {_name(first.pattern)}",
+            f"wtxtgit track -- {_name(first.pattern)}",
             fixable=True,
         )
     paths = [entry.path for entry in entries]
@@ -278,12 +272,15 @@ def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
 def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
     raw = [entry.path for entry in raw_files(repo, entries)]
     if raw:
+        unedited = set(_unedited_raw(repo, entries))
+        others = [path for path in raw if path not in unedited]
+        left = f"; --fix leaves {_names(others)}, which differ from the index" if others else ""
         return Check(
             "raw-binary",
             Level.ERROR,
             f"committed as raw binary: {_names(raw)}",
-            f"git add --renormalize -- {_names(raw)}, then commit",
-            fixable=True,
+            f"git add --renormalize -- {_arguments(raw)}, then commit{left}",
+            fixable=bool(unedited),
             paths=tuple(raw),
         )
     return Check("raw-binary", Level.OK, f"{_count(entries, 'tracked file')}, none is raw binary")
@@ -297,7 +294,8 @@ def _work_tree(repo: Repository) -> Check:
             "work-tree",
             Level.ERROR,
             f"damaged text: {_names(corrupt)}",
-            f"wtxtgit recover {_name(corrupt[0])}",
+            f"wtxtgit verify -- {_name(corrupt[0])} shows where; "
+            f"git checkout COMMIT -- {_name(corrupt[0])} brings that of a commit back",
             paths=tuple(corrupt),
         )
     texts = [file.path for file in files if file.state is State.TEXT]
@@ -317,7 +315,7 @@ def _work_tree(repo: Repository) -> Check:
             "work-tree",
             Level.WARN,
             f"empty files: git merge and git stash take them for changed: {_names(empty)}",
-            f"git rm -- {_names(empty)}, or take the filter from them: PATTERN !filter -text",
+            f"git rm -- {_arguments(empty)}, or take the filter from them: PATTERN !filter -text",
             paths=tuple(empty),
         )
     return Check("work-tree", Level.OK, "the work tree holds binaries")
@@ -379,13 +377,19 @@ def _fix_attributes(repo: Repository | None) -> list[str]:
 def _fix_raw(repo: Repository | None) -> list[str]:
     if repo is None:
         return []
-    raw = [
-        entry.path
-        for entry in raw_files(repo, tracked(repo))
-        if index.file_size(repo.file(entry.path)) is not None
-    ]
-    index.renormalize(repo, raw)
+    raw = _unedited_raw(repo, tracked(repo))
+    if raw:
+        index.renormalize(repo, raw)
     return [f"staged {_name(path)} as text" for path in raw]
+
+
+def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
+    """Find the raw binaries whose file is the blob, byte for byte: staging them loses nothing."""
+    return [
+        entry.path
+        for entry in raw_files(repo, entries)
+        if index.file_is_blob(repo, repo.file(entry.path), entry.oid)
+    ]
 
 
 def _fix_work_tree(repo: Repository | None) -> list[str]:
@@ -421,6 +425,12 @@ def _names(paths: Iterable[bytes]) -> str:
     shown = " ".join(_name(path) for path in every[:_SHOWN_PATHS])
     more = len(every) - _SHOWN_PATHS
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _arguments(paths: Sequence[bytes]) -> str:
+    """Spell paths for a command; dots stand for those that are too many to show."""
+    more = " ..." if len(paths) > _SHOWN_PATHS else ""
+    return " ".join(_name(path) for path in paths[:_SHOWN_PATHS]) + more
 
 
 def _name(path: bytes) -> str:

@@ -27,6 +27,7 @@ from wtxtgit.text.verify import verify
 
 NAME = "pre-commit"
 BEFORE = "pre-commit.before-wtxtgit"
+EDITED = "pre-commit.edited"
 ID_LINE = b"# wtxtgit-hook: pre-commit\n"
 TEXT_SUFFIX = b".wtxt"
 WSUM_SUFFIX = b".wsum"
@@ -34,6 +35,7 @@ MAX_FORGE_BLOB = 100 * 1024 * 1024
 """What the big forges take as one blob."""
 
 _CALL = b"exec wtxtgit hook pre-commit"
+_READY = "pre-commit.new-wtxtgit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,17 @@ def is_ours(hook: Path) -> bool:
         return False
 
 
+def check_unedited(repo: Repository) -> None:
+    """Raise CheckError where our hook holds more than install writes."""
+    hook = repo.hooks_dir / NAME
+    if is_ours(hook) and not _is_as_written(hook):
+        quoted = _quoted(hook)
+        raise CheckError(
+            f"{quoted} was edited, or is of another version of wtxtgit",
+            hint=f"mv -i -- {quoted} {_quoted(hook.with_name(EDITED))} keeps it; then try again",
+        )
+
+
 def check_place(repo: Repository, *, force: bool = False) -> None:
     """Raise CheckError where the hook can't be installed politely."""
     folder = repo.hooks_dir
@@ -96,6 +109,7 @@ def check_place(repo: Repository, *, force: bool = False) -> None:
             hint="call wtxtgit hook pre-commit from the pre-commit hook there, "
             "or wtxtgit install --hooks --force",
         )
+    check_unedited(repo)
     hook, before = folder / NAME, folder / BEFORE
     if os.path.lexists(hook) and not is_ours(hook) and os.path.lexists(before):
         raise CheckError(
@@ -109,28 +123,40 @@ def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> Pat
     check_place(repo, force=force)
     folder = repo.hooks_dir
     hook, before = folder / NAME, folder / BEFORE
-    script = template()
-    if ID_LINE not in script or _CALL not in script:
-        raise EnvironmentFailure("the pre-commit hook of this installation is damaged")
-    call = f"exec {launcher.command()} hook pre-commit"
-    script = script.replace(_CALL, os.fsencode(call))
+    start, end = _template_parts()
+    script = start + os.fsencode(f"exec {launcher.command()} hook pre-commit") + end
+    ready = folder / _READY
     with failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(hook) and not is_ours(hook):
-            hook.rename(before)
-        replace_file(hook, lambda descriptor: write_all(descriptor, (script,)))
-        hook.chmod(0o755)
+        foreign = os.path.lexists(hook) and not is_ours(hook)
+        try:
+            replace_file(ready, lambda descriptor: write_all(descriptor, (script,)))
+            ready.chmod(0o755)
+            if foreign:
+                hook.rename(before)
+            ready.replace(hook)
+        except BaseException:
+            if foreign and not os.path.lexists(hook):
+                before.rename(hook)
+            ready.unlink(missing_ok=True)
+            raise
     return hook
 
 
 def uninstall(repo: Repository) -> Path | None:
-    """Remove our hook and put back the one before it; None where ours is not there."""
+    """Remove our hook and put back the one before it; None where there is nothing of ours.
+
+    Raises CheckError for a hook that was edited since.
+    """
+    check_unedited(repo)
     folder = repo.hooks_dir
     hook, before = folder / NAME, folder / BEFORE
-    if not is_ours(hook):
+    kept = os.path.lexists(before)
+    # Ours may have been moved away, with the one before it still aside.
+    if not (is_ours(hook) or (kept and not os.path.lexists(hook))):
         return None
     with failures(hook):
-        if os.path.lexists(before):
+        if kept:
             before.replace(hook)
         else:
             hook.unlink()
@@ -140,7 +166,11 @@ def uninstall(repo: Repository) -> Path | None:
 def pre_commit(repo: Repository, *, threads: int | None = None) -> HookReport:
     """Check every staged checkpoint and text: no raw binary, no text that does not verify."""
     staged = index.staged_paths(repo)
-    entries = {entry.path: entry for entry in index.entries(repo) if entry.stage == 0}
+    entries = {
+        entry.path: entry
+        for entry in index.entries(repo)
+        if entry.stage == 0 and not entry.intended
+    }
     candidates = [entries[path] for path in sorted(staged) if path in entries]
     through_filter = {entry.path for entry in filtered(repo, candidates, from_index=True)}
     chosen = [
@@ -161,6 +191,30 @@ def pre_commit(repo: Repository, *, threads: int | None = None) -> HookReport:
         (entry.path, size) for entry in chosen if (size := heads[entry.oid].size) > MAX_FORGE_BLOB
     ]
     return HookReport(len(chosen), tuple(refusals), tuple(large))
+
+
+def _template_parts() -> tuple[bytes, bytes]:
+    """Give what stands before and after the command in the hook."""
+    start, call, end = template().partition(_CALL)
+    if ID_LINE not in start or not call:
+        raise EnvironmentFailure("the pre-commit hook of this installation is damaged")
+    return start, end
+
+
+def _is_as_written(hook: Path) -> bool:
+    """Tell whether a hook differs from the shipped one in nothing but the command."""
+    start, end = _template_parts()
+    with failures(hook):
+        script = hook.read_bytes()
+    if not (script.startswith(start) and script.endswith(end)):
+        return False
+    call = os.fsdecode(script[len(start) : len(script) - len(end)])
+    try:
+        words = shlex.split(call)
+    except ValueError:
+        return False
+    # Spelled as a launcher spells it: one command, whose words nothing can follow.
+    return words[:1] == ["exec"] and words[-2:] == ["hook", NAME] and shlex.join(words) == call
 
 
 def _raw(entry: Entry, is_filtered: bool) -> Refusal:

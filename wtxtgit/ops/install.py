@@ -103,9 +103,14 @@ def install(*, scope: str, with_hooks: bool, force: bool, repo: Repository | Non
 
 
 def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
-    """Take back what install set in one scope, and the hook of this repository."""
+    """Take back what install set in one scope, and the hook of this repository.
+
+    Raises CheckError for a hook that was edited, with nothing changed.
+    """
     if repo is None and scope == "local":
         raise EnvironmentFailure("this is not in a git repository")
+    if repo is not None:
+        hooks.check_unedited(repo)
     changed = config.uninstall(scope=scope, cwd=repo.home if repo else None)
     hook = hooks.uninstall(repo) if repo else None
     return Uninstalled(scope, changed.keys, changed.foreign, os.fspath(hook) if hook else None)
@@ -121,6 +126,7 @@ def resmudge(repo: Repository) -> Resmudged:
         for entry in tracked(repo)
         if entry.stage == 0
         and not entry.skipped
+        and not entry.intended
         and (index.file_head(repo.file(entry.path)) or b"").startswith(grammar.MAGIC)
     ]
     if not texts:

@@ -42,12 +42,13 @@ class State(StrEnum):
 
 
 HELP = {
-    State.MODIFIED: "git add takes the change up",
+    State.MODIFIED: "git add -- PATH takes the change up",
     State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
-    State.RAW: "the index holds a raw binary: git add --renormalize",
-    State.CORRUPT: "the text is damaged: wtxtgit verify shows where",
+    State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
+    State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
     State.MISSING: "the file is gone: git checkout -- PATH brings it back",
-    State.CONFLICT: "both sides changed it: git checkout --ours or --theirs, then git add",
+    State.CONFLICT: "both sides changed it: git checkout --ours -- PATH or "
+    "git checkout --theirs -- PATH, then git add -- PATH",
 }
 
 
@@ -174,7 +175,7 @@ def status(repo: Repository) -> Status:
     repo.check_worktree()
     entries = tracked(repo)
     changes = index.changes(repo)
-    present = [entry for entry in entries if entry.stage == 0 and not entry.skipped]
+    present = _with_content(entries)
     heads = index.blob_heads(repo, (entry.oid for entry in present))
     files = []
     conflicts: set[bytes] = set()
@@ -187,6 +188,10 @@ def status(repo: Repository) -> Status:
                 files.append(FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size))
         elif entry.skipped:
             files.append(FileStatus(entry.path, State.SPARSE, entry.oid))
+        elif entry.intended:
+            size = index.file_size(path)
+            state = State.MISSING if size is None else State.MODIFIED
+            files.append(FileStatus(entry.path, state, entry.oid, file_size=size))
         else:
             change = changes.get(entry.path, Change.NONE)
             head = heads[entry.oid]
@@ -212,21 +217,28 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         # An index of its own: check-attr then reads the gitattributes of that tree.
         with tempfile.TemporaryDirectory(prefix="wtxtgit-") as folder:
             index_file = Path(folder) / "index"
-            tree = index.resolve(repo, revision + "^{tree}")
+            tree = index.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(
                 repo, index.tree_entries(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
-    heads = index.blob_heads(repo, (entry.oid for entry in entries if not entry.skipped))
-    return Listing(tuple(_listed(entry, heads.get(entry.oid)) for entry in entries))
+    heads = index.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
+    return Listing(
+        tuple(_listed(entry, None if entry.intended else heads.get(entry.oid)) for entry in entries)
+    )
 
 
 def raw_files(repo: Repository, entries: Sequence[Entry]) -> list[Entry]:
     """Find the entries whose blob is no text."""
-    there = [entry for entry in entries if entry.stage == 0 and not entry.skipped]
+    there = _with_content(entries)
     heads = index.blob_heads(repo, (entry.oid for entry in there))
     return [entry for entry in there if format_of(heads[entry.oid].head) == RAW]
+
+
+def _with_content(entries: Iterable[Entry]) -> list[Entry]:
+    """Keep the entries whose blob is what is staged, and is here."""
+    return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
 
 
 def _listed(entry: Entry, head: BlobHead | None) -> Listed:
