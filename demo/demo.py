@@ -29,8 +29,7 @@ FIRST = {
     "model.safetensors": "plain/pair_v1.safetensors",
 }
 CHANGED, SECOND = "model.safetensors", "plain/pair_v2.safetensors"
-TENSOR = "embed"
-SHOWN_WIDTH = 100
+TENSOR, OTHER_TENSOR = "embed", "w"
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -50,24 +49,13 @@ def main() -> int:
 
 
 def show(scratch: Path) -> None:
-    home, repo, clone = scratch / "home", scratch / "models", scratch / "clone"
-    for folder in (home, repo):
-        folder.mkdir()
-    os.environ.update(
-        HOME=str(home),
-        XDG_CONFIG_HOME=str(home / ".config"),
-        GIT_CONFIG_NOSYSTEM="1",
-        PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    )
-    for name in [name for name in os.environ if name.startswith("GIT_") and "NOSYSTEM" not in name]:
+    repo, clone = scratch / "models", scratch / "clone"
+    repo.mkdir()
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
         del os.environ[name]
-    for key, value in (
-        ("user.name", "Demo"),
-        ("user.email", "demo@example.org"),
-        ("init.defaultBranch", "main"),
-        ("advice.detachedHead", "false"),
-    ):
-        run(scratch, "git", "config", "--global", key, value)
+    os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    be_user(scratch / "alice")
 
     title("A repository for checkpoints")
     run(repo, "git", "init", "-q", shown=True)
@@ -80,6 +68,7 @@ def show(scratch: Path) -> None:
     run(repo, "git", "add", ".", shown=True)
     run(repo, "git", "commit", "-q", "-m", "first checkpoint", shown=True)
     run(repo, "wtxtgit", "ls-files", shown=True)
+    before = packed(repo)
     head = run(repo, "git", "cat-file", "blob", f"HEAD:{CHANGED}").splitlines()
     note(f"What git holds for {CHANGED} is text:")
     for line in (*head[:2], head[4], *head[7:9]):
@@ -90,13 +79,19 @@ def show(scratch: Path) -> None:
     run(repo, "git", "commit", "-q", "-a", "-m", "a few rows of embed", shown=True)
     stat = run(repo, "git", "show", "--stat", "--format=%h %s", shown=True)
     check(f"{CHANGED} |" in stat, "git show --stat counts the lines that changed")
-    log = run(
-        repo, "git", "log", "--oneline", "-L", f":name={TENSOR} :{CHANGED}", shown=True, most=14
-    )
-    check(log.count("diff --git") == 2, f"git log -L follows the tensor {TENSOR}")
+    note(f"Which commits changed the tensor {TENSOR}, and which the tensor {OTHER_TENSOR}?")
+    follow = ("git", "log", "--oneline", "-L")
+    log = run(repo, *follow, f":name={TENSOR} :{CHANGED}", shown=True, most=9)
+    check(log.count("diff --git") == 2, f"git log -L finds two commits for {TENSOR}")
+    log = run(repo, *follow, f":name={OTHER_TENSOR} :{CHANGED}", "-s", shown=True)
+    check(len(log.splitlines()) == 1, f"git log -L finds one commit for {OTHER_TENSOR}")
 
     title("Cloned elsewhere, every byte compared")
+    be_user(scratch / "bob")
+    note("Another user, who has not set wtxtgit up yet:")
     run(scratch, "git", "clone", "-q", str(repo), str(clone), shown=True)
+    check((clone / CHANGED).read_bytes().startswith(b"WTXT 1"), "without the driver texts stand")
+    run(clone, "wtxtgit", "install", shown=True)
     table = Table("file", "bytes", "sha256 of the original", "sha256 of the clone", box=None)
     table.columns[1].justify = "right"
     table.columns[2].no_wrap = table.columns[3].no_wrap = True
@@ -115,15 +110,13 @@ def show(scratch: Path) -> None:
     note("Equal, both versions.")
 
     title("What it costs")
-    run(repo, "git", "gc", "-q", shown=True)
-    raw = sum((FILES / source).stat().st_size for source in (*FIRST.values(), SECOND))
-    counted = run(repo, "git", "count-objects", "-v")
-    packed = int(
-        next(line for line in counted.splitlines() if line.startswith("size-pack")).split()[1]
-    )
-    note(
-        f"Six versions of files hold {raw / 1024:,.0f} KiB; git's pack of them takes {packed} KiB."
-    )
+    after = packed(repo)
+    run(repo, "git", "count-objects", "-v", "-H", shown=True)
+    first = sum((FILES / source).stat().st_size for source in FIRST.values()) / 1024
+    second = (FILES / SECOND).stat().st_size / 1024
+    note(f"First commit: {first:,.0f} KiB of files, {before} KiB of pack after git gc.")
+    note(f"Second commit: {second:,.0f} KiB of file, {after - before} KiB more.")
+    check(after - before < second / 4, "the second version costs a fraction of the file")
 
     title("One character of a text is flipped")
     text = scratch / "model.wtxt"
@@ -149,6 +142,27 @@ def flip(text: Path) -> tuple[int, int]:
     lines[number] = bytes(line)
     text.write_bytes(b"\n".join(lines))
     return number + 1, 11
+
+
+def be_user(home: Path) -> None:
+    """Go on as a user with an empty home and nothing but a name set up in git."""
+    home.mkdir()
+    os.environ.update(HOME=str(home), XDG_CONFIG_HOME=str(home / ".config"))
+    for key, value in (
+        ("user.name", home.name),
+        ("user.email", f"{home.name}@example.org"),
+        ("init.defaultBranch", "main"),
+        ("advice.detachedHead", "false"),
+    ):
+        run(home, "git", "config", "--global", key, value)
+
+
+def packed(repo: Path) -> int:
+    """Size of the repository's pack after git gc, in KiB."""
+    run(repo, "git", "gc", "-q")
+    counted = run(repo, "git", "count-objects", "-v")
+    line = next(line for line in counted.splitlines() if line.startswith("size-pack"))
+    return int(line.split()[1])
 
 
 def run(folder: Path, *command: str, shown: bool = False, code: int = 0, most: int = 40) -> str:
@@ -186,7 +200,11 @@ def note(words: str) -> None:
 
 
 def quote(line: str) -> None:
-    console.print(Text("  " + (line if len(line) <= SHOWN_WIDTH else line[:SHOWN_WIDTH] + "...")))
+    """Print a line of output; what is wider than the terminal is cut in the middle."""
+    room = max(40, console.width) - 2
+    if len(line) > room:
+        line = f"{line[: room // 2 - 2]}...{line[-(room - room // 2 - 2) :]}"
+    console.print(Text("  " + line))
 
 
 def short(content: bytes) -> str:
