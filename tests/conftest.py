@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from wtxtgit.git import run
 from wtxtgit.git.config import Launcher
 from wtxtgit.git.repository import Repository
+
+# Timings are never judged, and what CI tries is the same in every run; other
+# runs go on looking for new cases.
+settings.register_profile("wtxtgit", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("wtxtgit")
 
 LAUNCHER = Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit"))
 ATTRIBUTES = "filter=wtxt diff=wtxt merge=wtxt -text"
