@@ -9,6 +9,7 @@ import hmac as _hmac
 from hashlib import sha256
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wtxtgit.model import Buffer, Meta
 from wtxtgit.text.grammar import format_gen
@@ -32,7 +33,8 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     """
     data = np.frombuffer(raw, dtype=np.uint8)
     whole = data.size - data.size % WORD
-    value = int(np.bitwise_xor.reduce(data[:whole].view("<u8"))) if whole else 0
+    words: NDArray[np.uint64] = data[:whole].view("<u8")
+    value = int(np.bitwise_xor.reduce(words))
     value ^= int.from_bytes(data[whole:].tobytes(), "little")
     shift = offset % WORD * 8
     return (value << shift | value >> (64 - shift)) & _WORD_MASK
