@@ -320,3 +320,15 @@ def test_damage_in_a_chunk_whose_end_is_wrong_is_told() -> None:
     end = lines.index(b"endch\n")
     lines[end] = b"endchx\n"
     assert kinds_of(lines) == {"crc32c", "syntax"}
+
+
+def test_a_missing_line_is_told_beside_what_is_wrong_elsewhere() -> None:
+    """Findings on whole arrays stand after those on chunks, the one that stopped included."""
+    raw = memoryview(bytes(100))
+    arrays = tuple(Array(name, "u8", (100,), raw, Rows(100, 1)) for name in "AB")
+    lines = dumps(Snapshot(Meta(), arrays, CAP)).splitlines(keepends=True)
+    first, second = (i for i, line in enumerate(lines) if line.startswith(b"arr "))
+    lines[first] = re.sub(rb"sha256=.{8}", b"sha256=00000000", lines[first])
+    del lines[second + 3]
+    lines.append(b"endwtxt\n" * 10)
+    assert kinds_of(lines) >= {"array_sha256", "base64", "syntax"}

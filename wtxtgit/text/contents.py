@@ -20,8 +20,6 @@ from wtxtgit.text.index import TextIndex
 from wtxtgit.text.layout import pieces
 from wtxtgit.text.parallel import Pool
 
-PEEK = 64
-
 
 def file_pieces(
     text: memoryview, index: TextIndex, layout: Layout, *, threads: int | None = None
@@ -68,7 +66,7 @@ def array_bytes(text: memoryview, index: TextIndex, *, threads: int | None = Non
     return found
 
 
-def first_bytes(text: memoryview, index: TextIndex, layout: Layout, count: int = PEEK) -> bytes:
+def first_bytes(text: memoryview, index: TextIndex, layout: Layout, count: int) -> bytes:
     """The first `count` bytes of the file, decoding no more than they need."""
     data = np.frombuffer(text, dtype=np.uint8)
     by_name = {array.name: array for array in index.arrays}

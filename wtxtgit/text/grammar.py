@@ -300,14 +300,17 @@ def parse_wsum(text: Buffer, pos: int) -> tuple[Wsum, int] | None:
     return Wsum(_unhex(m[1]), _unhex(m[2]), _unhex(m[3]), signature), m.end()
 
 
-def format_wsum(wsum: Wsum) -> bytes:
-    """Format a WSUM line; what a signature covers is the line without ` sign=` and LF."""
-    line = (
+def wsum_covered(wsum: Wsum) -> bytes:
+    """What a WSUM's signature covers: its line without ` sign=` and LF."""
+    return (
         f"WSUM 1 sha256_all={wsum.sha256_all.hex()} merkle_prev={wsum.merkle_prev.hex()} "
         f"merkle_this={wsum.merkle_this.hex()}"
     ).encode("ascii")
+
+
+def format_wsum(wsum: Wsum) -> bytes:
     sign = b"" if wsum.signature is None else b" sign=" + _base64(wsum.signature)
-    return line + sign + b"\n"
+    return wsum_covered(wsum) + sign + b"\n"
 
 
 def _unhex(digits: bytes) -> bytes:

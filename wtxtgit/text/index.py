@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Meta, Problem, Rows, Signature
+from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
 from wtxtgit.text import armor, blocking, grammar
 
@@ -86,11 +86,6 @@ class TextIndex:
 
     def array(self, name: str) -> ArrayIndex | None:
         return next((array for array in self.arrays if array.name == name), None)
-
-    @property
-    def is_container(self) -> bool:
-        """Whether the text claims to stand for a file, by its cap and arrays."""
-        return grammar.CAP_LAYOUT in self.cap or self.array(LAYOUT_ARRAY) is not None
 
 
 def index(text: memoryview) -> TextIndex:

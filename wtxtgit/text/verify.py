@@ -13,10 +13,11 @@ three passes run side by side on the pool's threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 
 import numpy as np
 
@@ -106,8 +107,8 @@ def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
     A line that is missing shows as another line of the wrong length and as a
     missing `endch`: both are told.
     """
-    last = problems[-1]
-    return (stop.array, stop.chunk) == (last.array, last.chunk) and stop.kind != last.kind
+    told = {p.kind for p in problems if (p.array, p.chunk) == (stop.array, stop.chunk)}
+    return bool(told) and stop.kind not in told
 
 
 class _Body:
@@ -139,7 +140,7 @@ class _Body:
         blocks = (block for array in arrays for block in blocks_of(array))
         tasks = (partial(self._check_job, job) for job in jobs_of(blocks))
         stopped = False
-        for checked in self._flatten(self._pool.ordered(tasks)):
+        for checked in chain.from_iterable(self._pool.ordered(tasks)):
             self._report.problems += checked.problems
             if checked.stopped or checked.raw is None:
                 stopped = True
@@ -157,11 +158,6 @@ class _Body:
 
     def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
         return [check(self._text, block) for block in job]
-
-    @staticmethod
-    def _flatten(jobs: Iterator[list[CheckedBlock]]) -> Iterator[CheckedBlock]:
-        for job in jobs:
-            yield from job
 
     def _take(self, block: Block, raw: memoryview, checked: CheckedBlock) -> None:
         array = block.array
@@ -264,8 +260,7 @@ def _check_signatures(
         states.append(signature.check_header(found.signature, covered, public_keys))
     wsum = read_wsum(wsum_bytes) if wsum_bytes is not None else None
     if wsum is not None and wsum.signature is not None:
-        bare = grammar.Wsum(wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this, None)
-        covered = grammar.format_wsum(bare).removesuffix(b"\n")
+        covered = grammar.wsum_covered(wsum)
         states.append(signature.check_wsum(wsum.signature, covered, public_keys))
     for state in (SignatureState.INVALID, SignatureState.UNKNOWN_KEY, SignatureState.VALID):
         if state in states:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 
@@ -154,9 +154,7 @@ class TextWriter:
         """The root line's fields; hashes everything if that was not done yet."""
         if self._root is None:
             with self._pool() as pool:
-                self._digest(pool, lambda _block: None)
-        if self._root is None:
-            raise AssertionError("hashing gives a root")
+                self._root = self._digest(pool, lambda _block: None)
         return self._root
 
     def wsum(self) -> bytes:
@@ -165,11 +163,8 @@ class TextWriter:
         wsum = grammar.Wsum(root.sha256_all, root.merkle_prev, root.merkle_this, None)
         if self._sign is None:
             return grammar.format_wsum(wsum)
-        covered = grammar.format_wsum(wsum).removesuffix(b"\n")
-        signature = self._sign(covered).signature
-        return grammar.format_wsum(
-            grammar.Wsum(wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this, signature)
-        )
+        signature = self._sign(grammar.wsum_covered(wsum)).signature
+        return grammar.format_wsum(replace(wsum, signature=signature))
 
     def stream(self) -> Iterator[Buffer]:
         """Give the text in order, in pieces; each piece is used before the next."""
@@ -184,11 +179,11 @@ class TextWriter:
         """Write the text to an empty file that can be written at any place."""
 
         def write(block: _Block) -> None:
-            # The first block's arr line is not known yet; chain() writes it again.
+            # The first block's arr line may not be known yet; it is written again below.
             _pwrite(fd, self._render(block).data, block.start)
 
         with self._pool() as pool:
-            self._digest(pool, write)
+            self._root = self._digest(pool, write)
         for job in self._jobs:
             for block in job:
                 if block.first == 0:
@@ -243,7 +238,7 @@ class TextWriter:
             plan.salt = array.salt or plan.salt
         return plan
 
-    def _digest(self, pool: Pool, finish: Callable[[_Block], None]) -> None:
+    def _digest(self, pool: Pool, finish: Callable[[_Block], None]) -> grammar.Root:
         """Hash everything; `finish` gets each block when its chunks are hashed."""
         ready: dict[int, Future[None]] = {}
         for job in self._jobs:
@@ -274,7 +269,7 @@ class TextWriter:
                 fastxor ^= block.fastxor
         snapshot = self._snapshot
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
-        self._root = grammar.Root(hash_all.digest(), snapshot.prev, this, fastxor)
+        return grammar.Root(hash_all.digest(), snapshot.prev, this, fastxor)
 
     def _hash_array(self, plan: _ArrayPlan) -> None:
         plan.sha256 = sha256(plan.source.data).digest()
