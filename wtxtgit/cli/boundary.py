@@ -91,22 +91,18 @@ def _fill_closed_streams() -> set[int]:
 
 def complain(message: str, hint: str | None = None) -> None:
     """Say what is wrong on standard error, in one line, and a hint in another."""
-    lines = [f"wtxtgit: error: {_one_line(message)}"]
-    if hint is not None:
-        lines.append(f"wtxtgit: hint: {_one_line(hint)}")
-    _say(lines)
+    _say("error", message, hint)
 
 
 def warn(message: str, hint: str | None = None) -> None:
     """Warn on standard error, in one line, and a hint in another."""
-    lines = [f"wtxtgit: warning: {_one_line(message)}"]
+    _say("warning", message, hint)
+
+
+def _say(kind: str, message: str, hint: str | None) -> None:
+    text = f"wtxtgit: {kind}: {_one_line(message)}\n"
     if hint is not None:
-        lines.append(f"wtxtgit: hint: {_one_line(hint)}")
-    _say(lines)
-
-
-def _say(lines: list[str]) -> None:
-    text = "\n".join(lines) + "\n"
+        text += f"wtxtgit: hint: {_one_line(hint)}\n"
     try:
         sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
         sys.stderr.flush()

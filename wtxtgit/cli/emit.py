@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.progress import progress
+from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.ops.files import write_all
 
@@ -73,7 +73,7 @@ def emit(
     )  # fmt: skip
     if pending and (output is None or str(output) == "-"):
         raise UsageError("--pending needs -o: its WSUM is written beside the text")
-    with progress(file.name, _size(file)) as advance:
+    with progress(file.name, file_size(file)) as advance:
         emission = op.emit(file, generation, threads=environment.threads(), progress=advance)
         if emission.warning is not None:
             boundary.warn(f"{file}: {emission.warning}, given as it is")
@@ -84,13 +84,6 @@ def emit(
     if pending and emission.text is not None:
         op.write_wsum(emission.text, op.wsum_path(output))
     return 0
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
 
 
 def _hash(value: str | None) -> bytes | None:

@@ -17,7 +17,7 @@ from wtxtgit.git.filterproc import FilterProcess
 from wtxtgit.git.pktline import Reader, Writer, widen_pipe
 from wtxtgit.ops.files import write_all
 from wtxtgit.ops.filter import Settings, filtered, serve
-from wtxtgit.ops.spool import Spool
+from wtxtgit.ops.spool import spooled
 
 if TYPE_CHECKING:
     from wtxtgit.model import Buffer
@@ -59,11 +59,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _single_shot(command: str, path: bytes, settings: Settings) -> None:
-    spool = Spool(settings.folder)
     with FileIO(0, closefd=False) as source:
-        while piece := source.read(_BUFFER):
-            spool.write(piece)
-    write_all(1, filtered(command, spool.view(), path, settings, boundary.warn))
+        data = spooled(iter(lambda: source.read(_BUFFER), b""), settings.folder)
+    write_all(1, filtered(command, data, path, settings, boundary.warn))
 
 
 def _settings() -> Settings:

@@ -6,6 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _PATIENCE = 1.0
 """Seconds without a word."""
@@ -22,6 +25,19 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
         yield bar.advance
     finally:
         bar.close()
+
+
+def file_size(path: Path) -> int:
+    """A file's size in bytes, 0 where there is none to tell."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def raw_size(text: Path) -> int:
+    """About how many raw bytes a text holds."""
+    return file_size(text) * LINE_RAW // LINE_TEXT
 
 
 class _Bar:

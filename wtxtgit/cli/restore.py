@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.progress import progress
+from wtxtgit.cli.progress import progress, raw_size
 from wtxtgit.ops.files import write_all
-from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 
 @click.command()
@@ -43,11 +42,7 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
 
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or op.default_output(text)
-    try:
-        total = text.stat().st_size * LINE_RAW // LINE_TEXT
-    except OSError:
-        total = 0
-    with progress(text.name, total) as advance:
+    with progress(text.name, raw_size(text)) as advance:
         op.restore(
             text,
             out,

@@ -8,9 +8,8 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line
-from wtxtgit.cli.progress import progress
+from wtxtgit.cli.progress import progress, raw_size
 from wtxtgit.report.verdict import FileVerdict, Verdict
-from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _MOST = 20
 """How many problems of a file are printed; --json gives all."""
@@ -62,7 +61,7 @@ def verify(
     from wtxtgit.ops.verify import Keys, verify_files
 
     keys = Keys(wsum, hmac_key, signers, require_signed, allow_unauthenticated)
-    with progress("verifying", sum(_size(file) for file in files)) as advance:
+    with progress("verifying", sum(map(raw_size, files))) as advance:
         verdict = verify_files(files, keys, threads=environment.threads(), progress=advance)
     if as_json:
         print_json(verdict.as_dict())
@@ -71,13 +70,6 @@ def verify(
     else:
         _print(verdict)
     return verdict.exit_code
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size * LINE_RAW // LINE_TEXT
-    except OSError:
-        return 0
 
 
 def _print(verdict: Verdict) -> None:

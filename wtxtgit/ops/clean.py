@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit import containers
-from wtxtgit.model import Buffer, Layout
-from wtxtgit.ops.spool import Spool
+from wtxtgit.model import Buffer
+from wtxtgit.ops.spool import spooled
 from wtxtgit.text.contents import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
@@ -53,7 +53,8 @@ def clean(
         return Cleaned(None, data)
     if first_bytes(data, report.index, report.layout, len(MAGIC)) == MAGIC:
         return Cleaned(None, data, warning="a text that stands for another text")
-    return _cut(_restored(data, report, report.layout, threads), threads, progress)
+    restored = spooled(file_pieces(data, report.index, report.layout, threads=threads))
+    return _cut(restored, threads, progress)
 
 
 def is_pending(report: Report) -> bool:
@@ -65,12 +66,3 @@ def _cut(data: memoryview, threads: int | None, progress: Progress | None) -> Cl
     cut = containers.split(data)
     writer = TextWriter(snapshot_of(cut), threads=threads, progress=progress)
     return Cleaned(writer, data, reason=cut.reason)
-
-
-def _restored(text: memoryview, report: Report, layout: Layout, threads: int | None) -> memoryview:
-    spool = Spool()
-    for piece in file_pieces(text, report.index, layout, threads=threads):
-        spool.write(piece)
-    view = spool.view()
-    spool.close()
-    return view

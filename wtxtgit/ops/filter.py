@@ -8,6 +8,7 @@ that is full while a text is made) makes it refuse a file to git.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.filterproc import FilterProcess, Request
 from wtxtgit.model import Buffer
+from wtxtgit.ops.files import shown
 from wtxtgit.ops.spool import Spool
 
 Warn = Callable[[str, str | None], None]
@@ -93,5 +95,4 @@ def filtered(
 
 
 def _shown(path: bytes) -> str:
-    text = path.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return shown(Path(os.fsdecode(path)))

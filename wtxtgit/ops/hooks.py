@@ -20,7 +20,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.model import Problem
 from wtxtgit.ops.clean import is_pending
 from wtxtgit.ops.files import failures, replace_file, write_all
-from wtxtgit.ops.spool import Spool
+from wtxtgit.ops.spool import spooled
 from wtxtgit.ops.status import filtered
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import verify
@@ -227,18 +227,12 @@ def _raw(entry: Entry, is_filtered: bool) -> Refusal:
 def _verify(
     repo: Repository, entry: Entry, entries: dict[bytes, Entry], threads: int | None
 ) -> Problem | None:
-    spool = Spool(repo.state_dir)
-    try:
-        for block in index.blob_chunks(repo, entry.oid):
-            spool.write(block)
-        text = spool.view()
-        report = verify(text, threads=threads)
-        if is_pending(report) and (seal := entries.get(entry.path + WSUM_SUFFIX)) is not None:
-            wsum = index.blob_heads(repo, (seal.oid,))[seal.oid]
-            if wsum.size == len(wsum.head):
-                report = verify(text, wsum=wsum.head, threads=threads)
-    finally:
-        spool.close()
+    text = spooled(index.blob_chunks(repo, entry.oid), repo.state_dir)
+    report = verify(text, threads=threads)
+    if is_pending(report) and (seal := entries.get(entry.path + WSUM_SUFFIX)) is not None:
+        wsum = index.blob_heads(repo, (seal.oid,))[seal.oid]
+        if wsum.size == len(wsum.head):
+            report = verify(text, wsum=wsum.head, threads=threads)
     return report.problems[0] if report.problems else None
 
 

@@ -15,8 +15,8 @@ from wtxtgit.git import index as git_index
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import Extent, Tensor
 from wtxtgit.ops.files import map_file
-from wtxtgit.ops.smudge import smudge
-from wtxtgit.ops.spool import Spool
+from wtxtgit.ops.smudge import smudge_verified
+from wtxtgit.ops.spool import spooled
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import Report, verify
 
@@ -113,14 +113,11 @@ def inspect(target: str, *, threads: int | None = None) -> Inspection:
     path = Path(target)
     data = _blob(target) if ":" in target and not path.exists() else map_file(path)
     if data[: len(MAGIC)] == MAGIC:
-        smudged = smudge(data, threads=threads)
+        report = verify(data, threads=threads)
+        smudged = smudge_verified(data, report, threads=threads)
         if smudged.layout is None:
-            return _inspect_text(target, data, threads)
-        spool = Spool()
-        for piece in smudged.pieces():
-            spool.write(piece)
-        data = spool.view()
-        spool.close()
+            return _inspect_text(target, len(data), report)
+        data = spooled(smudged.pieces())
     return _inspect_container(target, data)
 
 
@@ -131,12 +128,7 @@ def _blob(target: str) -> memoryview:
         # Relative to the folder here, as for git itself.
         path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
     oid = git_index.resolve_blob(repo, f"{revision}:{path}")
-    spool = Spool(repo.state_dir)
-    for piece in git_index.blob_chunks(repo, oid):
-        spool.write(piece)
-    view = spool.view()
-    spool.close()
-    return view
+    return spooled(git_index.blob_chunks(repo, oid), repo.state_dir)
 
 
 def _inspect_container(target: str, data: memoryview) -> Inspection:
@@ -166,9 +158,8 @@ def _inspect_container(target: str, data: memoryview) -> Inspection:
     )
 
 
-def _inspect_text(target: str, data: memoryview, threads: int | None) -> Inspection:
+def _inspect_text(target: str, size: int, report: Report) -> Inspection:
     """A native text, or one that is damaged: its own arrays."""
-    report = verify(data, threads=threads)
     if report.index.stop is not None and not report.index.has_header:
         raise InputError(f"{target}: {report.index.stop}")
     tensors = tuple(
@@ -177,7 +168,7 @@ def _inspect_text(target: str, data: memoryview, threads: int | None) -> Inspect
     )
     reason = None if report.ok else f"{len(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
-        target, "wtxt", len(data), "wtxt", reason, tensors=tensors, metadata=_header(report)
+        target, "wtxt", size, "wtxt", reason, tensors=tensors, metadata=_header(report)
     )
 
 

@@ -10,7 +10,6 @@ import os
 import shlex
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -52,14 +51,6 @@ _NUMPY_TO_SAFETENSORS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What was written where; `size` in bytes."""
-
-    format: str
-    size: int
-
-
 def default_output(text: Path) -> Path:
     """The file beside the text that it was made of: its name without `.wtxt`.
 
@@ -82,7 +73,7 @@ def restore(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     write: Callable[[Iterable[Buffer]], None] | None = None,
-) -> Restored:
+) -> None:
     """Restore the text at `path` to the file `out`, or through `write` where it is None."""
     text = map_file(path)
     if text[: len(MAGIC)] != MAGIC:
@@ -93,13 +84,13 @@ def restore(
         raise _refusal(path, report)
     layout = report.layout
     if layout is None or layout.size is None:
-        return _restore_native(weights_of(text, report, threads=threads), path, out)
+        _restore_native(weights_of(text, report, threads=threads), path, out)
+        return
     pieces = file_pieces(text, report.index, layout, threads=threads)
     if out is not None:
         replace_file(out, lambda fd: write_all(fd, pieces))
     elif write is not None:
         write(pieces)
-    return Restored(layout.format, layout.size)
 
 
 def _refusal(path: Path, report: Report) -> CheckError:
@@ -111,7 +102,7 @@ def _refusal(path: Path, report: Report) -> CheckError:
     return CheckError(f"{shown(path)}: {problem}", hint=hint)
 
 
-def _restore_native(weights: Weights, path: Path, out: Path | None) -> Restored:
+def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
     ending = "" if out is None else out.suffix
     if out is None or ending not in NATIVE_ENDINGS:
         raise UsageError(
@@ -136,7 +127,6 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> Restored:
             raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
             tensors.append((name, dtype, array.shape, raw))
         replace_file(out, lambda fd: write_all(fd, build(tensors)))
-    return Restored(ending.removeprefix("."), out.stat().st_size)
 
 
 def _check_names(weights: Weights, ending: str) -> None:

@@ -11,11 +11,10 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from wtxtgit.git import run
+from wtxtgit.git import config
 
 INCLUDE = "wtxtgit.smudgeInclude"
 EXCLUDE = "wtxtgit.smudgeExclude"
-_NOT_SET = 1
 
 
 @cache
@@ -39,8 +38,7 @@ def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:
 
 
 def _patterns(key: str) -> list[str]:
-    found = run.call("config", "--get", key, ok=(0, _NOT_SET))
-    value = found.stdout.decode("utf-8", "surrogateescape")
+    value = config.effective(key) or ""
     return [pattern for part in value.split(",") if (pattern := part.strip())]
 
 

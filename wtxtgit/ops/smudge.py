@@ -15,7 +15,7 @@ from wtxtgit.ops.clean import is_pending
 from wtxtgit.text.contents import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import TextIndex
-from wtxtgit.text.verify import verify
+from wtxtgit.text.verify import Report, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,11 @@ def smudge(text: memoryview, *, threads: int | None = None) -> Smudged:
     """Smudge a blob's content, given as a flat view of its bytes."""
     if text[: len(MAGIC)] != MAGIC:
         return Smudged(text)
-    report = verify(text, threads=threads)
+    return smudge_verified(text, verify(text, threads=threads), threads=threads)
+
+
+def smudge_verified(text: memoryview, report: Report, *, threads: int | None = None) -> Smudged:
+    """Smudge a text, given what its verification found."""
     if not report.ok:
         if is_pending(report):
             return Smudged(text)

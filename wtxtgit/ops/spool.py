@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import mmap
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
@@ -89,3 +89,16 @@ class Spool:
             if self._file is not None:
                 # What this piece already wrote counts once: in the file.
                 self._memory = bytearray(view)
+
+
+def spooled(
+    pieces: Iterable[Buffer], folder: Callable[[], Path | None] = lambda: None
+) -> memoryview:
+    """All bytes of `pieces` as one view; `folder` as for a Spool."""
+    spool = Spool(folder)
+    try:
+        for piece in pieces:
+            spool.write(piece)
+        return spool.view()
+    finally:
+        spool.close()
