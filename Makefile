@@ -8,7 +8,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint types layers wheel check bench format clean
+.PHONY: help setup demo test test-slow test-torch lint types layers wheel check bench format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -26,10 +26,14 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(BIN)/python -m pytest -q -n auto -m "not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not slow and not torch"
 
 test-slow: $(READY)  ## the slow tests
-	$(BIN)/python -m pytest -q -n auto -m slow
+	$(BIN)/python -m pytest -q -n auto -m "slow and not torch"
+
+test-torch: $(READY)  ## torch files against torch itself, which is installed first
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[peers]'
+	$(BIN)/python -m pytest -q -n auto -m torch
 
 lint: $(READY)  ## style and formatting
 	$(BIN)/ruff check .
@@ -44,7 +48,7 @@ layers: $(READY)  ## imports between the layers
 wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
 	$(BIN)/python tests/wheel/check_wheel.py
 
-check: lint types layers test test-slow wheel  ## everything that CI runs
+check: lint types layers test test-slow test-torch wheel  ## everything that CI runs
 
 bench: $(READY)  ## speed and memory, as ratios measured in one run
 	$(BIN)/python bench/bench.py

@@ -22,14 +22,15 @@ def clipped(text: str, most: int) -> str:
 def place(
     line: int | None = None,
     array: str | None = None,
-    chunk: int | None = None,
+    chunk: int | str | None = None,
     offset: int | None = None,
 ) -> str:
     """Say where something is wrong: `line 12, array "W", chunk 3`."""
+    named = f'"{clipped(chunk, MAX_NAME)}"' if isinstance(chunk, str) else chunk
     parts = [
         f"line {line}" if line is not None else "",
         f'array "{clipped(array, MAX_NAME)}"' if array is not None else "",
-        f"chunk {chunk}" if chunk is not None else "",
+        f"chunk {named}" if chunk is not None else "",
         f"byte {offset}" if offset is not None else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -1,354 +1,224 @@
-"""`wtxtgit emit`, `restore` and `inspect`: files to texts and back."""
+"""`wtxtgit convert`: tensors from format to format, nothing rounded, nothing half written."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import zipfile
-from collections.abc import Iterator
-from hashlib import sha256
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from data import FIXTURES, VECTORS, entries, fixture, golden, valid_cases
-
-import wtxtgit as api
-from wtxtgit.cli.main import main
+import safetensors.numpy
+from data import FIXTURES, fixture
+from gguf import GGUFReader
 
 from .command import Command
+from .test_inspect import inspected
 
-EXAMPLES = [
-    "fold/none_sten_alldtypes_a.fold",
-    "fold/zstd3_sten_npz_a.fold",
-    "aero/all_dtypes_a.aero",
-    "mlcp/all_dtypes_a.checkpoint",
-    "mlcp/sibling_multishard_a.shard",
-    "taridx/collisions_a/train.taridx",
-    "plain/pair_v1.safetensors",
-]
-
-
-@pytest.mark.parametrize("path", EXAMPLES)
-def test_emit_gives_the_frozen_text_to_a_file_and_a_pipe(path: str, wtxtgit: Command) -> None:
-    piped = wtxtgit("emit", FIXTURES / path)
-    assert (piped.code, piped.err) == (0, "")
-    assert sha256(piped.out).hexdigest() == golden()[path]["sha256"]
-    done = wtxtgit("emit", FIXTURES / path, "-o", "out.wtxt")
-    assert (done.code, done.out, done.err) == (0, b"", "")
-    assert (wtxtgit.folder / "out.wtxt").read_bytes() == piped.out
-    assert wtxtgit.names() == ["out.wtxt"]
+WEIGHTS: dict[str, np.ndarray[Any, Any]] = {
+    "layers.0.w": np.arange(24, dtype="f4").reshape(4, 6) - 3.5,
+    "layers.0.b": np.array([1, -2, 3], "i4"),
+    "step": np.arange(5, dtype="f8"),
+    "half": np.array([[0.5, -0.25]], "f2"),
+}
+TAGS = {"author": "A U Thor", "note": "caf\u00e9 \u6a21"}
+ENDINGS = [".safetensors", ".npz", ".pt", ".gguf", ".fold", ".mind", ".aero", ".checkpoint"]
+KEEPS_TAGS = {".safetensors", ".gguf", ".fold", ".mind", ".aero", ".checkpoint"}
 
 
-@pytest.mark.parametrize("threads", ["1", "2", "7"])
-def test_threads_do_not_change_what_is_emitted(threads: str, wtxtgit: Command) -> None:
-    path = "plain/pair_v1.safetensors"
-    env = {"WTXTGIT_THREADS": threads}
-    piped = wtxtgit("emit", FIXTURES / path, "-o", "-", env=env)
-    assert sha256(piped.out).hexdigest() == golden()[path]["sha256"]
-    assert wtxtgit("emit", FIXTURES / path, "--output", "out.wtxt", env=env).code == 0
-    assert (wtxtgit.folder / "out.wtxt").read_bytes() == piped.out
+def options_for(ending: str) -> list[str]:
+    return ["--inline-data"] if ending == ".checkpoint" else []
 
 
-@pytest.mark.parametrize("threads", ["0", "-1", "two", "1.5"])
-def test_a_number_of_threads_that_is_none_is_refused(threads: str, wtxtgit: Command) -> None:
-    done = wtxtgit("emit", FIXTURES / EXAMPLES[0], env={"WTXTGIT_THREADS": threads})
-    assert (done.code, done.out) == (2, b"")
-    assert threads in done.complaint()
-
-
-@pytest.mark.parametrize("path", EXAMPLES)
-def test_restore_gives_the_file_back(path: str, wtxtgit: Command) -> None:
-    name = Path(path).name
-    assert wtxtgit("emit", FIXTURES / path, "-o", f"{name}.wtxt").code == 0
-    done = wtxtgit("restore", f"{name}.wtxt")
-    assert (done.code, done.out, done.err) == (0, b"", "")
-    assert (wtxtgit.folder / name).read_bytes() == fixture(path)
-    assert wtxtgit("restore", f"{name}.wtxt", "-o", "other").code == 0
-    assert (wtxtgit.folder / "other").read_bytes() == fixture(path)
-    assert wtxtgit("restore", f"{name}.wtxt", "-o", "-").out == fixture(path)
-    assert wtxtgit.names() == sorted([name, f"{name}.wtxt", "other"])
-
-
-def test_the_empty_file_is_emitted_and_restored(wtxtgit: Command) -> None:
-    (wtxtgit.folder / "empty").touch()
-    done = wtxtgit("emit", "empty", "-o", "empty.wtxt")
-    assert (done.code, done.err) == (0, "")
-    text = (wtxtgit.folder / "empty.wtxt").read_bytes()
-    assert sha256(text).hexdigest() == golden()[""]["sha256"]
-    assert wtxtgit("restore", "empty.wtxt", "-o", "-").out == b""
-
-
-def test_options_make_a_generation(wtxtgit: Command, tmp_path: Path) -> None:
-    (tmp_path / "key").write_bytes(b"key")
-    done = wtxtgit(
-        "emit", FIXTURES / EXAMPLES[0], "-o", "g.wtxt", "--gen", "7",
-        "--ts", "2026-01-31T12:00:00Z", "--build", "abc", "--prev", "ab" * 32,
-        "--hmac-key", tmp_path / "key", "--audit", "loss=0.5", "--audit", "note=two words",
-        "--rows-per-chunk", "3",
-    )  # fmt: skip
-    assert (done.code, done.out, done.err) == (0, b"", "")
-    weights = api.load(wtxtgit.folder / "g.wtxt", hmac_key=b"key")
-    meta = weights.meta
-    assert (meta.gen, meta.ts, meta.build) == (7, "2026-01-31T12:00:00Z", "abc")
-    assert weights.snapshot.prev == b"\xab" * 32
-    assert weights.snapshot.audit == 'loss=0.5 note="two words"'
-    assert weights.report.authenticated
-    assert all(a.rows is not None and a.rows.rows_per_chunk == 3 for a in weights.snapshot.arrays)
-    assert wtxtgit("restore", "g.wtxt", "-o", "-").out == fixture(EXAMPLES[0])
-
-
-def test_a_pending_text_needs_its_wsum(wtxtgit: Command) -> None:
-    assert wtxtgit("emit", FIXTURES / EXAMPLES[0], "--pending", "-o", "p.wtxt").code == 0
-    assert wtxtgit.names() == ["p.wtxt", "p.wtxt.wsum"]
-    assert wtxtgit("verify", "p.wtxt").code == 1
-    assert wtxtgit("verify", "p.wtxt", "--wsum", "p.wtxt.wsum").code == 0
-    refused = wtxtgit("restore", "p.wtxt", "-o", "x")
-    assert refused.code == 1
-    assert "pending" in refused.complaint()
-    assert "--wsum" in refused.err
-    done = wtxtgit("restore", "p.wtxt", "-o", "x", "--wsum", "p.wtxt.wsum")
-    assert (done.code, done.err) == (0, "")
-    assert (wtxtgit.folder / "x").read_bytes() == fixture(EXAMPLES[0])
-
-
-@pytest.mark.parametrize("options", [[], ["-o", "-"]])
-def test_a_pending_text_has_no_place_for_its_wsum_in_a_pipe(
-    options: list[str], wtxtgit: Command
-) -> None:
-    done = wtxtgit("emit", FIXTURES / EXAMPLES[0], "--pending", *options)
-    assert (done.code, done.out) == (2, b"")
-    done.complaint()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--ts", "now"],
-        ["--build", "two words"],
-        ["--gen", "1" + "0" * 20],
-        ["--gen", "-1"],
-        ["--gen", "x"],
-        ["--prev", "ab"],
-        ["--prev", "AB" * 32],
-        ["--rows-per-chunk", "0"],
-        ["--rows-per-chunk", "1" + "0" * 20],
-        ["--audit", "novalue"],
-        ["--audit", "=v"],
-        ["--audit", 'a=b"c'],
-        ["--audit", "note=naïve"],
-        ["--audit", "a=1\n"],
-        ["--no-such-option"],
-    ],
-    ids=" ".join,
-)
-def test_an_option_that_no_text_can_hold_writes_nothing(
-    options: list[str], wtxtgit: Command
-) -> None:
-    done = wtxtgit("emit", FIXTURES / EXAMPLES[0], "-o", "out.wtxt", *options)
-    assert done.code in (2, 3)
-    done.complaint()
-    assert wtxtgit.names() == []
-
-
-def test_a_native_text_becomes_npz_or_safetensors(wtxtgit: Command) -> None:
-    arrays: dict[str, Any] = {
-        "W": np.arange(12, dtype="f4").reshape(3, 4),
-        "a b": np.array([True, False]),
-        "層": np.float16(1.5),
-        "z": np.zeros((0, 3)),
-        "file": np.arange(3),
-    }
-    api.dump(arrays, wtxtgit.folder / "n.wtxt")
-    assert wtxtgit("restore", "n.wtxt", "-o", "n.npz").code == 0
-    with np.load(wtxtgit.folder / "n.npz", allow_pickle=False) as found:
-        assert set(found.files) == set(arrays)
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(found[name], array)
-    with zipfile.ZipFile(wtxtgit.folder / "n.npz") as archive:
-        assert archive.testzip() is None
-    assert wtxtgit("restore", "n.wtxt", "-o", "n.safetensors").code == 0
-    listed = json.loads(wtxtgit("inspect", "n.safetensors", "--json").out)["tensors"]
-    assert {t["name"]: t["shape"] for t in listed} == {
-        name: list(np.shape(array)) for name, array in arrays.items()
-    }
-    once = (wtxtgit.folder / "n.npz").read_bytes()
-    assert wtxtgit("restore", "n.wtxt", "-o", "n.npz").code == 0
-    assert (wtxtgit.folder / "n.npz").read_bytes() == once
-    for out in ("n.bin", "-", "n"):
-        done = wtxtgit("restore", "n.wtxt", "-o", out)
-        assert done.code == 2
-        done.complaint()
-    assert wtxtgit.names() == ["n.npz", "n.safetensors", "n.wtxt"]
-
-
-def test_a_damaged_text_is_not_restored(wtxtgit: Command) -> None:
-    path = VECTORS / "invalid/flipped_char.wtxt"
-    for out in ("x", "-"):
-        done = wtxtgit("restore", path, "-o", out)
-        assert (done.code, done.out) == (1, b"")
-        assert "line " in done.complaint()
-        assert "wtxtgit verify" in done.err
-    assert wtxtgit.names() == []
-
-
-def inspected(wtxtgit: Command, path: str | Path) -> dict[str, Any]:
-    done = wtxtgit("inspect", path, "--json")
-    assert (done.code, done.err) == (0, "")
-    found: dict[str, Any] = json.loads(done.out)
+def values(wtxtgit: Command, path: str) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape (as numpy has it) and SHA-256 of each tensor, by its name without a chunk's."""
+    found = {}
+    for tensor in inspected(wtxtgit, path)["tensors"]:
+        shape = tuple(tensor["shape"])
+        if tensor.get("order") == "reversed":
+            shape = shape[::-1]
+        found[tensor["name"].rpartition("/")[2]] = (shape, tensor["sha256"])
     return found
 
 
-def shows_tensors(entry: dict[str, Any]) -> bool:
-    """Entries whose tensors stand in the file as they are, undamaged."""
-    return (
-        entry["format"] in ("FOLD", "AERO", "MLCP", "safetensors")
-        and entry["valid"]
-        and "tensors" in entry
-        and "ecc_recoverable_damage" not in entry["quirks"]
-    )
-
-
 @pytest.fixture
-def _signal_handlers() -> Iterator[None]:
-    """The command line sets handlers; in this process they are put back."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+def model(wtxtgit: Command) -> str:
+    path = wtxtgit.folder / "model.safetensors"
+    safetensors.numpy.save_file(WEIGHTS, path, metadata=TAGS)
+    return path.name
 
 
-SHOWN = [entry for entry in entries() if shows_tensors(entry)]
-
-
-@pytest.mark.usefixtures("_signal_handlers")
-@pytest.mark.parametrize("entry", SHOWN, ids=lambda e: e["file"])
-def test_inspect_finds_the_original_writers_tensors(
-    entry: dict[str, Any], capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["inspect", str(FIXTURES / entry["file"]), "--json"]) == 0
-    printed = capfd.readouterr()
-    assert printed.err == ""
-    found = json.loads(printed.out)
-    assert found["size"] == entry["size"]
-    listed: dict[str, Any] = {}
-    for tensor in found["tensors"]:
-        listed.setdefault(tensor["name"], tensor)
-    metadata = found["metadata"]
-    absent = {item["name"] for item in metadata.get("absent", [])}
-    plain = {
-        chunk["name"]
-        for chunk in metadata.get("chunks", [])
-        if chunk.get("ctype") == "STEN" and chunk["flags"] == 0 and not chunk["encrypted"]
-    }
-    data = fixture(entry["file"])
-    for wanted in entry["tensors"]:
-        name = wanted["name"]
-        if entry["format"] == "FOLD":
-            if wanted["path"][0] not in plain:
-                continue
-            name = "/".join(wanted["path"])
-        tensor = listed[name]
-        assert tensor["shape"] == wanted["shape"]
-        if "sha256" in wanted and wanted["name"] not in absent:
-            assert tensor["sha256"] == wanted.get("sha256_in_file", wanted["sha256"])
-            start = tensor["offset"]
-            raw = data[start : start + tensor["size"]]
-            assert sha256(raw).hexdigest() == tensor["sha256"]
-
-
-@pytest.mark.parametrize("path", EXAMPLES)
-def test_the_parts_of_a_file_cover_it(path: str, wtxtgit: Command) -> None:
-    found = inspected(wtxtgit, FIXTURES / path)
-    assert found["stored_as"] == golden()[path]["format"]
-    end = 0
-    for part in found["parts"]:
-        assert part["offset"] == end
-        end += part["size"]
-    assert end == found["size"] == len(fixture(path))
-
-
-def test_a_text_of_a_file_is_inspected_as_the_file(wtxtgit: Command) -> None:
-    assert wtxtgit("emit", FIXTURES / EXAMPLES[0], "-o", "x.wtxt").code == 0
-    of_text = inspected(wtxtgit, "x.wtxt")
-    of_file = inspected(wtxtgit, FIXTURES / EXAMPLES[0])
-    assert {**of_text, "path": ""} == {**of_file, "path": ""}
-
-
-@pytest.mark.parametrize("case", valid_cases()[:6], ids=lambda c: c.file)
-def test_a_native_text_is_inspected_by_its_arrays(case: Any, wtxtgit: Command) -> None:
-    found = inspected(wtxtgit, case.path)
-    keys = ("name", "dtype", "shape", "sha256")
-    listed = [{key: tensor[key] for key in keys} for tensor in found["tensors"]]
-    assert listed == case.expected["arrays"]
-    assert found["metadata"]["sha256_all"] == case.expected["sha256_all"]
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_there_and_back(ending: str, model: str, wtxtgit: Command) -> None:
+    there = wtxtgit("convert", model, f"out{ending}", *options_for(ending), "--json")
+    assert (there.code, there.err) == (0, "")
+    said = json.loads(there.out)
+    assert said["tensors"] == len(WEIGHTS)
+    assert said["files"] == [f"out{ending}"]
+    assert bool(said["dropped"]) is (ending not in KEEPS_TAGS)
+    assert wtxtgit("verify", f"out{ending}").code == 0
+    assert values(wtxtgit, f"out{ending}") == values(wtxtgit, model)
+    assert wtxtgit("convert", f"out{ending}", "back.safetensors").code == 0
+    back = safetensors.numpy.load_file(wtxtgit.folder / "back.safetensors")
+    assert back.keys() == WEIGHTS.keys()
+    for name, array in WEIGHTS.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+    if ending in KEEPS_TAGS:
+        with safetensors.safe_open(wtxtgit.folder / "back.safetensors", "np") as file:
+            assert (file.metadata() or {}).items() >= TAGS.items()
+    else:
+        assert [d for d in said["dropped"] if "author" in d]
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("first", "second"), list(zip(ENDINGS, ENDINGS[3:] + ENDINGS[:3], strict=True))
+)
+def test_from_each_format_to_another(first: str, second: str, model: str, wtxtgit: Command) -> None:
+    assert wtxtgit("convert", model, f"a{first}", *options_for(first)).code == 0
+    done = wtxtgit("convert", f"a{first}", f"b{second}", *options_for(second))
+    assert (done.code, done.err) == (0, "")
+    assert values(wtxtgit, f"b{second}") == values(wtxtgit, model)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_same_tensors_give_the_same_bytes(ending: str, model: str, wtxtgit: Command) -> None:
+    for name in ("one", "two"):
+        assert wtxtgit("convert", model, name + ending, *options_for(ending)).code == 0
+    one, two = ((wtxtgit.folder / (name + ending)).read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+READERS: dict[str, Callable[[Path], dict[str, np.ndarray[Any, Any]]]] = {
+    ".npz": lambda path: dict(np.load(path, allow_pickle=False)),
+    ".safetensors": lambda path: safetensors.numpy.load_file(path),
+    ".gguf": lambda path: {t.name: np.array(t.data) for t in GGUFReader(path).tensors},
+}
+
+
+@pytest.mark.parametrize("ending", READERS)
+def test_the_libraries_of_the_formats_read_what_is_written(
+    ending: str, model: str, wtxtgit: Command
+) -> None:
+    assert wtxtgit("convert", model, f"out{ending}").code == 0
+    found = READERS[ending](wtxtgit.folder / f"out{ending}")
+    assert found.keys() == WEIGHTS.keys()
+    for name, array in WEIGHTS.items():
+        np.testing.assert_array_equal(found[name].reshape(array.shape), array)
+
+
+def test_one_array_becomes_npy(wtxtgit: Command) -> None:
+    np.savez(wtxtgit.folder / "one.npz", w=WEIGHTS["half"])
+    assert wtxtgit("convert", "one.npz", "w.npy").code == 0
+    np.testing.assert_array_equal(np.load(wtxtgit.folder / "w.npy"), WEIGHTS["half"])
+
+
+def test_several_arrays_do_not_fit_npy(model: str, wtxtgit: Command) -> None:
+    done = wtxtgit("convert", model, "w.npy")
+    assert (done.code, done.out) == (3, b"")
+    assert "4 tensors" in done.complaint() or "one" in done.complaint()
+    assert wtxtgit.names() == [model]
+
+
+@pytest.mark.parametrize(
+    ("source", "out", "word"),
     [
-        (b"", "empty"),
-        (b"junk", "no known magic"),
-        (fixture("fold/none_json_a.fold")[:400], ""),
-        (fixture("aero/all_dtypes_a.aero")[:400], ""),
-        (fixture("mlcp/sibling_multishard_a.shard"), "RAHS"),
+        ("plain/mixed_meta_a.safetensors", "x.npz", "bf16"),
+        ("plain/exotic_a.safetensors", "x.npz", "f8"),
+        ("plain/exotic_a.safetensors", "x.gguf", ""),
+        ("plain/numpy_a.safetensors", "x.npy", ""),
+        ("aero/all_dtypes_a.aero", "x.safetensors", "packed"),
+        ("mlcp/one_shard_a.checkpoint", "x.npz", "no bytes"),
+        ("taridx/pair_v1/train.taridx", "x.npz", "without tensors"),
+        ("mlcp/sibling_multishard_a.shard", "x.npz", ""),
+        ("fold/unfinalized_a.fold", "x.npz", ""),
     ],
 )
-def test_why_a_file_is_stored_whole_is_told(content: bytes, words: str, wtxtgit: Command) -> None:
-    (wtxtgit.folder / "f").write_bytes(content)
-    found = inspected(wtxtgit, "f")
-    assert found["stored_as"] == "opaque"
-    assert found["reason"]
-    assert words in found["reason"]
-    done = wtxtgit("inspect", "f")
+def test_what_does_not_fit_is_refused_and_nothing_is_written(
+    source: str, out: str, word: str, wtxtgit: Command
+) -> None:
+    done = wtxtgit("convert", FIXTURES / source, out)
+    assert done.code in (1, 3)
+    assert done.out == b""
+    assert word in done.complaint()
+    assert wtxtgit.names() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["m.safetensors", "x.unknown"],
+        ["m.safetensors", "x"],
+        ["m.safetensors", "x.npz", "--max-shard", "1MiB"],
+        ["m.safetensors", "x.npz", "--inline-data"],
+        ["m.safetensors", "x.safetensors", "--max-shard", "big"],
+        ["m.safetensors", "x.safetensors", "--max-shard", "0"],
+        ["m.safetensors"],
+    ],
+)
+def test_usage(arguments: list[str], wtxtgit: Command) -> None:
+    (wtxtgit.folder / "m.safetensors").write_bytes(fixture("plain/pair_v1.safetensors"))
+    done = wtxtgit("convert", *arguments)
+    assert (done.code, done.out) == (2, b"")
+    assert done.complaint()
+    assert wtxtgit.names() == ["m.safetensors"]
+
+
+def test_a_damaged_source_is_not_converted(wtxtgit: Command) -> None:
+    data = bytearray(fixture("fold/none_sten_alldtypes_a.fold"))
+    data[1500] ^= 1
+    (wtxtgit.folder / "d.fold").write_bytes(data)
+    done = wtxtgit("convert", "d.fold", "x.npz")
+    assert (done.code, done.out) == (1, b"")
+    assert "wtxtgit verify" in done.err
+    assert wtxtgit.names() == ["d.fold"]
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".aero"])
+def test_shards_of_a_size(ending: str, wtxtgit: Command) -> None:
+    rng = np.random.default_rng(5)
+    weights = {f"w{n}": rng.standard_normal((64, 64), "f4") for n in range(10)}
+    safetensors.numpy.save_file(weights, wtxtgit.folder / "m.safetensors", metadata=TAGS)
+    (wtxtgit.folder / "out").mkdir()
+    done = wtxtgit("convert", "m.safetensors", f"out/m{ending}", "--max-shard", "64KiB", "--json")
     assert (done.code, done.err) == (0, "")
-    assert f"stored whole: {found['reason']}" in done.out.decode()
+    files = json.loads(done.out)["files"]
+    assert sorted(files) == sorted(str(p.relative_to(wtxtgit.folder)) for p in
+                                   (wtxtgit.folder / "out").iterdir())  # fmt: skip
+    assert len(files) > 3
+    # Headers come on top of the tensors' bytes.
+    assert all((wtxtgit.folder / file).stat().st_size <= 65_536 + 4096 for file in files)
+    index = files[-1]
+    assert index.endswith(".json")
+    assert wtxtgit("verify", index).code == 0
+    assert values(wtxtgit, index) == values(wtxtgit, "m.safetensors")
+    assert wtxtgit("convert", index, "back.npz").code == 0
+    back = np.load(wtxtgit.folder / "back.npz")
+    for name, array in weights.items():
+        np.testing.assert_array_equal(back[name], array)
 
 
-def test_a_table_names_every_tensor(wtxtgit: Command) -> None:
-    done = wtxtgit("inspect", FIXTURES / EXAMPLES[0])
+def test_records_without_bytes_are_said_to_be(model: str, wtxtgit: Command) -> None:
+    done = wtxtgit("convert", model, "m.checkpoint", "--json")
     assert (done.code, done.err) == (0, "")
-    lines = done.out.decode().splitlines()
-    assert lines[0].endswith(": fold, 4.48 KiB")
-    assert any(line.startswith("torch_state/embed.weight ") for line in lines)
-    assert all(line == line.rstrip() for line in lines)
+    assert any("bytes of" in what for what in json.loads(done.out)["dropped"])
+    assert (wtxtgit.folder / "m.checkpoint").stat().st_size < 4096
 
 
-def test_names_that_control_a_terminal_are_escaped(wtxtgit: Command) -> None:
-    api.dump({"a\x1b[31m\nb": np.zeros(1)}, wtxtgit.folder / "n.wtxt")
-    assert wtxtgit("restore", "n.wtxt", "-o", "n.safetensors").code == 0
-    out = wtxtgit("inspect", "n.safetensors").out
-    assert b"\x1b" not in out
-    assert b"a\\x1b[31m\\x0ab" in out
-
-
-@pytest.mark.parametrize("path", [p for p in EXAMPLES if "mlcp" not in p])
-def test_clean_and_smudge_through_pipes_are_inverse(path: str, wtxtgit: Command) -> None:
-    text = wtxtgit("clean", "model", stdin=fixture(path))
-    assert (text.code, text.err) == (0, "")
-    back = wtxtgit("smudge", "model", stdin=text.out)
-    assert (back.code, back.out, back.err) == (0, fixture(path), "")
-
-
-def test_a_link_is_replaced_and_permissions_are_kept(wtxtgit: Command) -> None:
-    out = wtxtgit.folder / "out.wtxt"
+def test_an_output_that_is_there_is_replaced_only_when_all_is_well(
+    model: str, wtxtgit: Command
+) -> None:
+    out = wtxtgit.folder / "out.npz"
     out.write_bytes(b"old")
-    out.chmod(0o600)
-    assert wtxtgit("emit", FIXTURES / EXAMPLES[0], "-o", out).code == 0
-    assert out.stat().st_mode & 0o777 == 0o600
+    assert wtxtgit("convert", FIXTURES / "plain/exotic_a.safetensors", "out.npz").code == 3
+    assert out.read_bytes() == b"old"
+    assert wtxtgit("convert", model, "out.npz").code == 0
+    assert np.load(out)["step"].shape == (5,)
 
 
-def test_the_scripts_are_the_module(wtxtgit: Command) -> None:
-    version = wtxtgit("--version").out
-    assert version == f"wtxtgit {api.__version__}\n".encode()
-    for name in ("wtxtgit", "git-wtxt"):
-        script = Path(wtxtgit.argv()[0]).parent / name
-        if not script.exists():
-            pytest.skip("the package is not installed as scripts")
-        done = subprocess.run(
-            [script, "--version"], capture_output=True, check=True, **wtxtgit.options()
-        )
-        assert done.stdout == version
+def test_in_words(model: str, wtxtgit: Command) -> None:
+    done = wtxtgit("convert", model, "out.npz")
+    lines = done.out.decode().splitlines()
+    assert lines[0].startswith("out.npz: npz, 4 tensors, ")
+    assert "dropped: tag 'author'" in lines

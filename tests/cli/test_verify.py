@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data import FIXTURES, VECTORS, Case, case_named, cases, entries, signers_lines, valid_cases
+from conftest import Repo
+from data import (
+    FIXTURES,
+    VECTORS,
+    Case,
+    all_entries,
+    case_named,
+    cases,
+    fixture,
+    path_of,
+    signers_lines,
+    valid_cases,
+)
 
 from .command import Command, Done
 
@@ -140,14 +152,124 @@ def test_an_array_without_hmac_passes_a_key_only_on_request(
     assert wtxtgit("verify", path, "--hmac-key", key, "--allow-unauthenticated").code == 0
 
 
-def test_containers_are_checked_in_their_structure(wtxtgit: Command) -> None:
-    formats = {"FOLD": "fold", "AERO": "aero", "MLCP": "mlcp", "TARIDX": "taridx"}
-    listed = [e for e in entries() if e["format"] in formats and e["valid"]]
-    done = wtxtgit("verify", "--json", *[FIXTURES / entry["file"] for entry in listed])
+FORMATS = {
+    "FOLD": "fold",
+    "AERO": "aero",
+    "AEROSET": "aeroset",
+    "MLCP": "mlcp",
+    "TARIDX": "taridx",
+    "safetensors": "safetensors",
+    "npz": "npz",
+    "torch.pt": "torch",
+}
+KEYS = {"env PYFOLDS_INTEGRITY_KEY", "key_hex"}
+OWN_DAMAGE = "tidx_overruns_wtsh_writer_bug"
+"""A bug of the original writer, which breaks the hashes of its files."""
+
+
+def test_files_of_the_original_writers_hold(wtxtgit: Command) -> None:
+    listed = [e for e in all_entries() if e["valid"] and OWN_DAMAGE not in e["quirks"]]
+    done = wtxtgit("verify", "--json", *map(path_of, listed))
     assert (done.code, done.err) == (0, "")
     for entry, record in zip(listed, json.loads(done.out)["files"], strict=True):
         assert record["ok"]
-        assert record["format"] == formats[entry["format"]]
+        assert record["format"] == FORMATS[entry["format"]]
+        assert record["errors"] == []
+        assert bool(KEYS & set(entry["options"])) <= bool(record["warnings"])
+
+
+def test_what_they_damaged_themselves_is_told(wtxtgit: Command) -> None:
+    listed = [e for e in all_entries() if OWN_DAMAGE in e["quirks"]]
+    assert listed
+    done = wtxtgit("verify", "--json", *map(path_of, listed))
+    assert (done.code, done.err) == (1, "")
+    for record in json.loads(done.out)["files"]:
+        assert {error["kind"] for error in record["errors"]} == {"blake3"}
+        assert all("offset" in error for error in record["errors"])
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "words"),
+    [
+        ("aero/low_ihsh_write_a.aero", 1, "zero-filled"),
+        ("aero/low_file_flags_a.aero", 1, "file_flags"),
+        ("fold/unfinalized_a.fold", 1, "not finalized"),
+        ("mlcp/meta_more_shards_a.checkpoint", 1, "shards"),
+        ("mlcp/sibling_multishard_a.shard", 3, "RAHS"),
+    ],
+)
+def test_files_that_are_not_valid(path: str, code: int, words: str, wtxtgit: Command) -> None:
+    done = wtxtgit("verify", FIXTURES / path, "--json")
+    assert (done.code, done.err) == (code, "")
+    (record,) = json.loads(done.out)["files"]
+    first = record["errors"][0]
+    assert first["kind"] == "structure"
+    assert words in first["message"]
+    assert isinstance(first["offset"], int)
+    assert first["field"]
+    plain = wtxtgit("verify", FIXTURES / path)
+    assert (plain.code, plain.err) == (code, "")
+    assert words in plain.out.decode()
+
+
+def test_keys_of_fold_files(wtxtgit: Command, tmp_path: Path) -> None:
+    key, wrong = tmp_path / "key", tmp_path / "wrong"
+    entry = next(e for e in all_entries() if e["file"] == "fold/encrypted_high_a.fold")
+    key.write_bytes(bytes.fromhex(entry["options"]["key_hex"]))
+    wrong.write_bytes(bytes(32))
+    done = wtxtgit("verify", path_of(entry), "--key", key, "--json")
+    assert done.code == 0
+    assert json.loads(done.out)["files"][0]["warnings"] == []
+    assert wtxtgit("verify", path_of(entry), "--key", wrong).code == 1
+    wrong.write_bytes(b"short")
+    done = wtxtgit("verify", path_of(entry), "--key", wrong)
+    assert "no key" in complaint(done, 3)
+
+    entry = next(e for e in all_entries() if e["file"] == "fold/hmac_a.fold")
+    key.write_text(entry["options"]["env PYFOLDS_INTEGRITY_KEY"])
+    done = wtxtgit("verify", path_of(entry), "--hmac-key", key, "--json")
+    assert done.code == 0
+    (record,) = json.loads(done.out)["files"]
+    assert record["authenticated"] is True
+    assert record["warnings"] == []
+    done = wtxtgit("verify", path_of(entry), "--hmac-key", wrong, "--json")
+    assert done.code == 1
+    assert {e["kind"] for e in json.loads(done.out)["files"][0]["errors"]} >= {"hmac"}
+    plain = FIXTURES / "fold/none_json_a.fold"
+    assert wtxtgit("verify", plain, "--hmac-key", key).code == 1
+    assert wtxtgit("verify", plain, "--hmac-key", key, "--allow-unauthenticated").code == 0
+
+
+def test_a_limit_is_the_users(wtxtgit: Command) -> None:
+    path = FIXTURES / "fold/none_sten_alldtypes_a.fold"
+    assert wtxtgit("verify", path, "--max-chunk", "1MiB").code == 0
+    done = wtxtgit("verify", path, "--max-chunk", "1kB", "--json")
+    assert done.code == 1
+    assert {e["kind"] for e in json.loads(done.out)["files"][0]["errors"]} == {"limit"}
+
+
+def test_a_damaged_container_is_told_with_its_place(wtxtgit: Command) -> None:
+    data = bytearray(fixture("fold/none_sten_alldtypes_a.fold"))
+    data[1500] ^= 1
+    (wtxtgit.folder / "d.fold").write_bytes(data)
+    done = wtxtgit("verify", "d.fold", "--json")
+    assert done.code == 1
+    (record,) = json.loads(done.out)["files"]
+    assert {error["kind"] for error in record["errors"]} == {"crc32c", "sha256"}
+    assert {error["chunk"] for error in record["errors"]} == {"torch_state"}
+    lines = wtxtgit("verify", "d.fold").out.decode().splitlines()
+    assert any(line.strip().startswith('crc32c: chunk "torch_state", byte ') for line in lines)
+
+
+def test_a_blob_of_a_commit_is_verified(repo: Repo, driver: None) -> None:
+    repo.track("*.fold")
+    repo.write("m.fold", fixture("fold/none_json_a.fold"))
+    repo.add()
+    repo.commit()
+    found = json.loads(repo.wtxtgit("verify", "HEAD:m.fold", "--json").stdout)
+    assert [(file["path"], file["format"], file["ok"]) for file in found["files"]] == [
+        ("HEAD:m.fold", "wtxt", True)
+    ]
 
 
 def complaint(done: Done, code: int) -> str:

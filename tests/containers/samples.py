@@ -23,20 +23,6 @@ def manifest_entries() -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["format"] != "AEROSET"]
 
 
-def cut_vectors() -> dict[str, dict[str, Any]]:
-    """What clean makes of each fixture, by path; never an empty table."""
-    files: dict[str, dict[str, Any]] = json.loads((DATA / "vectors" / "cut.json").read_bytes())[
-        "files"
-    ]
-    assert files
-    return files
-
-
-def fixture(path: str) -> bytes:
-    """A fixture's bytes; the empty path is the empty file."""
-    return (FIXTURES / path).read_bytes() if path else b""
-
-
 def joined(cut: Cut) -> bytes:
     """The file that a cut's extents give."""
     held = {array.name: array.data for array in cut.arrays}

@@ -7,7 +7,8 @@ import struct
 import msgpack
 import pytest
 
-from wtxtgit.containers import aero, describe, split
+from wtxtgit.containers import describe, split
+from wtxtgit.containers.aero import description
 from wtxtgit.errors import FormatError
 
 from . import samples
@@ -108,6 +109,7 @@ def test_the_first_tidx_and_the_first_shard_of_a_name_count() -> None:
 
 
 def test_tensors_without_a_readable_shard_are_skipped_and_listed() -> None:
+    # The first shard of the name counts, and what it holds is no zstd.
     entries = [aero_entry("a", 0, 10**9), aero_entry("b", 0, 4, shard_id=-7)]
     data = samples.aero(
         [
@@ -118,8 +120,14 @@ def test_tensors_without_a_readable_shard_are_skipped_and_listed() -> None:
     )
     assert words(data) == ["_control", "_tidx", "_wtsh", "hex:01020304"]
     listed = describe(memoryview(data))
-    assert [(t.name, len(t.data)) for t in listed.tensors] == [("a", 0), ("b", 0)]
-    assert listed.metadata["absent"] == [{"name": "a", "size": 10**9}, {"name": "b", "size": 4}]
+    assert [(t.name, len(t.data), t.offset) for t in listed.tensors] == [
+        ("a", 0, None),
+        ("b", 0, None),
+    ]
+    assert [t.absent for t in listed.tensors] == [
+        f"its shard can't be decoded: chunk is not a zstd frame at byte {len(data) - 8}",
+        "its shard is in another file",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -229,8 +237,8 @@ def test_ranges_of_length_0_point_nowhere() -> None:
 
 def test_names_that_are_too_long_together(monkeypatch: pytest.MonkeyPatch) -> None:
     data = memoryview(samples.aero([(b"MJSN", b"name", b"")]))
-    monkeypatch.setattr(aero, "MAX_NAMES", 4)
+    monkeypatch.setattr(description, "MAX_NAMES", 4)
     assert describe(data).metadata["chunks"]
-    monkeypatch.setattr(aero, "MAX_NAMES", 3)
+    monkeypatch.setattr(description, "MAX_NAMES", 3)
     with pytest.raises(FormatError, match="too long"):
         describe(data)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from wtxtgit.containers import cutting, opaque, ranges
-from wtxtgit.containers.ranges import Numeric, Range, Stored
+from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Cut
 
@@ -25,11 +25,9 @@ def tensor(
     start: int,
     end: int,
     shape: tuple[int, ...],
-    dtype: str | None = "u8",
-    parts: int = 1,
+    element: str | None = "u8",
 ) -> Range:
-    numeric = Numeric(dtype, parts) if dtype else None
-    return ranges.tensor(Stored(name, "X", shape, start, end), numeric)
+    return ranges.tensor(Stored(name, "X", shape, start, end, element))
 
 
 def test_gaps_become_zeros_hex_or_arrays() -> None:
@@ -112,33 +110,46 @@ def test_many_equal_names_are_not_quadratic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "parts", "shape", "length", "wanted"),
+    ("element", "shape", "length", "wanted"),
     [
-        ("f32", 1, (2, 3), 24, ("f32", (2, 3))),
-        ("f32", 1, (), 4, ("f32", ())),
-        ("f32", 2, (3,), 24, ("f32", (3, 2))),
-        ("f32", 1, (2, 3), 20, ("u8", (20,))),
-        ("f32", 1, (0, 3), 24, ("u8", (24,))),
-        ("f32", 1, (-2, -3), 24, ("u8", (24,))),
-        ("u8", 1, (2**63,) * 1000, 24, ("u8", (24,))),
-        (None, 1, (2, 3), 24, ("u8", (24,))),
+        ("f32", (2, 3), 24, ("f32", (2, 3))),
+        ("f32", (), 4, ("f32", ())),
+        ("c64", (3,), 24, ("f32", (3, 2))),
+        ("c128", (3,), 48, ("f64", (3, 2))),
+        ("bf16", (3,), 6, ("u16", (3,))),
+        ("bool", (3,), 3, ("u8", (3,))),
+        ("f8_e4m3", (3,), 3, ("u8", (3,))),
+        ("f32", (2, 3), 20, ("u8", (20,))),
+        ("f32", (0, 3), 24, ("u8", (24,))),
+        ("f32", (-2, -3), 24, ("u8", (24,))),
+        ("u8", (2**63,) * 1000, 24, ("u8", (24,))),
+        (None, (2, 3), 24, ("u8", (24,))),
     ],
 )
 def test_a_numeric_dtype_accounts_for_every_byte(
-    dtype: str | None,
-    parts: int,
-    shape: tuple[int, ...],
-    length: int,
-    wanted: tuple[str, tuple[int, ...]],
+    element: str | None, shape: tuple[int, ...], length: int, wanted: tuple[str, tuple[int, ...]]
 ) -> None:
-    result = cut(b"\1" * length, tensor("w", 0, length, shape, dtype, parts))
+    result = cut(b"\1" * length, tensor("w", 0, length, shape, element))
     assert (result.arrays[0].dtype, result.arrays[0].shape) == wanted
     assert result.layout.extents[0].shape == shape
 
 
-def test_fortran_order_reverses_the_shape() -> None:
-    stored = Stored("w", "<f4", (2, 3), 0, 24)
-    result = cut(b"\1" * 24, ranges.tensor(stored, Numeric("f32"), order="F"))
+def test_big_endian_numbers_are_bytes() -> None:
+    stored = Stored("w", ">f4", (2, 3), 0, 24, "f32", byteorder="big")
+    result = cut(b"\1" * 24, ranges.tensor(stored))
+    assert (result.arrays[0].dtype, result.arrays[0].shape) == ("u8", (24,))
+
+
+def test_rows_of_packed_items_are_bytes() -> None:
+    stored = Stored("w", "Q8_0", (64, 3), 0, 204, None, "reversed", row_bytes=68)
+    result = cut(b"\1" * 204, ranges.tensor(stored))
+    assert (result.arrays[0].dtype, result.arrays[0].shape) == ("u8", (3, 68))
+
+
+@pytest.mark.parametrize("order", ["F", "reversed"])
+def test_fortran_order_reverses_the_shape(order: str) -> None:
+    stored = Stored("w", "<f4", (2, 3), 0, 24, "f32", order)
+    result = cut(b"\1" * 24, ranges.tensor(stored))
     assert result.arrays[0].shape == (3, 2)
     assert result.layout.extents[0].shape == (2, 3)
     assert result.layout.extents[0].order == "F"

@@ -47,7 +47,9 @@ def saved(*, many: bool) -> bytes:
         (saved(many=False), "npy"),
         (saved(many=True), "npz"),
         (zipped("model/data.pkl", "model/data/0"), "torch"),
-        (zipped("model/.format_version"), "torch"),
+        (zipped("model/.format_version"), "opaque"),
+        (zipped("model/.format_version")[:-1], "torch"),
+        (zipped("model/.format_version", "model/data.pkl"), "torch"),
         (zipped("hello.txt"), "opaque"),
         (zipped(), "opaque"),
         (b"PK\3\4", "opaque"),
@@ -60,21 +62,6 @@ def saved(*, many: bool) -> bytes:
 )
 def test_magic(data: bytes, name: str) -> None:
     assert detect(memoryview(data)) == name
-
-
-@pytest.mark.parametrize("name", ["gguf", "npy", "npz", "torch"])
-def test_formats_that_are_stored_whole(name: str) -> None:
-    data = {
-        "gguf": b"GGUF\3",
-        "npy": saved(many=False),
-        "npz": saved(many=True),
-        "torch": zipped("model/data.pkl"),
-    }[name]
-    result = split(memoryview(data))
-    check_cut(result, data)
-    assert (result.layout.format, spelled(result)) == ("opaque", ["data"])
-    assert result.reason == f"{name} is stored whole"
-    assert describe(memoryview(data)).tensors == ()
 
 
 def test_shard_files_are_refused_by_name() -> None:
@@ -91,7 +78,9 @@ def test_unknown_files_are_opaque() -> None:
     assert split(memoryview(b"")).layout.extents == ()
 
 
-@pytest.mark.parametrize("data", [b"FOLDv1\0\0", b"AERO", b"PCLM", b"TARIDX\0\0"])
+@pytest.mark.parametrize(
+    "data", [b"FOLDv1\0\0", b"AERO", b"PCLM", b"TARIDX\0\0", b"GGUF", b"\x93NUMPY"]
+)
 def test_a_magic_alone_is_opaque_and_can_not_be_described(data: bytes) -> None:
     result = split(memoryview(data))
     check_cut(result, data)

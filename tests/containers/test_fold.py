@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from wtxtgit.containers import describe, fold, split
+from wtxtgit.containers import describe, split
+from wtxtgit.containers.fold import read as fold
 from wtxtgit.errors import FormatError
 
 from . import samples

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from wtxtgit.containers import describe, mlcp, split
+from wtxtgit.containers import describe, split
+from wtxtgit.containers.cursor import Cursor
+from wtxtgit.containers.mlcp import read as mlcp_read
 from wtxtgit.errors import FormatError
 
 from . import samples
@@ -40,7 +45,7 @@ def test_no_bytes_whatever_the_count_says() -> None:
             ("b", "BFloat16", (1,), 0),
         ]
         assert listed.metadata["metadata"] == metadata
-        assert listed.metadata["absent"] == [{"name": "a.w", "size": 8}, {"name": "b", "size": 2}]
+        assert [t.absent for t in listed.tensors] == ["the file has no bytes of tensors"] * 2
 
 
 def test_no_records() -> None:
@@ -54,7 +59,8 @@ def test_bytes_after_each_record() -> None:
     gaps = ["hex:" + (count(1) + A).hex(), "hex:" + (count(1) + B).hex()]
     assert spelled(result) == ["_header", gaps[0], "a_w", gaps[1], "b"]
     assert [(a.dtype, a.shape) for a in result.arrays[1:]] == [("f32", (2,)), ("u16", (1,))]
-    assert [bytes(t.data) for t in describe(memoryview(data)).tensors] == list(BYTES)
+    listed = describe(memoryview(data)).tensors
+    assert [(bytes(t.data), t.absent) for t in listed] == [(BYTES[0], None), (BYTES[1], None)]
 
 
 def test_bytes_after_all_records() -> None:
@@ -131,13 +137,26 @@ def test_empty_shards_count_when_bytes_follow() -> None:
 def test_zero_run() -> None:
     for length in (0, 1, 63, 64, 65, 1000, 200_000):
         data = memoryview(b"x" + bytes(length) + b"y" * 100)
-        assert mlcp._zero_run(data, 1) == length
-        assert mlcp._zero_run(data[: length + 1], 1) == length
+        assert mlcp_read._zero_run(data, 1) == length
+        assert mlcp_read._zero_run(data[: length + 1], 1) == length
+
+
+@given(st.binary(max_size=12) | st.text(max_size=6).map(str.encode), st.integers(-1, 14))
+def test_long_texts_are_decoded_in_steps(raw: bytes, length: int) -> None:
+    def tried(decode: Callable[[Cursor, int, str], str]) -> object:
+        try:
+            return decode(Cursor(memoryview(b"x" + raw), 1), length, "name")
+        except FormatError as error:
+            return error.message, error.offset, error.field
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlcp_read, "TEXT_STEP", 2)
+        assert tried(mlcp_read._text) == tried(Cursor.text)
 
 
 def test_too_many_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     data = memoryview(samples.mlcp({}, count(3) + B * 3))
-    monkeypatch.setattr(mlcp, "MAX_TENSORS", 3)
+    monkeypatch.setattr(mlcp_read, "MAX_TENSORS", 3)
     assert split(data).layout.format == "mlcp"
-    monkeypatch.setattr(mlcp, "MAX_TENSORS", 2)
+    monkeypatch.setattr(mlcp_read, "MAX_TENSORS", 2)
     assert "too many" in (split(data).reason or "")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wtxtgit.containers import describe, split, taridx
+from wtxtgit.containers import describe, split
+from wtxtgit.containers.taridx import read as taridx
 from wtxtgit.errors import FormatError
 
 from . import samples
@@ -38,26 +39,42 @@ def test_empty_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "offset", "field"),
     [
-        {"magic": b"TARIDX\0\1"},
-        {"major": 2},
-        {"rec_size": 31},
-        {"hdr_size": 63},
-        {"n_rows": 1},
-        {"n_rows": 3},
-        {"n_rows": 2**63},
-        {"off_crash": 63},
-        {"off_crash": 74},
-        {"off_arr": 72},
-        {"off_arr": 2**63},
+        ({"magic": b"TARIDX\0\1"}, 0, "magic"),
+        ({"major": 2}, 8, "major"),
+        ({"rec_size": 31}, 12, "rec_size"),
+        ({"hdr_size": 63}, 14, "hdr_size"),
+        ({"n_rows": 1}, 71, "n_rows"),
+        ({"n_rows": 3}, 71, "n_rows"),
+        ({"n_rows": 2**63}, 71, "n_rows"),
+        ({"off_crash": 63}, 40, "off_crash"),
+        ({"off_crash": 74}, 40, "off_crash"),
+        ({"off_arr": 72}, 72, "n_rows"),
+        ({"off_arr": 2**63}, 40, "off_crash"),
     ],
 )
-def test_headers_that_are_refused(changes: dict[str, object]) -> None:
+def test_headers_that_are_refused(changes: dict[str, object], offset: int, field: str) -> None:
     data = samples.taridx(b"jpg", b"stem", ROWS, **changes)
     assert words(data) == ["data"]
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError) as caught:
         describe(memoryview(data))
+    assert (caught.value.kind, caught.value.offset, caught.value.field) == (
+        "structure",
+        offset,
+        field,
+    )
+
+
+def test_more_extensions_than_ids_are_a_limit() -> None:
+    block = b"\n" * (1 << 16)
+    data = samples.taridx(block, b"", b"", n_ext=len(block) + 1)
+    assert len(words(data)) == 2
+    with pytest.raises(FormatError) as caught:
+        describe(memoryview(data))
+    assert (caught.value.kind, caught.value.offset, caught.value.field) == ("limit", 32, "n_ext")
+    most = samples.taridx(block[1:], b"", b"", n_ext=len(block))
+    assert describe(memoryview(most)).metadata["extensions"] == [""] * len(block)
 
 
 def test_what_does_not_matter() -> None:

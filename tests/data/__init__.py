@@ -11,12 +11,14 @@ import random
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parent
 VECTORS = DATA / "vectors"
 FIXTURES = DATA / "fixtures"
+GOLDEN = DATA / "golden"
 
 
 @dataclass(frozen=True)
@@ -92,23 +94,68 @@ def case_named(file: str) -> Case:
 
 @cache
 def golden() -> dict[str, dict[str, Any]]:
-    """What clean makes of each file, by path; the key '' is the empty file."""
-    files: dict[str, dict[str, Any]] = json.loads((VECTORS / "cut.json").read_bytes())["files"]
-    assert files
-    return files
+    """What clean makes of each file, by path; the key '' is the empty file.
+
+    A path is below `fixtures`, or starts with `golden/`; each file there is
+    listed. Some records have the sums of the file's tensors, in its order.
+    """
+    older, newer = _records(VECTORS / "cut.json"), _records(GOLDEN / "cut.json")
+    assert not older.keys() & newer.keys()
+    there = {file.relative_to(DATA).as_posix() for file in GOLDEN.glob("*/**/*") if file.is_file()}
+    assert there
+    assert {path for path in newer if path.startswith("golden/")} == there
+    for path, record in newer.items():
+        assert sha256(fixture(path)).hexdigest() == record["file_sha256"], path
+    return {**older, **newer}
+
+
+def golden_of(name: str) -> dict[str, dict[str, Any]]:
+    """The records of `golden` whose files are cut as this format."""
+    found = {path: record for path, record in golden().items() if record["format"] == name}
+    assert found
+    return found
 
 
 def fixture(path: str) -> bytes:
-    return (FIXTURES / path).read_bytes() if path else b""
+    """The bytes of a file of `golden`, or of any fixture."""
+    return fixture_path(path).read_bytes() if path else b""
+
+
+def fixture_path(path: str) -> Path:
+    return (DATA if path.startswith("golden/") else FIXTURES) / path
 
 
 @cache
 def entries() -> list[dict[str, Any]]:
     """The fixtures' manifest, folders of several files aside."""
-    found = json.loads((FIXTURES / "manifest.json").read_bytes())["entries"]
-    single = [entry for entry in found if entry["format"] != "AEROSET"]
+    single = [entry for entry in all_entries() if entry["format"] != "AEROSET"]
     assert single
     return single
+
+
+@cache
+def all_entries() -> list[dict[str, Any]]:
+    """The fixtures' manifest, folders of several files too."""
+    found: list[dict[str, Any]] = json.loads((FIXTURES / "manifest.json").read_bytes())["entries"]
+    assert found
+    return found
+
+
+def path_of(entry: dict[str, Any]) -> Path:
+    """The file of an entry; of a folder of several files their index."""
+    path = FIXTURES / str(entry["file"])
+    return path / "model.aeroset.json" if path.is_dir() else path
+
+
+def name_of(entry: dict[str, Any], tensor: dict[str, Any]) -> str:
+    """The name that a tensor of the manifest has here."""
+    if "pt_legacy_pickle" in entry["quirks"]:
+        # The saved value is the model's own dict: nothing in it is called model.
+        return str(tensor["name"]).removeprefix("model.")
+    if entry["format"] != "FOLD":
+        return str(tensor["name"])
+    chunk, *keys = tensor["path"]
+    return f"{chunk}/" + ".".join(map(str, keys))
 
 
 def signers_lines(public_keys: tuple[bytes, ...]) -> bytes:
@@ -128,6 +175,18 @@ def ssh_wire(key: bytes, kind: bytes = b"ssh-ed25519") -> bytes:
 def seeded(seed: int | str) -> random.Random:
     """Repeatable noise; nothing that has to be secret."""
     return random.Random(seed)  # noqa: S311
+
+
+def _records(file: Path) -> dict[str, dict[str, Any]]:
+    listed: dict[str, dict[str, Any]] = json.loads(file.read_bytes(), object_pairs_hook=_unique)
+    assert listed["files"]
+    return listed["files"]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    assert len(found) == len(pairs)
+    return found
 
 
 def _case(record: dict[str, Any]) -> Case:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 from conftest import ATTRIBUTES, Repo, safetensors
+from data import fixture
 
 from wtxtgit.git import config
 from wtxtgit.ops import doctor as ops
@@ -164,6 +166,23 @@ def test_large_texts(tracked: Repo) -> None:
     tracked.git("config", "core.bigFileThreshold", "1k")
     found = checks(tracked)["sizes"]
     assert (found.level, found.paths) == (Level.WARN, (b"model.safetensors",))
+
+
+def test_compressed_files(tracked: Repo) -> None:
+    assert checks(tracked)["compression"].level is Level.OK
+    tracked.track("*.fold", "*.npz")
+    np.savez_compressed(tracked.path / "m.npz", w=np.zeros(9))
+    np.savez(tracked.path / "plain.npz", w=np.zeros(9))
+    tracked.write("m.fold", fixture("fold/zstd3_sten_npz_a.fold"))
+    tracked.write("plain.fold", fixture("fold/none_sten_alldtypes_a.fold"))
+    tracked.add()
+    found = checks(tracked)["compression"]
+    assert (found.level, found.paths) == (Level.WARN, (b"m.fold", b"m.npz"))
+    assert found.fix is not None
+    tracked.wtxtgit("repack", "m.fold")
+    tracked.wtxtgit("repack", "m.npz")
+    tracked.add()
+    assert checks(tracked)["compression"].level is Level.OK
 
 
 def test_outside_a_repository(tmp_path: Path, driver: None) -> None:

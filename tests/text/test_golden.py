@@ -6,8 +6,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from data import FIXTURES, fixture, golden
+from data import fixture, fixture_path, golden, golden_of
 
+from wtxtgit.containers import CUT_FORMATS
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.emit import Generation, emit
 from wtxtgit.ops.smudge import smudge
@@ -55,7 +56,7 @@ def test_clean_of_the_text_is_the_text(path: str) -> None:
 @pytest.mark.parametrize("path", [path for path in golden() if path])
 def test_emit_to_a_file_gives_the_frozen_text(path: str, threads: int, tmp_path: Path) -> None:
     out = tmp_path / "out.wtxt"
-    emit(FIXTURES / path, Generation(), threads=threads).write_to(out)
+    emit(fixture_path(path), Generation(), threads=threads).write_to(out)
     content = out.read_bytes()
     assert len(content) == golden()[path]["bytes"]
     assert sha256(content).hexdigest() == golden()[path]["sha256"]
@@ -63,11 +64,14 @@ def test_emit_to_a_file_gives_the_frozen_text(path: str, threads: int, tmp_path:
 
 
 def test_every_format_has_golden_texts() -> None:
-    assert {record["format"] for record in golden().values()} >= {
-        "fold",
-        "aero",
-        "mlcp",
-        "taridx",
-        "safetensors",
-        "opaque",
+    assert {record["format"] for record in golden().values()} == {*CUT_FORMATS, "opaque"}
+
+
+def test_legacy_torch_files_and_what_can_not_be_read_are_stored_whole() -> None:
+    assert set(golden_of("opaque")) == {
+        "",
+        "fold/unfinalized_a.fold",
+        "mlcp/sibling_multishard_a.shard",
+        "plain/legacy_a.pt",
+        "golden/torch/legacy.pt",
     }

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line, print_table, size
+from wtxtgit.cli.progress import file_size, progress
+from wtxtgit.cli.reading import read_options, reading_options
+
+if TYPE_CHECKING:
+    from wtxtgit.ops.inspect import Inspection, Part, TensorFacts
+    from wtxtgit.ops.statistics import Statistics
+
+_MOST_CHILDREN = 8
+"""Tensors of a chunk that the tree names; the table has them all."""
+_LISTED = ("tensor", "dtype", "shape", "size", "sha256")
+_VALUES = ("min", "max", "mean", "std", "zeros", "NaN/Inf")
+_HASH = 12
+"""Digits of a hash that a table shows."""
 
 
 @click.command()
 @click.argument("target", metavar="FILE|REV:PATH")
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def inspect(target: str, as_json: bool) -> int:
-    """Show the tensors and parts of a checkpoint, or of a text.
+def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int:
+    """Show the parts, tensors and values of a checkpoint, a set, or a text.
 
     REV:PATH takes the file as it was in a commit.
 
@@ -22,7 +39,13 @@ def inspect(target: str, as_json: bool) -> int:
     """
     from wtxtgit.ops.inspect import inspect as op
 
-    found = op(target, threads=environment.threads())
+    with progress("inspecting", file_size(Path(target))) as advance:
+        found = op(
+            target,
+            read_options(key, max_chunk),
+            threads=environment.threads(),
+            progress=advance,
+        )
     if as_json:
         print_json(found.as_dict())
         return 0
@@ -30,32 +53,75 @@ def inspect(target: str, as_json: bool) -> int:
     if found.reason is not None:
         whole = found.stored_as == "opaque" and "stored whole" not in found.reason
         print_line(f"stored whole: {found.reason}" if whole else f"note: {found.reason}")
-    if found.tensors:
-        print_line()
-        print_table(
-            ("tensor", "array", "dtype", "shape", "size", "sha256"),
-            [
-                (
-                    t.name,
-                    t.array or "",
-                    t.dtype,
-                    _shape(t.shape),
-                    size(t.size),
-                    t.sha256[:12] if t.size and t.sha256 else "",
-                )
-                for t in found.tensors
-            ],
-            right=("size",),
-        )
-    others = [part for part in found.parts if part.kind != "tensor"]
-    if others:
-        print_line()
-        print_table(
-            ("offset", "size", "part", "name"),
-            [(str(p.offset), size(p.size), p.array or p.kind, p.name or "") for p in others],
-            right=("offset", "size"),
-        )
+    for note in found.notes:
+        print_line(f"note: {note}")
+    _print_parts(found)
+    _print_tensors(found.tensors)
     return 0
+
+
+def _print_parts(found: Inspection) -> None:
+    if not found.parts:
+        return
+    print_line()
+    rows = []
+    gaps = [part for part in found.parts if part.is_gap]
+    for part in found.parts:
+        if part.is_gap:
+            continue
+        rows.append((str(part.offset), size(part.size), part.array or part.kind, _about(part)))
+        shown = part.children[:_MOST_CHILDREN]
+        rows += [("", "", f"  {child}", "") for child in shown]
+        if len(part.children) > len(shown):
+            rows.append(("", "", f"  and {len(part.children) - len(shown)} more", ""))
+    print_table(("offset", "size", "part", "what"), rows, right=("offset", "size"))
+    if gaps:
+        total = size(sum(part.size for part in gaps))
+        print_line(f"and {total} of fixed headers, padding and gaps in {len(gaps)} places")
+
+
+def _about(part: Part) -> str:
+    if part.kind == "tensor":
+        return f"tensor {part.name}" if part.name != part.array else "tensor"
+    return part.detail or (part.name if part.name not in (None, part.array) else "") or ""
+
+
+def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
+    if not tensors:
+        return
+    print_line()
+    rows = [
+        (
+            t.name,
+            t.dtype,
+            _shape(t.shape),
+            "absent" if t.absent else size(t.size),
+            t.sha256[:_HASH] if t.size and t.sha256 else "",
+            *_values(t.statistics),
+        )
+        for t in tensors
+    ]
+    if any(t.statistics for t in tensors):
+        print_table((*_LISTED, *_VALUES), rows, right=("size", *_VALUES), split=len(_LISTED))
+    else:
+        print_table(_LISTED, [row[: len(_LISTED)] for row in rows], right=("size",))
+    for reason in sorted({t.absent for t in tensors if t.absent}):
+        count = sum(t.absent == reason for t in tensors)
+        print_line(f"absent: {count} tensors: {reason}")
+
+
+def _values(found: Statistics | None) -> tuple[str, ...]:
+    if found is None:
+        return ("",) * len(_VALUES)
+    return (
+        *(_number(value) for value in (found.min, found.max, found.mean, found.std)),
+        f"{found.zeros_share:.1%}" if found.zeros else "0",
+        f"{found.nan}/{found.inf}" if found.nan or found.inf else "0",
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:

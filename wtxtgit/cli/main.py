@@ -28,6 +28,12 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
         "restore": ("restore:restore", "Make the checkpoint of a text."),
+        "convert": ("convert:convert", "Write a checkpoint in another format."),
+        "repack": ("repack:repack", "Change a checkpoint's compression."),
+        "recover": ("recover:recover", "Mend a damaged checkpoint from its parity."),
+    },
+    "Containers": {
+        "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),

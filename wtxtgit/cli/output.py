@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+_LEAST_NAME = 24
+"""Characters of a name's column below which a table is better split."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -26,14 +29,26 @@ def print_line(text: str = "") -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    split: int | None = None,
 ) -> None:
-    """Print rows under `columns`; those named in `right` are aligned to the right."""
+    """Print rows under `columns`; those named in `right` are aligned to the right.
+
+    On a terminal too narrow for all columns those from number `split` on
+    follow in a table of their own, with the first column again.
+    """
     cells = [[escaped(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    if not sys.stdout.isatty():
+        _print_plain(columns, cells, right)
+    elif split is None or _width(columns, cells) <= shutil.get_terminal_size().columns:
         _print_rich(columns, cells, right)
     else:
-        _print_plain(columns, cells, right)
+        _print_rich(columns[:split], [row[:split] for row in cells], right)
+        values = [[row[0], *row[split:]] for row in cells]
+        _print_rich([columns[0], *columns[split:]], values, right)
 
 
 def size(count: int) -> str:
@@ -56,6 +71,14 @@ def _escape(c: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # an undecodable byte of a file name
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _width(columns: Sequence[str], rows: list[list[str]]) -> int:
+    """Characters of the widest line, names cut to what tells them apart."""
+    table = [list(columns), *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    widths[0] = min(widths[0], _LEAST_NAME)
+    return sum(widths) + 2 * len(columns)
 
 
 def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:

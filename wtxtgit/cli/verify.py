@@ -9,6 +9,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import progress, raw_size
+from wtxtgit.cli.reading import read_options, reading_options
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 _MOST = 20
@@ -27,7 +28,7 @@ _MOST = 20
     "--hmac-key",
     type=click.Path(path_type=Path, readable=False),
     metavar="F",
-    help="Check every array's HMAC with the bytes of this file.",
+    help="Check every array's HMAC, and FOLD's, with the bytes of this file.",
 )
 @click.option(
     "--allow-unauthenticated", is_flag=True, help="With --hmac-key: accept arrays without an HMAC."
@@ -39,6 +40,7 @@ _MOST = 20
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
 @click.option("--require-signed", is_flag=True, help="Demand a signature by a known signer.")
+@reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(
     files: tuple[Path, ...],
@@ -47,12 +49,15 @@ def verify(
     allow_unauthenticated: bool,
     signers: Path | None,
     require_signed: bool,
+    key: Path | None,
+    max_chunk: int,
     as_json: bool,
 ) -> int:
-    """Check FILES: texts to the last hash, containers in their structure.
+    """Check FILES, or blobs as REV:PATH: texts and containers to the last hash.
 
-    Damage is told with line, array and chunk. Exit code 0 only if everything
-    holds; 1 damage, 3 nothing that can be checked, 4 only signatures.
+    Damage is told with line, array and chunk, or with the byte in the file.
+    Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
+    checked, 4 only signatures.
 
     \b
     wtxtgit verify model.fold.wtxt
@@ -60,7 +65,8 @@ def verify(
     """
     from wtxtgit.ops.verify import Keys, verify_files
 
-    keys = Keys(wsum, hmac_key, signers, require_signed, allow_unauthenticated)
+    reading = read_options(key, max_chunk)
+    keys = Keys(wsum, hmac_key, signers, require_signed, allow_unauthenticated, reading)
     with progress("verifying", sum(map(raw_size, files))) as advance:
         verdict = verify_files(files, keys, threads=environment.threads(), progress=advance)
     if as_json:
@@ -68,11 +74,12 @@ def verify(
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:
         raise verdict.files[0].failure
     else:
-        _print(verdict)
+        print_verdict(verdict)
     return verdict.exit_code
 
 
-def _print(verdict: Verdict) -> None:
+def print_verdict(verdict: Verdict) -> None:
+    """Print what became of files, for people."""
     for file in verdict.files:
         word = "ok" if file.ok else "FAILED" if file.known else "unknown"
         print_line(f"{word:7} {file.path}  ({_about(file)})")
@@ -81,7 +88,7 @@ def _print(verdict: Verdict) -> None:
         if len(file.errors) > _MOST:
             print_line(f"        and {len(file.errors) - _MOST} more, --json lists them")
         for problem in file.warnings:
-            print_line(f"        note: {problem.message}")
+            print_line(f"        note: {problem}")
 
 
 def _about(file: FileVerdict) -> str:

@@ -1,44 +1,104 @@
-"""Container formats: which one a file is, its extents, its tensors.
+"""Container formats: which one a file is, its extents, its tensors, its checks.
 
-One module a format, loaded when a file of that format is met; none knows
+One package a format, loaded when a file of that format is met; none knows
 another. Everything here is a pure function of the file's bytes, and nothing
-in a file is executed.
+in a file is executed. Of a format's package, `read` has the structure,
+`check` what the structure does not prove, `write` new files.
 Spec: `docs/spec/containers.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Protocol, cast
 
 from wtxtgit.containers import cutting, opaque
-from wtxtgit.containers.magic import MLCP_SHARD_MAGIC, detect
+from wtxtgit.containers.magic import MAX_JSON, MLCP_SHARD_MAGIC, PICKLE_MAGIC, detect
 from wtxtgit.containers.ranges import Range
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Cut, Description
+from wtxtgit.model import Cut
+from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
 
-__all__ = ["describe", "detect", "split"]
+__all__ = [
+    "check",
+    "describe",
+    "detect",
+    "identify",
+    "is_foreign",
+    "packed_parts",
+    "read",
+    "salvage",
+    "split",
+    "tensors",
+]
 
-CUT_FORMATS = frozenset({"fold", "aero", "mlcp", "taridx", "safetensors"})
-"""Formats that have a module; files of the others are stored whole."""
+CUT_FORMATS = frozenset(
+    {"fold", "aero", "mlcp", "taridx", "safetensors", "npy", "npz", "torch", "gguf"}
+)
+"""Formats that have a package; files of the others are stored whole."""
+
+WITH_COMPRESSION = frozenset({"fold", "aero", "npz", "torch"})
+"""Formats whose package has a `repack`: their files may be compressed or not."""
+
+SETS = {"aeroset": "aero.aeroset", "safetensors-index": "safetensors.sharded"}
+"""Modules of files that list other files; each file of a set is stored on its own."""
+
+_DEFAULTS = ReadOptions()
+
+OpenMember = Callable[[str], memoryview]
+"""Opens a file by its path in a set; raises InputError."""
 
 
 class Container(Protocol):
-    """A file that a format's module has read."""
+    """A file that a format's `read` has read."""
 
     def ranges(self) -> Iterable[Range]:
         """Which bytes are tensors and parts."""
 
-    def describe(self) -> Description:
-        """What the file says of itself."""
+    def describe(self, options: ReadOptions) -> Description:
+        """What the file says of itself; raises FormatError."""
 
 
-class _Format(Protocol):
-    """What a format's module offers."""
-
+class _Read(Protocol):
     def read(self, data: memoryview) -> Container:
         """Read a file with the format's magic; raises FormatError."""
+
+
+class _Check(Protocol):
+    def check(self, container: Container, options: ReadOptions) -> Findings:
+        """Check everything that can be checked; raises nothing."""
+
+
+class _Whole(Protocol):
+    """A module that reads files which are stored whole."""
+
+    REASON: str
+
+    def describe(self, data: memoryview, options: ReadOptions) -> Description:
+        """What the file says of itself; raises FormatError."""
+
+    def check(self, data: memoryview) -> Findings:
+        """Check everything that can be checked; raises nothing."""
+
+
+class _Set(Protocol):
+    """A set of files that was read."""
+
+    def describe(self, options: ReadOptions) -> Description:
+        """What the set says of itself; raises FormatError."""
+
+    def check(self, options: ReadOptions) -> Findings:
+        """Check everything that can be checked; raises nothing."""
+
+
+class _SetFormat(Protocol):
+    def is_index(self, data: memoryview) -> bool:
+        """Whether a JSON file is an index of such a set."""
+
+    def read(self, data: memoryview, open_member: OpenMember) -> _Set:
+        """Read the index; raises FormatError."""
 
 
 def split(data: memoryview) -> Cut:
@@ -56,31 +116,144 @@ def split(data: memoryview) -> Cut:
         return opaque.split(data, error.message)
 
 
-def describe(data: memoryview) -> Description:
+def identify(data: memoryview) -> str | None:
+    """What a file is, sets and what is stored whole included; None where unknown."""
+    name = detect(data)
+    if name == "opaque" and _legacy_torch(data) is not None:
+        return "torch"
+    return name if name != "opaque" else _set_of(data)
+
+
+def describe(
+    data: memoryview, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
+) -> Description:
     """List a file's tensors and metadata; a file of no known format has none.
 
+    `open_member` opens what a set lists; without it a set is not looked into.
     Raises FormatError where the file has a format's magic and can't be read.
     """
     name = detect(data)
     if name in CUT_FORMATS:
-        return _read(name, data).describe()
+        return _read(name, data).describe(options)
+    index = _set_of(data) if open_member is not None else None
+    if index is not None and open_member is not None:
+        return _set_format(index).read(data, open_member).describe(options)
+    legacy = _legacy_torch(data)
+    if legacy is not None:
+        return legacy.describe(data, options)
     reason = _why_whole(data, name)
-    if _is_mlcp_shard(data):
+    if is_foreign(data):
         raise FormatError(reason, offset=0, field="magic")
     return Description("opaque", metadata={"reason": reason})
 
 
+def packed_parts(data: memoryview) -> int:
+    """How many parts of a file are compressed or encrypted; nothing is decoded."""
+    description = describe(data, ReadOptions(max_chunk=0))
+    return sum(part.is_packed for part in description.parts)
+
+
+def salvage(data: memoryview, options: ReadOptions = _DEFAULTS) -> Description | None:
+    """What is left of a file that its writer did not finish; None of any other."""
+    if detect(data) != "fold":
+        return None
+    from wtxtgit.containers.fold import walk
+
+    return walk.describe_unfinalized(data, options) if walk.is_unfinalized(data) else None
+
+
+def tensors(description: Description, options: ReadOptions = _DEFAULTS) -> Iterator[Tensor]:
+    """All tensors of a file, those of files in its chunks as `chunk/tensor`.
+
+    Chunks are decoded one at a time and given up when the iteration has passed
+    them, as far as no tensor of theirs is kept. A chunk that can't be decoded
+    or read has none: `check` says why.
+    """
+    yield from description.tensors
+    characters = 0
+    for nested in description.nested:
+        try:
+            inner = describe(nested.open(), options)
+        except FormatError:
+            continue
+        characters += sum(len(nested.name) + len(t.name) + 1 for t in inner.tensors)
+        if characters > MAX_JSON:
+            # A long name on each of a million tensors would fill the memory.
+            return
+        for tensor in inner.tensors:
+            offset = None
+            if nested.offset is not None and tensor.offset is not None:
+                offset = nested.offset + tensor.offset
+            yield replace(tensor, name=f"{nested.name}/{tensor.name}", offset=offset)
+
+
+def check(
+    data: memoryview, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
+) -> Findings:
+    """Check all that a file says of its own bytes: structure, limits, hashes.
+
+    A file of no known format has an error of kind "structure".
+    """
+    name = detect(data)
+    index = _set_of(data) if open_member is not None else None
+    try:
+        if name in CUT_FORMATS:
+            checker = cast(_Check, import_module(f"{__name__}.{name}.check"))
+            return checker.check(_read(name, data), options)
+        if index is not None and open_member is not None:
+            return _set_format(index).read(data, open_member).check(options)
+        legacy = _legacy_torch(data)
+        if legacy is not None:
+            return legacy.check(data)
+        raise FormatError(_why_whole(data, name), offset=0, field="magic")
+    except FormatError as error:
+        findings = Findings()
+        findings.error(error.kind, error.message, offset=error.offset, field=error.field)
+        return findings
+
+
+def is_foreign(data: memoryview) -> bool:
+    """Whether a file has the magic of a format that is refused by its name."""
+    return data[: len(MLCP_SHARD_MAGIC)] == MLCP_SHARD_MAGIC
+
+
+def _set_of(data: memoryview) -> str | None:
+    """Which set a JSON file is the index of."""
+    if not data or data[0] != ord("{") or detect(data) != "opaque":
+        return None
+    return next((name for name in SETS if _set_format(name).is_index(data)), None)
+
+
+def _set_format(name: str) -> _SetFormat:
+    return cast(_SetFormat, import_module(f"{__name__}.{SETS[name]}"))
+
+
+def _legacy_torch(data: memoryview) -> _Whole | None:
+    """The module that reads torch files from before its zips, where the file is one."""
+    if data[: len(PICKLE_MAGIC)] != PICKLE_MAGIC:
+        return None
+    module = import_module(f"{__name__}.torch.legacy")
+    return cast(_Whole, module) if module.is_legacy(data) else None
+
+
+def read(data: memoryview) -> Container:
+    """Read a file of a format that has a package; raises FormatError."""
+    name = detect(data)
+    if name not in CUT_FORMATS:
+        raise FormatError(_why_whole(data, name), offset=0, field="magic")
+    return _read(name, data)
+
+
 def _read(name: str, data: memoryview) -> Container:
-    return cast(_Format, import_module(f"{__name__}.{name}")).read(data)
+    return cast(_Read, import_module(f"{__name__}.{name}.read")).read(data)
 
 
 def _why_whole(data: memoryview, name: str) -> str:
     if name != "opaque":
         return f"{name} is stored whole"
-    if _is_mlcp_shard(data):
+    legacy = _legacy_torch(data)
+    if legacy is not None:
+        return legacy.REASON
+    if is_foreign(data):
         return "file is a .shard file (magic RAHS), which is not read, not an MLCP checkpoint"
     return "file has no known magic" if len(data) else "file is empty"
-
-
-def _is_mlcp_shard(data: memoryview) -> bool:
-    return data[: len(MLCP_SHARD_MAGIC)] == MLCP_SHARD_MAGIC

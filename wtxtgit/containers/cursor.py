@@ -21,15 +21,16 @@ def fail(message: str, *, offset: int, field: str, kind: str = "structure") -> N
     raise FormatError(f"{message} at byte {offset}", kind=kind, offset=offset, field=field)
 
 
-def check_inside(start: int, length: int, size: int, field: str) -> None:
+def check_inside(start: int, length: int, size: int, field: str, at: int | None = None) -> None:
     """Raise FormatError unless [start, start + length) lies within `size` bytes.
 
-    A range of length 0 points nowhere, so its start is not looked at.
+    A range of length 0 points nowhere, so its start is not looked at. `at` is
+    the error's offset where `start` is none: it may count from elsewhere.
     """
     if length < 0 or (length > 0 and (start < 0 or start + length > size)):
         raise FormatError(
             f"{field} of {length} bytes at byte {start} reaches outside of {size} bytes",
-            offset=start,
+            offset=start if at is None else at,
             field=field,
         )
 

@@ -1,11 +1,14 @@
 """By which bytes each container format is known, and in which order they are tried.
 
-Detection looks at magic bytes alone: a file that has a format's magic and
-breaks its rules is opaque, and is not tried as another format.
+Detection looks at magic bytes alone, and at the names of a zip's members: a
+file that has a format's magic and breaks its rules is opaque, and is not
+tried as another format.
 Spec: `docs/spec/containers.md`, "Order of detection".
 """
 
 from __future__ import annotations
+
+from wtxtgit.errors import FormatError
 
 FOLD_MAGIC = b"FOLDv1\0\0"
 AERO_MAGIC = b"AERO"
@@ -17,6 +20,8 @@ TARIDX_PREFIX = TARIDX_MAGIC.rstrip(b"\0")
 GGUF_MAGIC = b"GGUF"
 NPY_MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
+PICKLE_MAGIC = b"\x80"
+"""How a pickle of protocol 2 and later starts, and so the torch files that are no zip."""
 SAFETENSORS_BRACE = ord("{")
 SAFETENSORS_LENGTH_SIZE = 8
 MAX_JSON = 100 * 1024 * 1024
@@ -34,8 +39,11 @@ PREFIXES = (
 
 ZIP_NAME_LENGTH = slice(26, 28)
 ZIP_NAME_START = 30
-TORCH_MEMBERS = ("data.pkl", ".format_version", "byteorder", "version")
-"""Members, below the archive's own folder, with which a torch file may start."""
+TORCH_MEMBER = "data.pkl"
+"""The member, in the archive's own folder or in none, that makes a zip a torch file."""
+TORCH_FIRST_MEMBERS = (TORCH_MEMBER, ".format_version", "byteorder", "version")
+"""Members, in the archive's own folder, with which a torch file may start."""
+NPY_SUFFIX = ".npy"
 
 
 def detect(data: memoryview) -> str:
@@ -52,13 +60,24 @@ def detect(data: memoryview) -> str:
 
 
 def _detect_zip(head: bytes, data: memoryview) -> str:
-    length = int.from_bytes(head[ZIP_NAME_LENGTH], "little")
-    member = bytes(data[ZIP_NAME_START : ZIP_NAME_START + length])
-    if member.endswith(b".npy"):
-        return "npz"
-    if member.partition(b"/")[2].decode("ascii", "replace") in TORCH_MEMBERS:
+    """What the members' names claim; the first one's where there is no directory."""
+    from wtxtgit.containers import zip_directory  # only zips need it
+
+    try:
+        names = [member.name for member in zip_directory.read(data).members]
+    except FormatError:
+        return _detect_cut_zip(head, data)
+    if any(name.removeprefix(f"{name.partition('/')[0]}/") == TORCH_MEMBER for name in names):
         return "torch"
-    return "opaque"
+    return "npz" if any(name.endswith(NPY_SUFFIX) for name in names) else "opaque"
+
+
+def _detect_cut_zip(head: bytes, data: memoryview) -> str:
+    length = int.from_bytes(head[ZIP_NAME_LENGTH], "little")
+    member = bytes(data[ZIP_NAME_START : ZIP_NAME_START + length]).decode("ascii", "replace")
+    if member.endswith(NPY_SUFFIX):
+        return "npz"
+    return "torch" if member.partition("/")[2] in TORCH_FIRST_MEMBERS else "opaque"
 
 
 def _is_safetensors(head: bytes) -> bool:

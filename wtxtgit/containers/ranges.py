@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from wtxtgit.model import ITEM_SIZE, Tensor
+from wtxtgit.model import ITEM_SIZE
 from wtxtgit.model.names import ArrayNames
+from wtxtgit.model.reading import Tensor
 
 MAX_TENSORS = 1_000_000
 """Tensors, and chunks, that one file may have."""
@@ -18,28 +19,53 @@ LITERAL = ""
 """The array name of a fixed header that is stored as hex."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numeric:
-    """The WTXT dtype of a container's dtype; `parts` is 2 for complex numbers."""
-
-    dtype: str
-    parts: int = 1
+_CARRIERS = {
+    "f16": ("u16", 1),
+    "bf16": ("u16", 1),
+    "f8_e4m3": ("u8", 1),
+    "f8_e5m2": ("u8", 1),
+    "f8_e8m0": ("u8", 1),
+    "f8_e4m3fnuz": ("u8", 1),
+    "f8_e5m2fnuz": ("u8", 1),
+    "bool": ("u8", 1),
+    "c64": ("f32", 2),
+    "c128": ("f64", 2),
+}
+"""The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor as its container lists it; `dtype` and `shape` are the container's."""
+    """A tensor as its container lists it; `dtype` and `shape` are the container's.
+
+    The other fields are those of a `Tensor`; `row_bytes` is the size of a row
+    whose items are no whole bytes.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     start: int
     end: int
+    element: str | None = None
+    order: str = "C"
+    byteorder: str = "little"
+    row_bytes: int | None = None
 
-    def listed(self, data: memoryview) -> Tensor:
+    def listed(self, data: memoryview, absent: str | None = None) -> Tensor:
         """The tensor with a view of its bytes in the file `data`."""
         held = data[self.start : self.end] if self.end > self.start else data[:0]
-        return Tensor(self.name, self.dtype, self.shape, held, self.start)
+        return Tensor(
+            self.name,
+            self.dtype,
+            self.shape,
+            held,
+            self.start,
+            self.element,
+            self.order,
+            self.byteorder,
+            absent=absent,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +75,9 @@ class Range:
     `label` decides between ranges that start and end alike: a tensor's or
     payload's name, a part's role, nothing for a literal. `base` is the
     array's name before numbering, LITERAL for a fixed header. A tensor has
-    `dtype` and `shape` as stored, and `numeric` where WTXT has a dtype for
+    `dtype` and `shape` as stored, and `element` where WTXT has a dtype for
     it; else its array is u8. `row_bytes` is the size of a record where a part
-    is a table.
+    is a table, or of a tensor's row.
     """
 
     start: int
@@ -61,7 +87,7 @@ class Range:
     name: str | None = None
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
-    numeric: Numeric | None = None
+    element: str | None = None
     order: str | None = None
     row_bytes: int | None = None
 
@@ -73,14 +99,15 @@ class Range:
         length = self.end - self.start
         if self.row_bytes is not None:
             return "u8", (length // self.row_bytes, self.row_bytes)
-        if self.numeric is None or self.shape is None:
+        if self.element is None or self.shape is None:
             return "u8", (length,)
+        dtype, parts = _CARRIERS.get(self.element, (self.element, 1))
         shape = self.shape[::-1] if self.order == "F" else self.shape
-        if self.numeric.parts > 1:
-            shape = (*shape, self.numeric.parts)
-        if not _fills(ITEM_SIZE[self.numeric.dtype], shape, length):
+        if parts > 1:
+            shape = (*shape, parts)
+        if not _fills(ITEM_SIZE[dtype], shape, length):
             return "u8", (length,)
-        return self.numeric.dtype, shape
+        return dtype, shape
 
 
 def _fills(item: int, shape: tuple[int, ...], length: int) -> bool:
@@ -115,8 +142,8 @@ def payload(start: int, end: int, name: str) -> Range:
     return Range(start, end, name, ArrayNames.plain(name), name)
 
 
-def tensor(stored: Stored, numeric: Numeric | None, *, order: str | None = None) -> Range:
-    """A tensor's bytes."""
+def tensor(stored: Stored) -> Range:
+    """A tensor's bytes; WTXT has dtypes for little-endian numbers alone."""
     return Range(
         stored.start,
         stored.end,
@@ -125,6 +152,7 @@ def tensor(stored: Stored, numeric: Numeric | None, *, order: str | None = None)
         stored.name,
         stored.dtype,
         stored.shape,
-        numeric,
-        order,
+        stored.element if stored.byteorder == "little" else None,
+        None if stored.order == "C" else "F",
+        stored.row_bytes,
     )

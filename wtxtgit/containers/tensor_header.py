@@ -7,39 +7,43 @@ Spec: `docs/spec/containers.md`, "safetensors"; https://github.com/huggingface/s
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
-from wtxtgit.containers.magic import SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
-from wtxtgit.containers.ranges import MAX_TENSORS, Numeric, Stored
+from wtxtgit.containers.magic import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
+from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.errors import FormatError
 
 METADATA_KEY = "__metadata__"
+ALIGNMENT = 8
+"""Where a writer lets the tensors' bytes start."""
 
-NUMERIC = {
-    "F64": Numeric("f64"),
-    "F32": Numeric("f32"),
-    "F16": Numeric("u16"),
-    "BF16": Numeric("u16"),
-    "I64": Numeric("i64"),
-    "U64": Numeric("u64"),
-    "I32": Numeric("i32"),
-    "U32": Numeric("u32"),
-    "I16": Numeric("i16"),
-    "U16": Numeric("u16"),
-    "I8": Numeric("i8"),
-    "U8": Numeric("u8"),
-    "BOOL": Numeric("u8"),
-    "F8_E4M3": Numeric("u8"),
-    "F8_E5M2": Numeric("u8"),
-    "F8_E8M0": Numeric("u8"),
-    "F8_E4M3FNUZ": Numeric("u8"),
-    "F8_E5M2FNUZ": Numeric("u8"),
-    "C64": Numeric("f32", parts=2),
-    "C128": Numeric("f64", parts=2),
+ELEMENTS = {
+    "F64": "f64",
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "I64": "i64",
+    "U64": "u64",
+    "I32": "i32",
+    "U32": "u32",
+    "I16": "i16",
+    "U16": "u16",
+    "I8": "i8",
+    "U8": "u8",
+    "BOOL": "bool",
+    "F8_E4M3": "f8_e4m3",
+    "F8_E5M2": "f8_e5m2",
+    "F8_E8M0": "f8_e8m0",
+    "F8_E4M3FNUZ": "f8_e4m3fnuz",
+    "F8_E5M2FNUZ": "f8_e5m2fnuz",
+    "C64": "c64",
+    "C128": "c128",
 }
-"""WTXT's dtype for each dtype whose items are whole bytes."""
+"""The element of each dtype whose items are whole bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,41 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
     return TensorHeader(cursor.pos, tensors, metadata)
 
 
+def format_header(
+    entries: Sequence[tuple[str, str, tuple[int, ...], int]],
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """The header of tensors that follow it back to back, in the order of `entries`.
+
+    An entry is name, dtype as the format calls it, shape and number of bytes.
+    Raises FormatError for what `read` would refuse: a name that is there
+    twice, is the metadata's, or holds a lone surrogate; too long a header.
+    """
+    items: dict[str, object] = {}
+    if metadata:
+        for text in (*metadata.keys(), *metadata.values()):
+            json_limits.check_name(text, "metadata", offset=0)
+        items[METADATA_KEY] = dict(metadata)
+    end = 0
+    for name, dtype, shape, nbytes in entries:
+        json_limits.check_name(name, "tensor name", offset=0)
+        if name in items or name == METADATA_KEY:
+            raise FormatError(f"tensor name {quoted(name)} is taken", field="name")
+        items[name] = {
+            "dtype": dtype,
+            "shape": list(shape),
+            "data_offsets": [end, end + nbytes],
+        }
+        end += nbytes
+    encoded = json.dumps(items, separators=(",", ":"), ensure_ascii=False).encode()
+    encoded += b" " * (-len(encoded) % ALIGNMENT)
+    if len(encoded) > MAX_JSON:
+        raise FormatError(
+            f"header of {len(encoded)} bytes is too long", kind="limit", field="header"
+        )
+    return len(encoded).to_bytes(SAFETENSORS_LENGTH_SIZE, "little") + encoded
+
+
 def _tensor(name: str, item: object, base: int, end: int) -> Stored:
     json_limits.check_name(name, "tensor name", offset=base)
     if not isinstance(item, dict):
@@ -87,7 +126,7 @@ def _tensor(name: str, item: object, base: int, end: int) -> Stored:
         raise _wrong(name, "data_offsets", base)
     first, last = offsets
     check_inside(base + first, last - first, end, f"tensor {quoted(name)}")
-    return Stored(name, dtype, shape, base + first, base + last)
+    return Stored(name, dtype, shape, base + first, base + last, ELEMENTS.get(dtype))
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:

@@ -2,11 +2,14 @@
 
 No size that the frame claims is trusted. Frames of the formats before zstd
 1.0 and skippable frames, which only some builds of the library read, are
-refused here.
-Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878.
+refused here. `decode` is for what decides how a file is cut, and refuses what
+it always did; `Frame` is for content that may be long.
+Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878, section 3.1.1.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from wtxtgit.containers.cursor import fail
 
@@ -16,6 +19,14 @@ MAX_WINDOW = 2**27
 FEED = 512
 """Bytes given to the decoder at a time: the most that it can answer is
 FEED / 4 blocks of 128 KiB, 16 MiB."""
+MAX_FRAME_HEADER = 18
+BLOCK_HEADER = 3
+MAX_BLOCK = 2**17
+"""Most bytes that a compressed block holds."""
+RLE, COMPRESSED = 1, 2
+CHECKSUM = 4
+BATCH = 2**20
+"""Bytes of content, or of blocks, after which no further block is added to a batch."""
 
 
 def decode(data: memoryview, limit: int, what: str, *, offset: int = 0) -> bytes:
@@ -27,7 +38,7 @@ def decode(data: memoryview, limit: int, what: str, *, offset: int = 0) -> bytes
     if data[: len(FRAME_MAGIC)] != FRAME_MAGIC:
         fail(f"{what} is not a zstd frame", offset=offset, field=what)
 
-    import zstandard  # only AERO needs it, and it takes time to import
+    import zstandard  # only compressed chunks need it, and it takes time to import
 
     decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
     content: list[bytes] = []
@@ -45,3 +56,90 @@ def decode(data: memoryview, limit: int, what: str, *, offset: int = 0) -> bytes
             fail(f"{what} is over {limit} bytes", offset=offset, field=what, kind="limit")
         pos += FEED
     return b"".join(content)
+
+
+class Frame:
+    """The frame that `data` starts with; `offset` is where `data` stands in its file.
+
+    Its blocks are walked, so that the decoder gets no more of them at a time
+    than it can answer with about 2 MiB. `content_size` is what the frame says
+    of its content, None where it says nothing. `end` is as far as the frame
+    has been decoded, its length at last.
+    Raises FormatError where there is no frame.
+    """
+
+    def __init__(self, data: memoryview, what: str, *, offset: int = 0) -> None:
+        self._data = data
+        self._what = what
+        self._offset = offset
+        if data[: len(FRAME_MAGIC)] != FRAME_MAGIC:
+            fail(f"{what} is not a zstd frame", offset=offset, field=what)
+
+        import zstandard
+
+        head = bytes(data[:MAX_FRAME_HEADER])
+        try:
+            parameters = zstandard.get_frame_parameters(head)
+            self._start = zstandard.frame_header_size(head)
+        except zstandard.ZstdError:
+            fail(f"{what} is not readable zstd", offset=offset, field=what)
+        if parameters.window_size > MAX_WINDOW:
+            # Of a frame that comes in one piece the library would not look at this.
+            fail(f"{what} has too large a zstd window", offset=offset, field=what, kind="limit")
+        unknown = parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN
+        self.content_size = None if unknown else int(parameters.content_size)
+        self._checksum = CHECKSUM if parameters.has_checksum else 0
+        self.end = 0
+
+    def content(self, limit: int) -> Iterator[bytes]:
+        """The content, in pieces of about 2 MiB at most; to be called once.
+
+        Raises FormatError, with kind "limit" where there are more than `limit`
+        bytes of content.
+        """
+        import zstandard
+
+        decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+        length = 0
+        last = False
+        pos = self._start
+        while not last:
+            pos, last = self._batch(pos)
+            try:
+                block = decoder.decompress(self._data[self.end : pos])
+            except zstandard.ZstdError:
+                self._fail("is not readable zstd")
+            length += len(block)
+            if length > limit:
+                fail(
+                    f"{self._what} is over {limit} bytes",
+                    offset=self._offset,
+                    field=self._what,
+                    kind="limit",
+                )
+            self.end = pos
+            yield block
+        if not decoder.eof:
+            self._fail("is not readable zstd")
+
+    def _batch(self, pos: int) -> tuple[int, bool]:
+        """Where the next blocks end that are decoded at once, and whether they are the last."""
+        start, size = pos, len(self._data)
+        content, last = 0, False
+        while not last and content < BATCH and pos - start < BATCH:
+            head = int.from_bytes(self._data[pos : pos + BLOCK_HEADER], "little")
+            last, kind, length = bool(head & 1), head >> 1 & 3, head >> 3
+            content += MAX_BLOCK if kind == COMPRESSED else length
+            pos += BLOCK_HEADER + (1 if kind == RLE else length)
+            if last:
+                pos += self._checksum
+            if pos > size:
+                fail(
+                    f"{self._what} ends inside its zstd frame",
+                    offset=self._offset + size,
+                    field=self._what,
+                )
+        return pos, last
+
+    def _fail(self, reason: str) -> None:
+        fail(f"{self._what} {reason}", offset=self._offset + self.end, field=self._what)

@@ -6,7 +6,7 @@ hashing, no policy. Field meanings are those of `docs/spec/wtxt.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, place
@@ -177,34 +177,22 @@ class Cut:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
-    """A tensor as its container lists it.
-
-    `dtype` and `shape` are the container's own; `data` are the stored raw
-    bytes. A tensor nested in a chunk is named `chunk/tensor`.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    data: memoryview
-    offset: int
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that a check found: `kind` is a word of the verdict's list.
 
-    `line` counts from 1, `chunk` is an `ix`, `offset` a byte in the file.
+    `line` counts from 1, `chunk` is an `ix` of a text or the name of a
+    container's chunk, `offset` a byte in the file, `field` the word of the
+    format's spec for what stands there.
     """
 
     kind: str
     message: str
     line: int | None = None
     array: str | None = None
-    chunk: int | None = None
+    chunk: int | str | None = None
     offset: int | None = None
+    field: str | None = None
 
     def __str__(self) -> str:
         where = place(self.line, self.array, self.chunk, self.offset)
@@ -219,17 +207,6 @@ class Problem:
             ("array", self.array),
             ("chunk", self.chunk),
             ("offset", self.offset),
+            ("field", self.field),
         )
         return {key: value for key, value in pairs if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a container says of itself: its tensors and its metadata.
-
-    `metadata` is plain data that `json.dumps` takes.
-    """
-
-    format: str
-    tensors: tuple[Tensor, ...] = ()
-    metadata: dict[str, object] = field(default_factory=dict)

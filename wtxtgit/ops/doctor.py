@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module, metadata
 
+from wtxtgit import containers
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.git import attributes, config, index, run
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops import hooks, install, track
+from wtxtgit.ops.files import map_file
 from wtxtgit.ops.status import State, raw_files, status, tracked
 
 MODULES = {
@@ -178,6 +180,7 @@ def _repository_checks(repo: Repository) -> list[Check]:
         _guarded("raw-binary", lambda: _raw(repo, entries)),
         _guarded("work-tree", lambda: _work_tree(repo)),
         _guarded("sizes", lambda: _sizes(repo, entries)),
+        _guarded("compression", lambda: _compression(repo)),
         _guarded("hook", lambda: _hook(repo)),
     ]
 
@@ -352,6 +355,26 @@ def _sizes(repo: Repository, entries: Sequence[Entry]) -> Check:
             "git config pack.windowMemory 1g",
         )
     return Check("sizes", Level.OK, "all texts are small enough for deltas and forges")
+
+
+def _compression(repo: Repository) -> Check:
+    """Compressed files make poor deltas: a small change of the weights changes all of them."""
+    packed = []
+    for file in status(repo).files:
+        if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
+            continue
+        data = map_file(repo.file(file.path))
+        if containers.packed_parts(data):
+            packed.append(file.path)
+    if packed:
+        return Check(
+            "compression",
+            Level.WARN,
+            f"compressed, so that git makes no small deltas: {_names(packed)}",
+            f"wtxtgit repack {_arguments(packed[:1])} stores it uncompressed",
+            paths=tuple(packed),
+        )
+    return Check("compression", Level.OK, "no compression stands in the way of deltas")
 
 
 def _hook(repo: Repository) -> Check:

@@ -32,10 +32,14 @@ def map_file(path: Path) -> memoryview:
         if not stat.S_ISREG(status.st_mode):
             # A pipe, a device: what it gives is all there is.
             return memoryview(file.read())
-        if status.st_size == 0:
-            return memoryview(b"")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return memoryview(mapped)
+        return map_descriptor(file.fileno())
+
+
+def map_descriptor(descriptor: int) -> memoryview:
+    """What a regular file that is open holds, as a read-only view."""
+    if os.fstat(descriptor).st_size == 0:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
 
 
 def read_small(path: Path, limit: int, what: str) -> bytes:

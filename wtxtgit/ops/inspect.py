@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-import os
-import posixpath
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
+
+import numpy as np
 
 from wtxtgit import containers
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.git import index as git_index
-from wtxtgit.git.repository import Repository
-from wtxtgit.model import Extent, Tensor
-from wtxtgit.ops.files import map_file
-from wtxtgit.ops.smudge import smudge_verified
-from wtxtgit.ops.spool import spooled
-from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.model import Extent
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import Description, ReadOptions, Tensor
+from wtxtgit.ops import tensor_bytes
+from wtxtgit.ops.sources import content_size
+from wtxtgit.ops.statistics import Statistics, statistics
+from wtxtgit.ops.target import Target, members, open_target
+from wtxtgit.text.arrays import LazyArray
+from wtxtgit.text.dtypes import NUMPY_DTYPES
+from wtxtgit.text.index import ArrayIndex
+from wtxtgit.text.verify import Report
 
-_HASHED_TIMES = 4
+_READ_TIMES = 4
+"""Tensors of a hostile file may all span all of it: reading ends there."""
+_LEAST_READ = 64 * 1024 * 1024
+_SET = "a list of other files, which are stored on their own"
+_ELEMENTS = {
+    "|b1": "bool",
+    "<f2": "f16",
+    "<c8": "c64",
+    "<c16": "c128",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8_e4m3",
+    "float8_e5m2": "f8_e5m2",
+}
+"""What the items of a native array are whose dtype is none of the ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a container: where it stands and which array of the text holds it."""
+    """A piece of a container: where it stands and which array of the text holds it.
+
+    `detail` is what the container says of it, `children` are the tensors of a
+    file that stands in the part.
+    """
 
     offset: int
     size: int
@@ -34,6 +55,13 @@ class Part:
     name: str | None = None
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
+    detail: str | None = None
+    children: tuple[str, ...] = ()
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether the bytes are only what stands between tensors and parts."""
+        return self.array is None or re.fullmatch(r"_gap(__[0-9]+)?", self.array) is not None
 
     def as_dict(self) -> dict[str, object]:
         record = {
@@ -44,34 +72,44 @@ class Part:
             "name": self.name,
             "dtype": self.dtype,
             "shape": None if self.shape is None else list(self.shape),
+            "detail": self.detail,
+            "children": list(self.children) or None,
         }
         return {key: value for key, value in record.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """A tensor as its file lists it; `sha256` (hex) is over its stored bytes.
+    """A tensor as its file lists it.
 
-    `array` is its name in the text: `git log -L` and hunk headers have that.
+    `sha256` (hex) is over its bytes in C order, little-endian, whatever order
+    they are stored in. `array` is its name in the text: `git log -L` and hunk
+    headers have that. `absent` says why there are no bytes.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     size: int
-    sha256: str | None
+    sha256: str | None = None
     offset: int | None = None
     array: str | None = None
+    order: str = "C"
+    statistics: Statistics | None = None
+    absent: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         record = {
             "name": self.name,
             "dtype": self.dtype,
             "shape": list(self.shape),
+            "order": None if self.order == "C" else self.order,
             "size": self.size,
             "offset": self.offset,
             "array": self.array,
             "sha256": self.sha256,
+            "statistics": None if self.statistics is None else self.statistics.as_dict(),
+            "absent": self.absent,
         }
         return {key: value for key, value in record.items() if value is not None}
 
@@ -88,6 +126,7 @@ class Inspection:
     parts: tuple[Part, ...] = ()
     tensors: tuple[TensorFacts, ...] = ()
     metadata: dict[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         record: dict[str, object] = {
@@ -98,40 +137,39 @@ class Inspection:
         }
         if self.reason is not None:
             record["reason"] = self.reason
+        if self.notes:
+            record["notes"] = list(self.notes)
         record["parts"] = [part.as_dict() for part in self.parts]
         record["tensors"] = [tensor.as_dict() for tensor in self.tensors]
         record["metadata"] = self.metadata
         return record
 
 
-def inspect(target: str, *, threads: int | None = None) -> Inspection:
+def inspect(
+    name: str,
+    options: ReadOptions,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Inspection:
     """Inspect a file, or a blob of a repository as REV:PATH.
 
     A file that exists wins over a revision. A blob is looked at as the file
-    that a checkout would give.
+    that a checkout would give. Raises InputError and EnvironmentFailure.
     """
-    path = Path(target)
-    data = _blob(target) if ":" in target and not path.exists() else map_file(path)
-    if data[: len(MAGIC)] == MAGIC:
-        report = verify(data, threads=threads)
-        smudged = smudge_verified(data, report, threads=threads)
-        if smudged.layout is None:
-            return _inspect_text(target, len(data), report)
-        data = spooled(smudged.pieces())
-    return _inspect_container(target, data)
+    target = open_target(name, threads=threads)
+    if target.report is not None:
+        return _inspect_text(target, target.report, progress)
+    return _inspect_container(target, options, threads, progress)
 
 
-def _blob(target: str) -> memoryview:
-    repo = Repository.discover()
-    revision, _, path = target.partition(":")
-    if path.startswith(("./", "../")):
-        # Relative to the folder here, as for git itself.
-        path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
-    oid = git_index.resolve_blob(repo, f"{revision}:{path}")
-    return spooled(git_index.blob_chunks(repo, oid), repo.state_dir)
-
-
-def _inspect_container(target: str, data: memoryview) -> Inspection:
+def _inspect_container(
+    target: Target,
+    options: ReadOptions,
+    threads: int | None,
+    progress: Callable[[int], None] | None,
+) -> Inspection:
+    data = target.data
     cut = containers.split(data)
     sizes = {array.name: array.data.nbytes for array in cut.arrays}
     parts = []
@@ -140,36 +178,83 @@ def _inspect_container(target: str, data: memoryview) -> Inspection:
         part = _part(extent, offset, sizes)
         parts.append(part)
         offset += part.size
-    arrays = {(part.offset, part.name): part.array for part in parts if part.kind == "tensor"}
-    kind = containers.detect(data)
     try:
-        description = containers.describe(data)
-    except FormatError:
-        return Inspection(target, kind, len(data), cut.layout.format, cut.reason, tuple(parts))
+        description = containers.describe(data, options, members(target.name, threads=threads))
+    except FormatError as error:
+        left = containers.salvage(data, options)
+        kind = containers.detect(data)
+        reason = cut.reason or error.message
+        if left is None:
+            return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
+        description = left
+    arrays: dict[tuple[int | None, str | None], str | None] = {
+        (part.offset, part.name): part.array for part in parts if part.kind == "tensor"
+    }
+    facts = tuple(_facts(description, options, arrays, len(data), progress))
     return Inspection(
-        target,
-        kind,
+        target.name,
+        description.format,
         len(data),
         cut.layout.format,
-        cut.reason,
-        tuple(parts),
-        _facts(description.tensors, arrays, len(data)),
+        cut.reason if description.size is None else _SET,
+        tuple(_with_details(parts, facts, description)),
+        facts,
         description.metadata,
+        tuple(_notes(description)),
     )
 
 
-def _inspect_text(target: str, size: int, report: Report) -> Inspection:
+def _inspect_text(
+    target: Target, report: Report, progress: Callable[[int], None] | None
+) -> Inspection:
     """A native text, or one that is damaged: its own arrays."""
-    if report.index.stop is not None and not report.index.has_header:
-        raise InputError(f"{target}: {report.index.stop}")
-    tensors = tuple(
-        TensorFacts(a.name, a.claim.dtype, a.claim.shape, a.nbytes, a.claim.sha256.hex())
-        for a in report.index.arrays
-    )
+    index = report.index
+    if index.stop is not None and not index.has_header:
+        raise InputError(f"{target.name}: {index.stop}")
+    facts = []
+    for array in index.arrays:
+        claim = array.claim
+        found = None
+        if report.ok:
+            found = statistics(_decoded(target.data, array, report))
+            if progress is not None:
+                progress(array.nbytes)
+        facts.append(
+            TensorFacts(
+                array.name,
+                claim.dtype,
+                claim.shape,
+                array.nbytes,
+                claim.sha256.hex(),
+                statistics=found,
+            )
+        )
     reason = None if report.ok else f"{len(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
-        target, "wtxt", size, "wtxt", reason, tensors=tensors, metadata=_header(report)
+        target.name,
+        "wtxt",
+        len(target.data),
+        "wtxt",
+        reason,
+        tensors=tuple(facts),
+        metadata=_header(report),
     )
+
+
+def _decoded(text: memoryview, array: ArrayIndex, report: Report) -> Tensor:
+    """An array of a text that verified, as the tensor that it stands for."""
+    claim = array.claim
+    extents = report.layout.extents if report.layout is not None else ()
+    dtype = next((e.dtype for e in extents if e.array == array.name and e.dtype), claim.dtype)
+    element = _ELEMENTS.get(dtype, claim.dtype if dtype == claim.dtype else None)
+    values = LazyArray(text, array, np.dtype(NUMPY_DTYPES[claim.dtype]), claim.shape)[...]
+    data = memoryview(values.reshape(-1).view(np.uint8)) if values.size else memoryview(b"")
+    shape = claim.shape if element == claim.dtype else (array.nbytes // _item_bytes(element),)
+    return Tensor(array.name, dtype, shape, data, None, element)
+
+
+def _item_bytes(element: str | None) -> int:
+    return 1 if element is None else ITEM_BYTES[element]
 
 
 def _header(report: Report) -> dict[str, object]:
@@ -204,26 +289,61 @@ def _part(extent: Extent, offset: int, sizes: dict[str, int]) -> Part:
     return Part(offset, size, kind, extent.array, extent.name, extent.dtype, extent.shape)
 
 
-def _facts(
-    tensors: Iterable[Tensor], arrays: Mapping[tuple[int, str | None], str | None], size: int
-) -> tuple[TensorFacts, ...]:
-    """What is to be told of each tensor.
+def _with_details(
+    parts: Iterable[Part], facts: Iterable[TensorFacts], description: Description
+) -> Iterator[Part]:
+    """The parts with what the container says of them, and the tensors in them."""
+    details = {part.offset: part.about for part in description.parts}
+    inside: defaultdict[str, list[str]] = defaultdict(list)
+    for tensor in facts:
+        chunk, slash, name = tensor.name.partition("/")
+        if slash and tensor.array is None:
+            inside[chunk].append(name)
+    for part in parts:
+        children = inside.get(part.name or "", ()) if part.kind == "part" else ()
+        yield replace(part, detail=details.get(part.offset), children=tuple(children))
 
-    Tensors of a hostile file may all span all of it: hashing ends when
-    `_HASHED_TIMES` the file's size is hashed.
-    """
-    left = _HASHED_TIMES * size
-    digests: dict[tuple[int, int], str] = {}
-    facts = []
-    for tensor in tensors:
-        span = (tensor.offset, tensor.data.nbytes)
-        if span not in digests and left >= span[1]:
-            left -= span[1]
-            digests[span] = sha256(tensor.data).hexdigest()
-        array = arrays.get((tensor.offset, tensor.name))
-        facts.append(
-            TensorFacts(
-                tensor.name, tensor.dtype, tensor.shape, span[1], digests.get(span), span[0], array
-            )
+
+def _notes(description: Description) -> Iterator[str]:
+    packed = sum(part.is_packed for part in description.parts)
+    if packed and description.format in containers.WITH_COMPRESSION:
+        yield (
+            f"compressed or encrypted parts, of which git makes no small deltas: {packed}; "
+            "wtxtgit repack stores compressed ones plain"
         )
-    return tuple(facts)
+
+
+def _facts(
+    description: Description,
+    options: ReadOptions,
+    arrays: Mapping[tuple[int | None, str | None], str | None],
+    size: int,
+    progress: Callable[[int], None] | None,
+) -> Iterator[TensorFacts]:
+    """What is to be told of each tensor."""
+    left = max(_READ_TIMES * (description.size or size), _LEAST_READ)
+    left += options.max_chunk * len(description.nested)
+    for tensor in containers.tensors(description, options):
+        length = content_size(tensor)
+        digest = found = None
+        if tensor.absent is None and length <= left:
+            left -= length
+            hasher = sha256()
+            for block in tensor_bytes.blocks(tensor):
+                hasher.update(block)
+            digest = hasher.hexdigest()
+            found = statistics(tensor)
+            if progress is not None:
+                progress(length)
+        yield TensorFacts(
+            tensor.name,
+            tensor.dtype,
+            tensor.shape,
+            length,
+            digest,
+            tensor.offset,
+            arrays.get((tensor.offset, tensor.name)),
+            tensor.order,
+            found,
+            tensor.absent,
+        )

@@ -15,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from wtxtgit.containers.safetensors import build
+from wtxtgit.containers.safetensors.write import build
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.model import Buffer

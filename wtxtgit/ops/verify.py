@@ -1,20 +1,22 @@
 """Verify: everything that can be checked of files, as a verdict.
 
-A text is checked to its last hash. A container is read as far as its
-structure goes: chunks, offsets, lengths and the tensor index.
+A text is checked to its last hash; a container in its structure, its limits
+and every hash that it holds; a set with all files that it lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.errors import FormatError, WtxtgitError
+from wtxtgit.errors import WtxtgitError
 from wtxtgit.model import Problem
+from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops.emit import MAX_WSUM, hmac_key
-from wtxtgit.ops.files import map_file, read_small, shown
+from wtxtgit.ops.files import read_small, shown
+from wtxtgit.ops.target import members, read
 from wtxtgit.report.verdict import ArrayFacts, FileVerdict, Verdict
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
@@ -28,13 +30,18 @@ _QUOTED = 16
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a verification knows and demands."""
+    """What a verification knows and demands.
+
+    `reading` are limits and keys for containers; `hmac_key` is their HMAC key
+    as well.
+    """
 
     wsum: Path | None = None
     hmac_key: Path | None = None
     signers: Path | None = None
     require_signed: bool = False
     allow_unauthenticated: bool = False
+    reading: ReadOptions = field(default_factory=ReadOptions)
 
 
 def verify_files(
@@ -44,7 +51,7 @@ def verify_files(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Verdict:
-    """Verify each file; a file that can't be read is a finding, not the end.
+    """Verify each file, or blob as REV:PATH; what can't be read is a finding, not the end.
 
     Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM files.
     """
@@ -54,7 +61,7 @@ def verify_files(
     verdicts = []
     for path in paths:
         try:
-            data = map_file(path)
+            data = read(str(path))
         except WtxtgitError as error:
             problem = Problem("structure", error.message)
             verdict = FileVerdict(str(path), "unreadable", (problem,), known=False, failure=error)
@@ -72,17 +79,20 @@ def verify_files(
             )
             verdicts.append(_text_verdict(path, report, keys.require_signed))
         else:
-            verdict = _container_verdict(path, data)
-            verdicts.append(replace(verdict, errors=(*verdict.errors, *_demands(keys))))
+            options = replace(keys.reading, integrity_key=key)
+            verdict = _container_verdict(path, data, options, threads)
+            verdicts.append(replace(verdict, errors=(*verdict.errors, *_demands(keys, verdict))))
+            if progress is not None:
+                progress(data.nbytes)
     return Verdict(tuple(verdicts))
 
 
-def _demands(keys: Keys) -> Iterator[Problem]:
-    """What is asked for that only a text can give."""
+def _demands(keys: Keys, verdict: FileVerdict) -> Iterator[Problem]:
+    """What is asked for that the file does not have."""
     if keys.require_signed:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
-    if keys.hmac_key is not None and not keys.allow_unauthenticated:
-        yield Problem("hmac", "a key is given: a container carries no hmac, a text can")
+    if keys.hmac_key is not None and not (keys.allow_unauthenticated or verdict.authenticated):
+        yield Problem("hmac", "a key is given: this file carries no hmac")
 
 
 def _public_keys(path: Path | None) -> list[bytes]:
@@ -114,21 +124,24 @@ def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdi
     )
 
 
-def _container_verdict(path: Path, data: memoryview) -> FileVerdict:
-    kind = containers.detect(data)
-    if kind == "opaque":
-        message = f"no WTXT text and no container that we know, it starts with {_head(data)}"
-        return FileVerdict(str(path), "unknown", (Problem("syntax", message),), known=False)
-    try:
-        containers.describe(data)
-    except FormatError as error:
-        problem = Problem(error.kind, error.message, offset=error.offset)
-        return FileVerdict(str(path), kind, (problem,))
-    if kind not in containers.CUT_FORMATS:
-        problem = Problem("structure", f"{kind} files are stored whole, nothing in them is checked")
-        return FileVerdict(str(path), kind, (problem,), known=False)
-    note = Problem("structure", "only the structure is checked, not the hashes inside the file")
-    return FileVerdict(str(path), kind, warnings=(note,))
+def _container_verdict(
+    path: Path, data: memoryview, options: ReadOptions, threads: int | None
+) -> FileVerdict:
+    kind = containers.identify(data)
+    found = containers.check(data, options, members(str(path), threads=threads))
+    if kind is None:
+        problem = found.errors[0]
+        if not containers.is_foreign(data):
+            message = f"no WTXT text and no container that we know, it starts with {_head(data)}"
+            problem = Problem("syntax", message)
+        return FileVerdict(str(path), "unknown", (problem,), known=False)
+    return FileVerdict(
+        str(path),
+        kind,
+        tuple(found.errors),
+        tuple(found.warnings),
+        authenticated=found.authenticated,
+    )
 
 
 def _head(data: memoryview) -> str:

@@ -216,7 +216,7 @@ def _error(problem: Problem) -> TextError:
         problem.message,
         line=problem.line,
         array=problem.array,
-        chunk=problem.chunk,
+        chunk=problem.chunk if isinstance(problem.chunk, int) else None,
     )
 
 

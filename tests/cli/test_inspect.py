@@ -1,0 +1,192 @@
+"""`wtxtgit inspect`: parts, tensors, values."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Repo, safetensors
+from data import (
+    FIXTURES,
+    all_entries,
+    fixture,
+    fixture_path,
+    golden,
+    name_of,
+    path_of,
+    valid_cases,
+)
+
+import wtxtgit as api
+from wtxtgit.cli.main import main
+
+from .command import Command
+
+EXAMPLES = [
+    "fold/none_sten_alldtypes_a.fold",
+    "fold/zstd3_sten_npz_a.fold",
+    "aero/all_dtypes_a.aero",
+    "mlcp/all_dtypes_a.checkpoint",
+    "mlcp/sibling_multishard_a.shard",
+    "taridx/collisions_a/train.taridx",
+    "plain/pair_v1.safetensors",
+    "plain/arrays_c_a.npz",
+    "golden/npy/fortran.npy",
+    "golden/torch/views.pt",
+    "golden/gguf/quantised.gguf",
+]
+
+
+def inspected(wtxtgit: Command, path: str | Path) -> dict[str, Any]:
+    done = wtxtgit("inspect", path, "--json")
+    assert (done.code, done.err) == (0, "")
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+@pytest.fixture
+def _signal_handlers() -> Iterator[None]:
+    """The command line sets handlers; in this process they are put back."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+WITH_TENSORS = [entry for entry in all_entries() if entry["valid"] and "tensors" in entry]
+
+
+@pytest.mark.usefixtures("_signal_handlers")
+@pytest.mark.parametrize("entry", WITH_TENSORS, ids=lambda e: e["file"])
+def test_the_original_writers_tensors(
+    entry: dict[str, Any], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["inspect", str(path_of(entry)), "--json"]
+    if "key_hex" in entry["options"]:
+        key = tmp_path / "key"
+        key.write_text(entry["options"]["key_hex"] + "\n")
+        arguments += ["--key", str(key)]
+    assert main(arguments) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    found = json.loads(printed.out)
+    listed: dict[str, list[dict[str, Any]]] = {}
+    for tensor in found["tensors"]:
+        listed.setdefault(tensor["name"], []).append(tensor)
+    data = path_of(entry).read_bytes()
+    for wanted in entry["tensors"]:
+        candidates = listed[name_of(entry, wanted)]
+        tensor = candidates.pop(0) if len(candidates) > 1 else candidates[0]
+        assert tensor["shape"] == list(wanted["shape"])
+        digest = wanted.get("sha256_in_file", wanted.get("sha256"))
+        if digest is None or "absent" in tensor:
+            continue
+        assert tensor["sha256"] == digest
+        start = tensor.get("offset")
+        raw = b"" if start is None else data[start : start + tensor["size"]]
+        if start is not None and sha256(raw).hexdigest() != digest:
+            # Stored in another order, or a view of a larger storage.
+            assert {"fortran_order_on_disk"} & set(wanted) or wanted["dtype"][0] in ">f"
+
+
+def test_values_of_a_tensor(wtxtgit: Command) -> None:
+    values = np.array([[0.0, -2.5, np.nan], [4.0, np.inf, 1.5]], "f4")
+    np.savez(wtxtgit.folder / "v.npz", v=values, i=np.array([-3, 7], "i2"), e=np.zeros(0))
+    found = {t["name"]: t for t in inspected(wtxtgit, "v.npz")["tensors"]}
+    assert found["v"]["statistics"] == {
+        "count": 6,
+        "min": -2.5,
+        "max": 4.0,
+        "mean": pytest.approx(0.75),
+        "std": pytest.approx(np.std([0, -2.5, 4, 1.5])),
+        "zeros": 1,
+        "zeros_share": pytest.approx(1 / 6),
+        "nan": 1,
+        "inf": 1,
+    }
+    assert (found["i"]["statistics"]["min"], found["i"]["statistics"]["max"]) == (-3, 7)
+    assert "statistics" not in found["e"]
+
+
+def test_a_file_of_a_commit(repo: Repo, driver: None) -> None:
+    repo.track("*.safetensors")
+    repo.write("m/w.safetensors", safetensors(1.0, 2.0))
+    repo.add()
+    repo.commit()
+    repo.write("m/w.safetensors", safetensors(3.0))
+    found = json.loads(repo.wtxtgit("inspect", "HEAD:m/w.safetensors", "--json").stdout)
+    assert found["tensors"][0]["statistics"]["max"] == 2.0
+    beside = repo.wtxtgit("inspect", "HEAD:./w.safetensors", "--json", cwd="m")
+    assert json.loads(beside.stdout)["tensors"] == found["tensors"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_the_parts_of_a_file_cover_it(path: str, wtxtgit: Command) -> None:
+    found = inspected(wtxtgit, fixture_path(path))
+    assert found["stored_as"] == golden()[path]["format"]
+    end = 0
+    for part in found["parts"]:
+        assert part["offset"] == end
+        end += part["size"]
+    assert end == found["size"] == len(fixture(path))
+
+
+def test_a_text_of_a_file_is_inspected_as_the_file(wtxtgit: Command) -> None:
+    assert wtxtgit("emit", FIXTURES / EXAMPLES[0], "-o", "x.wtxt").code == 0
+    of_text = inspected(wtxtgit, "x.wtxt")
+    of_file = inspected(wtxtgit, FIXTURES / EXAMPLES[0])
+    assert {**of_text, "path": ""} == {**of_file, "path": ""}
+
+
+@pytest.mark.parametrize("case", valid_cases()[:6], ids=lambda c: c.file)
+def test_a_native_text_is_inspected_by_its_arrays(case: Any, wtxtgit: Command) -> None:
+    found = inspected(wtxtgit, case.path)
+    keys = ("name", "dtype", "shape", "sha256")
+    listed = [{key: tensor[key] for key in keys} for tensor in found["tensors"]]
+    assert listed == case.expected["arrays"]
+    assert found["metadata"]["sha256_all"] == case.expected["sha256_all"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"junk", "no known magic"),
+        (fixture("fold/none_json_a.fold")[:400], ""),
+        (fixture("aero/all_dtypes_a.aero")[:400], ""),
+        (fixture("mlcp/sibling_multishard_a.shard"), "RAHS"),
+    ],
+)
+def test_why_a_file_is_stored_whole_is_told(content: bytes, words: str, wtxtgit: Command) -> None:
+    (wtxtgit.folder / "f").write_bytes(content)
+    found = inspected(wtxtgit, "f")
+    assert found["stored_as"] == "opaque"
+    assert found["reason"]
+    assert words in found["reason"]
+    done = wtxtgit("inspect", "f")
+    assert (done.code, done.err) == (0, "")
+    assert f"stored whole: {found['reason']}" in done.out.decode()
+
+
+def test_a_table_names_every_tensor(wtxtgit: Command) -> None:
+    done = wtxtgit("inspect", FIXTURES / EXAMPLES[0])
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.decode().splitlines()
+    assert lines[0].endswith(": fold, 4.48 KiB")
+    assert any(line.startswith("torch_state/embed.weight ") for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_names_that_control_a_terminal_are_escaped(wtxtgit: Command) -> None:
+    api.dump({"a\x1b[31m\nb": np.zeros(1)}, wtxtgit.folder / "n.wtxt")
+    assert wtxtgit("restore", "n.wtxt", "-o", "n.safetensors").code == 0
+    out = wtxtgit("inspect", "n.safetensors").out
+    assert b"\x1b" not in out
+    assert b"a\\x1b[31m\\x0ab" in out

@@ -1,0 +1,143 @@
+"""`wtxtgit repack` and `wtxtgit recover`: other bytes, the same tensors."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data import FIXTURES, all_entries, fixture
+
+from .command import Command
+from .test_inspect import inspected
+
+FOLDS = [
+    entry["file"]
+    for entry in all_entries()
+    if entry["format"] == "FOLD"
+    and entry["valid"]
+    and not {"encrypted", "sha256_field_is_hmac"} & set(entry["quirks"])
+]
+AEROS = ["aero/ihsh_phsh_a.aero", "aero/low_uncompressed_a.aero", "aero/low_wtsh_zstd_a.aero"]
+
+
+def tensors(wtxtgit: Command, path: str | Path) -> list[tuple[Any, ...]]:
+    found = inspected(wtxtgit, path)["tensors"]
+    return sorted((t["name"], t["dtype"], tuple(t["shape"]), t.get("sha256")) for t in found)
+
+
+@pytest.mark.parametrize("path", FOLDS[::3])
+def test_a_fold_there_and_back(path: str, wtxtgit: Command) -> None:
+    before = tensors(wtxtgit, FIXTURES / path)
+    for compression, name in (("none", "a.fold"), ("zstd", "b.fold")):
+        done = wtxtgit("repack", FIXTURES / path, "--compression", compression, "-o", name)
+        assert (done.code, done.err) == (0, "")
+        assert wtxtgit("verify", name).code == 0
+        assert tensors(wtxtgit, name) == before
+    again = wtxtgit("repack", "b.fold", "-o", "c.fold")
+    assert again.code == 0
+    flags = {chunk["flags"] for chunk in inspected(wtxtgit, "a.fold")["metadata"]["chunks"]}
+    assert flags <= {0}
+    a, c = ((wtxtgit.folder / name).read_bytes() for name in ("a.fold", "c.fold"))
+    assert a == c
+
+
+@pytest.mark.parametrize("path", AEROS)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_an_aero(path: str, compression: str, wtxtgit: Command) -> None:
+    done = wtxtgit("repack", FIXTURES / path, "--compression", compression, "-o", "x.aero")
+    assert (done.code, done.err) == (0, "")
+    assert wtxtgit("verify", "x.aero").code == 0
+    assert tensors(wtxtgit, "x.aero") == tensors(wtxtgit, FIXTURES / path)
+
+
+def test_an_npz_is_stored_in_place(wtxtgit: Command) -> None:
+    path = wtxtgit.folder / "m.npz"
+    np.savez_compressed(path, a=np.arange(1000), b=np.zeros((3, 4), "f4"))
+    before = tensors(wtxtgit, "m.npz")
+    done = wtxtgit("repack", "m.npz", "--json")
+    assert (done.code, done.err) == (0, "")
+    said = json.loads(done.out)
+    assert said["size_after"] == path.stat().st_size > said["size_before"]
+    assert tensors(wtxtgit, "m.npz") == before
+    with zipfile.ZipFile(path) as archive:
+        assert {member.compress_type for member in archive.infolist()} == {zipfile.ZIP_STORED}
+        assert archive.testzip() is None
+    np.testing.assert_array_equal(np.load(path)["a"], np.arange(1000))
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("plain/pair_v1.safetensors", "safetensors"),
+        ("mlcp/one_shard_a.checkpoint", "mlcp"),
+        ("taridx/pair_v1/train.taridx", "taridx"),
+        ("fold/unfinalized_a.fold", "not finalized"),
+        ("fold/encrypted_high_a.fold", "encrypted"),
+        ("mlcp/sibling_multishard_a.shard", ""),
+    ],
+)
+def test_what_has_no_compression_to_change(path: str, word: str, wtxtgit: Command) -> None:
+    done = wtxtgit("repack", FIXTURES / path, "-o", "x")
+    assert done.code in (1, 3)
+    assert done.out == b""
+    assert word in done.complaint()
+    assert wtxtgit.names() == []
+
+
+def test_a_damaged_file_is_not_repacked(wtxtgit: Command) -> None:
+    data = bytearray(fixture("fold/none_sten_alldtypes_a.fold"))
+    data[1500] ^= 1
+    (wtxtgit.folder / "d.fold").write_bytes(data)
+    done = wtxtgit("repack", "d.fold")
+    assert (done.code, done.out) == (1, b"")
+    assert "crc32c" in done.complaint() or "sha256" in done.complaint()
+    assert (wtxtgit.folder / "d.fold").read_bytes() == data
+
+
+def test_parity_mends_the_file_that_was(wtxtgit: Command) -> None:
+    done = wtxtgit("recover", "--ecc", FIXTURES / "fold/none_rs16_flipped_a.fold", "-o", "m.fold")
+    assert (done.code, done.err) == (0, "")
+    assert "torch_state" in done.out.decode()
+    assert (wtxtgit.folder / "m.fold").read_bytes() == fixture("fold/none_rs16_a.fold")
+
+
+def test_parity_mends_in_place(wtxtgit: Command) -> None:
+    (wtxtgit.folder / "m.fold").write_bytes(fixture("fold/none_rs16_flipped_a.fold"))
+    done = wtxtgit("recover", "--ecc", "m.fold", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert "torch_state" in json.loads(done.out)["mended"]
+    assert (wtxtgit.folder / "m.fold").read_bytes() == fixture("fold/none_rs16_a.fold")
+    again = wtxtgit("recover", "--ecc", "m.fold")
+    assert (again.code, again.err) == (0, "")
+    assert "nothing is damaged" in again.out.decode()
+
+
+def test_what_parity_can_not_mend_is_left(wtxtgit: Command) -> None:
+    data = bytearray(fixture("fold/none_rs16_a.fold"))
+    for at in range(60, 100):
+        data[at] ^= 0xFF
+    (wtxtgit.folder / "m.fold").write_bytes(data)
+    done = wtxtgit("recover", "--ecc", "m.fold")
+    assert (done.code, done.out) == (1, b"")
+    assert "torch_state" in done.complaint()
+    assert (wtxtgit.folder / "m.fold").read_bytes() == data
+    assert wtxtgit.names() == ["m.fold"]
+
+
+@pytest.mark.parametrize("arguments", [["m.fold"], []])
+def test_what_to_mend_from_is_said(arguments: list[str], wtxtgit: Command) -> None:
+    (wtxtgit.folder / "m.fold").write_bytes(fixture("fold/none_rs16_flipped_a.fold"))
+    done = wtxtgit("recover", *arguments)
+    assert (done.code, done.out) == (2, b"")
+    assert done.complaint()
+
+
+def test_only_fold_files_hold_parity(wtxtgit: Command) -> None:
+    done = wtxtgit("recover", "--ecc", FIXTURES / "plain/pair_v1.safetensors", "-o", "x")
+    assert (done.code, done.out) == (3, b"")
+    assert "parity" in done.complaint()
+    assert wtxtgit.names() == []

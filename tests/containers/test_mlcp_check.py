@@ -1,0 +1,253 @@
+"""MLCP: what is told of sizes, dtypes, and metadata that say otherwise than the records."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+from data import fixture
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wtxtgit.containers import check, describe
+from wtxtgit.containers.mlcp.metadata import DTYPE_NAMES
+from wtxtgit.model import Problem
+
+from . import samples
+from .samples import manifest_entries, mlcp_record
+
+MLCP = [entry for entry in manifest_entries() if entry["format"] == "MLCP"]
+VALID = [entry for entry in MLCP if entry["valid"]]
+CLEAN_QUIRKS = {
+    "metadata_lists_fewer_shards_than_written",
+    "metadata_shards_null",
+    "metadata_version_null",
+    "negative_size_and_dim",
+    "size_not_shape_product",
+    "undefined_dtype_numeric_string",
+}
+"""Quirks that are warned of."""
+
+
+def count(n: int) -> bytes:
+    return struct.pack("<i", n)
+
+
+def item(name: str, dtype: object, shape: list[int], size: int) -> dict[str, object]:
+    return {"name": name, "shape": shape, "dataType": dtype, "offset": 0, "size": size}
+
+
+def listed(*shards: object, **more: object) -> dict[str, object]:
+    return {"version": "1.0.0", "shards": list(shards)} | more
+
+
+def warnings(metadata: object, body: bytes) -> list[Problem]:
+    """The warnings of a file that has no errors."""
+    findings = check(memoryview(samples.mlcp(metadata, body)))
+    assert findings.errors == []
+    assert all(problem.kind == "structure" for problem in findings.warnings)
+    return findings.warnings
+
+
+def body_start(metadata: object) -> int:
+    return len(samples.mlcp(metadata))
+
+
+A = mlcp_record(b"a", "Float32", [2], 8)
+ITEM_A = item("a", 1, [2], 8)
+GOOD = listed({"tensors": [ITEM_A]})
+
+
+def test_a_file_as_its_writer_makes_it() -> None:
+    assert warnings(GOOD, count(1) + A) == []
+    assert warnings(GOOD | {"tensorInfos": [ITEM_A]}, count(1) + A) == []
+    assert warnings(listed({"tensors": None}), count(1) + A) == []
+    assert warnings(listed(), b"") == []
+
+
+@pytest.mark.parametrize("entry", VALID, ids=lambda e: e["file"])
+def test_valid_files_of_the_original_writer(entry: dict[str, Any]) -> None:
+    findings = check(memoryview(fixture(entry["file"])))
+    assert findings.errors == []
+    assert bool(findings.warnings) == bool(CLEAN_QUIRKS & set(entry["quirks"]))
+
+
+def test_a_shard_that_is_listed_and_not_there() -> None:
+    data = samples.mlcp(listed({}, {}), count(1) + A)
+    [error] = check(memoryview(data)).errors
+    assert (error.kind, error.field, error.offset) == ("structure", "shards", len(data))
+    assert "lists 2 shards, the file ends after 1" in error.message
+
+
+def test_the_fixture_with_a_shard_too_many() -> None:
+    [entry] = [e for e in MLCP if not e["valid"] and e["file"].endswith(".checkpoint")]
+    data = fixture(entry["file"])
+    [error] = check(memoryview(data)).errors
+    assert (error.kind, error.field, error.offset) == ("structure", "shards", len(data))
+
+
+def test_a_shard_file_is_refused_by_its_name() -> None:
+    [error] = check(memoryview(fixture("mlcp/sibling_multishard_a.shard"))).errors
+    assert (error.kind, error.offset, error.field) == ("structure", 0, "magic")
+    assert ".shard file" in error.message
+
+
+@pytest.mark.parametrize("shards", [None, [], [{}], "absent"])
+def test_shards_that_are_not_listed(shards: object) -> None:
+    metadata = {"version": "1.0.0", "shards": shards}
+    if shards == "absent":
+        del metadata["shards"]
+    [warning] = warnings(metadata, count(1) + A + count(0))
+    assert (warning.field, warning.offset) == ("shards", 14)
+    assert "the file has 2" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "words"),
+    [
+        ([], "metadata", "not a JSON object"),
+        ({"version": None, "shards": []}, "version", "version is null in the metadata"),
+        ({"shards": []}, "version", "version is null"),
+        ({"version": "2", "shards": []}, "version", "version is '2' in the metadata, '1.0.0'"),
+        ({"version": 1.5, "shards": []}, "version", "version is 1.5"),
+        ({"version": "1.0.0", "shards": {}}, "shards", "shards is an object, not a list"),
+    ],
+)
+def test_metadata_that_the_original_writer_does_not_make(
+    metadata: object, field: str, words: str
+) -> None:
+    [warning] = warnings(metadata, b"")
+    assert (warning.field, warning.offset) == (field, 14)
+    assert words in warning.message
+
+
+@pytest.mark.parametrize(
+    ("record", "wanted", "field", "from_end", "words"),
+    [
+        (("Float32", [10, 10], 7), 1, "size", 8, "size 7, its dtype and shape make 400 bytes"),
+        (("Float64", [], 4), 2, "size", 8, "make 8 bytes"),
+        (("Int8", [0, 5], 1), 3, "size", 8, "make 0 bytes"),
+        (("Int8", [2**62, 4], 1), 3, "size", 8, "more than a size can say"),
+        (("Int8", [2**62, 2**62], 1), 3, "size", 8, "more than a size can say"),
+        (("Int32", [4], -1), 5, "size", 8, "the size -1"),
+        (("Int32", [-1, 4], 16), 5, "shape", 24, "the dimension -1"),
+        (("99", [4], 4), 99, "dtype", 22, "the unknown dtype '99'"),
+        (("Float8", [4], 4), "Float8", "dtype", 26, "the unknown dtype 'Float8'"),
+        (("float32", [1], 4), "float32", "dtype", 27, "the unknown dtype 'float32'"),
+    ],
+)
+def test_records_that_do_not_add_up(
+    record: tuple[str, list[int], int], wanted: object, field: str, from_end: int, words: str
+) -> None:
+    dtype, shape, size = record
+    metadata = listed({"tensors": [item("a", wanted, shape, size)]})
+    body = count(1) + mlcp_record(b"a", dtype, shape, size)
+    [warning] = warnings(metadata, body)
+    assert (warning.field, warning.offset) == (field, len(samples.mlcp(metadata, body)) - from_end)
+    assert words in warning.message
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "b"}, "name"),
+        ({"name": None}, "name"),
+        ({"shape": [3]}, "shape"),
+        ({"shape": [2, 1]}, "shape"),
+        ({"shape": [True]}, "shape"),
+        ({"shape": 2}, "shape"),
+        ({"dataType": 0}, "dataType"),
+        ({"dataType": 13}, "dataType"),
+        ({"dataType": -1}, "dataType"),
+        ({"dataType": "Float64"}, "dataType"),
+        ({"size": 9}, "size"),
+        ({"size": 8.0}, "size"),
+    ],
+)
+def test_a_tensor_listed_otherwise_than_its_record(change: dict[str, object], field: str) -> None:
+    for metadata in (
+        listed({"tensors": [ITEM_A | change]}),
+        listed({"tensors": [ITEM_A]}, tensorInfos=[ITEM_A | change]),
+    ):
+        [warning] = warnings(metadata, count(1) + A)
+        assert (warning.field, warning.offset) == (field, body_start(metadata) + 4)
+        assert f"{field} of tensor 'a'" in warning.message
+
+
+def test_dtypes_by_number_and_by_name() -> None:
+    for number, name in enumerate([*DTYPE_NAMES, "13", "14"]):
+        for said in (number, name):
+            metadata = listed({"tensors": [item("a", said, [0], 0)]})
+            found = warnings(metadata, count(1) + mlcp_record(b"a", name, [0], 0))
+            assert [w.field for w in found] == (["dtype"] if name.isdigit() else [])
+
+
+def test_lists_of_tensors_of_other_lengths() -> None:
+    for metadata, words in (
+        (listed({"tensors": []}), "shard 0: the metadata lists 0 tensors, the file has 1"),
+        (listed({"tensors": [ITEM_A] * 2}), "shard 0: the metadata lists 2"),
+        (listed({"tensors": [ITEM_A]}, tensorInfos=[]), "tensorInfos: the metadata lists 0"),
+        (listed({"tensors": 1}), "shard 0 has no list of tensors"),
+        (listed(None), "shard 0 has no list of tensors"),
+        (listed({"tensors": [7]}), "what is listed for 'a' is 7"),
+    ):
+        [warning] = warnings(metadata, count(1) + A)
+        assert warning.field == "tensors"
+        assert words in warning.message
+
+
+def test_shards_without_tensors_are_compared_too() -> None:
+    empty: dict[str, object] = {"tensors": []}
+    metadata = listed(empty, {"tensors": [ITEM_A]}, empty, {"tensors": [ITEM_A]}, empty)
+    body = count(0) + count(1) + A + count(0) + count(1) + A + count(0)
+    assert warnings(metadata, body) == []
+    moved = listed({"tensors": [ITEM_A]}, *[empty] * 4)
+    found = [w.message for w in warnings(moved, body)]
+    assert [message.split(":")[0] for message in found] == ["shard 0", "shard 1", "shard 3"]
+
+
+def test_bytes_of_tensors_are_told() -> None:
+    for body, at in (
+        (count(1) + A + b"\1" * 8 + count(0), 4 + len(A)),
+        (count(1) + A + count(0) + b"\1" * 8, 8 + len(A)),
+    ):
+        metadata = listed({"tensors": [ITEM_A]}, {"tensors": []})
+        [warning] = warnings(metadata, body)
+        assert (warning.field, warning.offset) == ("tensor bytes", body_start(metadata) + at)
+
+
+def test_findings_are_bounded() -> None:
+    records = b"".join(mlcp_record(b"a", "99", [-1], -1) for _ in range(2000))
+    findings = check(memoryview(samples.mlcp({}, count(2000) + records)))
+    assert len(findings.warnings) == 1001
+    assert findings.warnings[-1].kind == "limit"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 20) | st.floats() | st.sampled_from(["a", "1.0.0"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["version", "shards", "tensors", "tensorInfos", "name", "shape", "dataType", "size"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.lists(st.sampled_from([count(0), count(1) + A, count(2) + A + A])))
+def test_any_json_is_checked(metadata: object, shards: list[bytes]) -> None:
+    data = memoryview(samples.mlcp(metadata, b"".join(shards)))
+    findings = check(data)
+    for problem in (*findings.errors, *findings.warnings):
+        assert problem.offset is not None
+        assert 0 <= problem.offset <= len(data)
+        assert problem.field
+    described = describe(data)
+    json.dumps(described.metadata)
+    "".join(described.untold).encode()

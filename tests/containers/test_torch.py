@@ -1,0 +1,414 @@
+"""torch files: what is found in them, and how they are cut."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from data import entries, fixture
+
+from wtxtgit.containers import check, describe, detect, split, tensors
+from wtxtgit.containers.torch import dtypes, read
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Cut
+from wtxtgit.model.reading import ReadOptions, Tensor
+
+from .samples import check_cut, spelled
+from .torch_files import (
+    EMPTY_HOOKS,
+    archive,
+    call,
+    dict_of,
+    items_of,
+    list_of,
+    name,
+    named,
+    number,
+    pickled,
+    sizes,
+    storage,
+    tensor,
+    text,
+    tuple_of,
+    vector,
+    zipped,
+)
+
+FLOATS = struct.pack("<6f", *range(6))
+TSAV = {"TSAV", "TORC"}
+
+
+def cut(data: bytes) -> Cut:
+    result = split(memoryview(data))
+    check_cut(result, data)
+    return result
+
+
+def parts(data: bytes) -> list[str]:
+    """The arrays that are neither members of every torch file nor gaps."""
+    usual = ("archive_data_pkl", "archive_byteorder", "archive_version", "_gap", "_directory")
+    result = cut(data)
+    assert result.layout.format == "torch"
+    return [a.name for a in result.arrays if not a.name.startswith(usual)]
+
+
+def found(data: bytes, **options: int) -> dict[str, Tensor]:
+    described = describe(memoryview(data), ReadOptions(**options))
+    return {tensor.name: tensor for tensor in described.tensors}
+
+
+def names(value: bytes, storages: dict[str, bytes] | None = None) -> list[str]:
+    data = archive(value, storages or {"0": FLOATS})
+    return [tensor.name for tensor in describe(memoryview(data)).tensors]
+
+
+def holds_torch(entry: dict[str, Any]) -> bool:
+    kinds = {chunk["ctype"] for chunk in entry.get("chunks", [])}
+    return "tensors" in entry and (entry["format"] == "torch.pt" or bool(kinds & TSAV))
+
+
+@pytest.mark.parametrize("entry", [e for e in entries() if holds_torch(e)], ids=lambda e: e["file"])
+def test_the_tensors_of_original_writers(entry: dict[str, Any]) -> None:
+    data = memoryview(fixture(entry["file"]))
+    listed = {tensor.name: tensor for tensor in tensors(describe(data))}
+    for wanted in entry["tensors"]:
+        first, *rest = map(str, wanted["path"])
+        if entry["format"] == "FOLD":
+            tensor = listed[f"{first}/{'.'.join(rest)}"]
+        elif "pt_legacy_pickle" in entry["quirks"]:
+            # The manifest names these after the value of which a part was saved.
+            tensor = listed[".".join(rest)]
+        else:
+            tensor = listed[".".join((first, *rest))]
+        assert tensor.absent is None
+        assert tensor.dtype == wanted["dtype"]
+        assert list(tensor.shape) == wanted["shape"]
+        assert sha256(items_of(tensor)).hexdigest() == wanted["sha256"]
+
+
+def test_a_storage_that_one_tensor_covers_is_that_tensor() -> None:
+    data = archive(named(w=tensor("0", 6, [2, 3], [3, 1])), {"0": FLOATS})
+    result = cut(data)
+    extent = next(extent for extent in result.layout.extents if extent.is_tensor)
+    assert (extent.name, extent.dtype, extent.shape) == ("w", "float32", (2, 3))
+    array = next(array for array in result.arrays if array.name == "w")
+    assert (array.dtype, array.shape, bytes(array.data)) == ("f32", (2, 3), FLOATS)
+
+
+def test_the_other_members_are_named_parts() -> None:
+    result = cut(archive(named(w=vector("0", 6)), {"0": FLOATS}))
+    named_parts = [e.name for e in result.layout.extents if e.name and not e.is_tensor]
+    assert named_parts == ["archive/data.pkl", "archive/byteorder", "archive/version"]
+    assert spelled(result)[-1] == "_directory"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(named(w=tensor("0", 6, [3, 2], [1, 3])), id="strided"),
+        pytest.param(named(w=vector("0", 6), v=vector("0", 6)), id="two"),
+        pytest.param(named(w=tensor("0", 6, [5], [1])), id="not to its end"),
+        pytest.param(named(w=tensor("0", 6, [5], [1], offset=1)), id="not from its start"),
+        pytest.param(named(w=storage("FloatStorage", "0", 6)), id="no tensor"),
+        pytest.param(named(w=b"N"), id="none"),
+    ],
+)
+def test_any_other_storage_is_a_part(value: bytes) -> None:
+    assert parts(archive(value, {"0": FLOATS})) == ["archive_data_0"]
+
+
+def test_a_view_beside_the_tensor_that_covers_is_no_matter() -> None:
+    value = named(v=tensor("0", 6, [2], [1]), w=tensor("0", 6, [6, 1], [1, 99]))
+    assert parts(archive(value, {"0": FLOATS})) == ["w"]
+
+
+def test_a_deflated_storage_is_a_part_and_its_tensor_is_read() -> None:
+    data = archive(named(w=vector("0", 6)), {"0": FLOATS}, deflated=["data/0"])
+    assert parts(data) == ["archive_data_0"]
+    listed = found(data)["w"]
+    assert bytes(listed.data) == FLOATS
+    assert listed.offset is None
+    assert found(data, max_chunk=23)["w"].absent == read.TOO_LARGE
+    assert found(data, max_chunk=24)["w"].absent is None
+
+
+def test_the_limit_is_for_all_deflated_storages_together() -> None:
+    value = named(v=vector("0", 6), w=vector("1", 6), u=vector("0", 6))
+    data = archive(value, {"0": FLOATS, "1": FLOATS}, deflated=["data/0", "data/1"])
+    listed = found(data, max_chunk=47)
+    assert [listed[key].absent for key in "vwu"] == [None, read.TOO_LARGE, None]
+
+
+def test_a_deflated_pickle_is_read() -> None:
+    data = archive(named(w=vector("0", 6)), {"0": FLOATS}, deflated=["data.pkl"])
+    assert parts(data) == ["w"]
+
+
+def test_a_big_endian_file_is_told_and_its_arrays_are_bytes() -> None:
+    data = archive(named(w=vector("0", 6)), {"0": FLOATS}, byteorder=b"big")
+    assert found(data)["w"].byteorder == "big"
+    array = next(array for array in cut(data).arrays if array.name == "w")
+    assert (array.dtype, array.shape) == ("u8", (24,))
+
+
+def test_a_file_without_byteorder_is_little_endian() -> None:
+    assert found(archive(named(w=vector("0", 6)), {"0": FLOATS}, byteorder=None))["w"]
+
+
+def test_views_start_at_their_first_item() -> None:
+    value = named(w=tensor("0", 7, [2, 2], [3, 2], offset=1))
+    data = archive(value, {"0": FLOATS[:4] + FLOATS})
+    listed = found(data)["w"]
+    assert listed.strides == (3, 2)
+    assert struct.unpack("<4f", items_of(listed)) == (0.0, 2.0, 3.0, 5.0)
+    assert listed.offset is not None
+    assert data[listed.offset : listed.offset + len(listed.data)] == listed.data
+
+
+@pytest.mark.parametrize(("shape", "strides"), [([0, 3], [3, 1]), ([2, 0], [7, 9])])
+def test_tensors_without_items(shape: list[int], strides: list[int]) -> None:
+    listed = found(archive(named(w=tensor("0", 0, shape, strides)), {"0": b""}))["w"]
+    assert (listed.shape, bytes(listed.data), listed.absent) == (tuple(shape), b"", None)
+    assert found(archive(named(w=tensor("0", 0, shape, strides))))["w"].absent is None
+
+
+def test_repeated_items_are_bounded() -> None:
+    value = named(w=tensor("0", 6, [2**40, 6], [0, 1]))
+    listed = found(archive(value, {"0": FLOATS}))["w"]
+    assert listed.absent is not None
+    few = named(w=tensor("0", 6, [3, 6], [0, 1]))
+    assert items_of(found(archive(few, {"0": FLOATS}))["w"]) == 3 * FLOATS
+
+
+@pytest.mark.parametrize("kind", [k for k in dtypes.STORAGES if not k.startswith("_")])
+def test_every_class_of_storage(kind: str) -> None:
+    dtype = dtypes.STORAGES[kind]
+    raw = bytes(range(4 * dtypes.SIZES[dtype]))
+    listed = found(archive(named(w=vector("0", 4, kind)), {"0": raw}))["w"]
+    assert (listed.dtype, listed.element) == (dtype, dtypes.ELEMENTS.get(dtype))
+    if dtype not in dtypes.PACKED:
+        assert bytes(listed.data) == raw
+
+
+@pytest.mark.parametrize("dtype", dtypes.SIZES)
+def test_every_dtype_of_bytes(dtype: str) -> None:
+    raw = bytes(range(4 * dtypes.SIZES[dtype]))
+    rebuilt = call(
+        name("torch._utils", "_rebuild_tensor_v3"),
+        storage("UntypedStorage", "0", len(raw)),
+        *(number(0), sizes([4]), sizes([1]), b"\x89", EMPTY_HOOKS, name("torch", dtype)),
+    )
+    listed = found(archive(named(w=rebuilt), {"0": raw}))["w"]
+    assert (listed.dtype, listed.element) == (dtype, dtypes.ELEMENTS.get(dtype))
+    if dtype not in dtypes.PACKED:
+        assert bytes(listed.data) == raw
+
+
+def test_conjugated_values_are_no_plain_numbers() -> None:
+    bits = named(conj=b"\x88")
+    value = tensor("0", 3, [3], [1], kind="ComplexFloatStorage", metadata=bits)
+    data = archive(named(w=value), {"0": FLOATS})
+    assert found(data)["w"].element is None
+    array = next(array for array in cut(data).arrays if array.name == "w")
+    assert array.dtype == "u8"
+
+
+def test_quantised_values_are_no_plain_numbers() -> None:
+    scheme = tuple_of(
+        name("torch", "per_channel_affine"), vector("1", 3, "DoubleStorage"), number(0)
+    )
+    value = call(
+        name("torch._utils", "_rebuild_qtensor"),
+        storage("QInt8Storage", "0", 6),
+        *(number(0), sizes([2, 3]), sizes([3, 1]), scheme, b"\x89", EMPTY_HOOKS),
+    )
+    listed = found(archive(named(w=value), {"0": b"abcdef", "1": FLOATS}))
+    assert (listed["w"].dtype, listed["w"].element) == ("qint8", None)
+    assert listed["w.4.1"].dtype == "float64"
+
+
+def test_names_are_paths() -> None:
+    leaf = vector("0", 6)
+    parameter = call(name("torch._utils", "_rebuild_parameter"), leaf, b"\x88", EMPTY_HOOKS)
+    state = named(weight=parameter, training=b"\x88")
+    module = name("models", "Net") + b")\x81" + named(_buffers=state) + b"b"
+    value = dict_of(
+        (text("a.b"), list_of(leaf, tuple_of(leaf))),
+        (number(7), leaf),
+        (b"\x88", leaf),
+        (b"N", leaf),
+        (b"G" + struct.pack(">d", 0.5), leaf),
+        (tuple_of(text("x"), number(1)), leaf),
+        (text("net"), module),
+        (text(""), leaf),
+    )
+    assert names(value) == [
+        *("a.b.0", "a.b.1.0", "7", "True", "None", "0.5", "(x, 1)"),
+        *("net._buffers.weight", ""),
+    ]
+
+
+def test_a_tensor_that_is_the_value() -> None:
+    assert names(vector("0", 6)) == ["tensor"]
+
+
+def test_of_equal_keys_the_last_value_counts_at_the_first_place() -> None:
+    pairs = [(number(1), vector("0", 6)), (text("b"), vector("0", 5)), (b"\x88", vector("0", 4))]
+    data = archive(dict_of(*pairs), {"0": FLOATS})
+    described = describe(memoryview(data)).tensors
+    assert [(t.name, t.shape) for t in described] == [("1", (4,)), ("b", (5,))]
+
+
+def test_dicts_of_python_2_and_attributes_of_dicts() -> None:
+    ordered = name("collections", "OrderedDict")
+    pairs = list_of(list_of(text("a"), vector("0", 6)), list_of(text("b"), vector("0", 6)))
+    state = named(extra=vector("0", 6), _metadata=named(version=number(1)))
+    value = call(ordered, pairs) + state + b"b"
+    assert names(value) == ["a", "b", "extra"]
+
+
+def test_tensors_with_attributes() -> None:
+    leaf = vector("0", 6)
+    rebuild, *args = (
+        name("torch._utils", "_rebuild_tensor_v2"),
+        storage("FloatStorage", "0", 6),
+        *(number(0), sizes([6]), sizes([1]), b"\x89", EMPTY_HOOKS),
+    )
+    subclass = call(
+        name("torch._tensor", "_rebuild_from_type_v2"),
+        *(rebuild, name("mine", "Kind"), tuple_of(*args), named(scale=leaf)),
+    )
+    with_state = call(
+        name("torch._utils", "_rebuild_parameter_with_state"),
+        *(leaf, b"\x88", EMPTY_HOOKS, named(mask=leaf)),
+    )
+    assert names(named(s=subclass, p=with_state)) == ["s", "s.scale", "p", "p.mask"]
+
+
+def test_unknown_objects_are_walked_once_and_plain_data_wherever_it_is() -> None:
+    thing = call(name("mine", "Thing"), vector("0", 6)) + b"q\x00"
+    shared = list_of(vector("0", 6)) + b"q\x01"
+    value = named(a=thing, b=b"h\x00", c=shared, d=b"h\x01")
+    assert names(value) == ["a.0", "c.0", "d.0"]
+
+
+def test_values_that_hold_themselves() -> None:
+    loop = b"]q\x00(" + vector("0", 6) + b"h\x00e"
+    assert names(loop) == ["0"]
+    thing = name("mine", "Thing") + b")\x81q\x00" + named(me=b"h\x00", w=vector("0", 6)) + b"b"
+    assert names(thing) == ["w"]
+
+
+def test_tensors_on_the_meta_device_are_listed_without_bytes() -> None:
+    value = call(
+        name("torch._utils", "_rebuild_meta_tensor_no_storage"),
+        *(name("torch", "float32"), sizes([2, 3]), sizes([3, 1]), b"\x89"),
+    )
+    listed = found(archive(named(w=value)))["w"]
+    assert (listed.shape, listed.dtype) == ((2, 3), "float32")
+    assert listed.absent is not None
+
+
+def test_what_a_file_says_of_itself() -> None:
+    value = named(
+        w=vector("0", 6), arch=text("resnet"), epoch=number(3), none=b"N", extra=named(a=number(1))
+    )
+    described = describe(memoryview(archive(value, {"0": FLOATS})))
+    assert described.format == "torch"
+    assert described.tags == {"arch": "resnet"}
+    assert described.untold == ("epoch", "extra")
+    metadata = described.metadata
+    assert (metadata["protocol"], metadata["byteorder"], metadata["version"]) == (2, "little", "3")
+    assert metadata["globals"] == [
+        "torch._utils._rebuild_tensor_v2",
+        "torch.FloatStorage",
+        "collections.OrderedDict",
+    ]
+    assert [m["name"] for m in metadata["members"]][:1] == ["archive/data.pkl"]  # type: ignore[attr-defined]
+    json.dumps(metadata)
+
+
+def test_the_folder_has_any_name_or_none() -> None:
+    value, storages = named(w=vector("0", 6)), {"0": FLOATS}
+    for folder in ("a/", "x y/", ""):
+        assert list(found(archive(value, storages, folder=folder))) == ["w"]
+    # A first member without the pickle: another tool has put it there.
+    members = {"notes": b"", "m/data.pkl": pickled(value), "m/data/0": FLOATS}
+    assert list(found(zipped(members))) == ["w"]
+
+
+def test_of_members_with_one_name_the_last_counts() -> None:
+    first, last = FLOATS, FLOATS[::-1]
+    twice = archive(named(w=vector("0", 6)), {"0": first}, more={"data/9": last})
+    twice = twice.replace(b"archive/data/9", b"archive/data/0")
+    assert bytes(found(twice)["w"].data) == last
+    assert parts(twice) == ["archive_data_0", "w"]
+
+
+BAD: dict[str, tuple[Callable[[], bytes], str]] = {
+    "view outside": (
+        lambda: archive(named(w=tensor("0", 6, [2, 3], [4, 1])), {"0": FLOATS}),
+        "storage",
+    ),
+    "offset outside": (
+        lambda: archive(named(w=tensor("0", 6, [6], [1], offset=1)), {"0": FLOATS}),
+        "storage",
+    ),
+    "negative stride": (
+        lambda: archive(named(w=tensor("0", 6, [6], [-1], offset=5)), {"0": FLOATS}),
+        "data.pkl",
+    ),
+    "other rank": (
+        lambda: archive(named(w=tensor("0", 6, [6], [1, 1])), {"0": FLOATS}),
+        "data.pkl",
+    ),
+    "rank over 64": (
+        lambda: archive(named(w=tensor("0", 6, [1] * 65, [1] * 65)), {"0": FLOATS}),
+        "data.pkl",
+    ),
+    "unknown storage": (lambda: archive(named(w=vector("0", 6, "OddStorage"))), "data.pkl"),
+    "negative numel": (lambda: archive(named(w=vector("0", -1))), "data.pkl"),
+    "unknown persistent id": (
+        lambda: archive(tuple_of(text("file"), text("x")) + b"Q"),
+        "data.pkl",
+    ),
+    "no tuple as persistent id": (lambda: archive(text("file") + b"Q"), "data.pkl"),
+    "unknown byteorder": (lambda: archive(b"N", byteorder=b"middle"), "byteorder"),
+    "lone surrogate": (lambda: archive(dict_of((text("\ud800"), vector("0", 6)))), "tensor name"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_files_that_can_not_be_read_are_stored_whole(case: str) -> None:
+    build, field = BAD[case]
+    data = memoryview(build())
+    with pytest.raises(FormatError) as caught:
+        read.read(data)
+    assert caught.value.field == field
+    assert caught.value.offset is not None
+    result = split(data)
+    assert result.layout.format == "opaque"
+    assert result.reason == caught.value.message
+    assert [error.field for error in check(data).errors] == [field]
+
+
+def test_places_in_a_deflated_pickle_are_those_of_its_member() -> None:
+    data = archive(b"V", deflated=["data.pkl"])
+    with pytest.raises(FormatError) as caught:
+        read.read(memoryview(data))
+    assert caught.value.offset == 30 + len("archive/data.pkl")
+
+
+def test_a_zip_without_a_pickle_is_no_torch_file() -> None:
+    data = memoryview(zipped({"a/version": b"3"}))
+    assert detect(data) == "opaque"
+    with pytest.raises(FormatError, match="no member"):
+        read.read(data)
+
+
+def test_detection() -> None:
+    assert detect(memoryview(archive(b"N"))) == "torch"

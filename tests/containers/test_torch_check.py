@@ -1,0 +1,188 @@
+"""Checks of torch files: CRC-32, storages, what loading a file would call."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from data import fixture
+
+from wtxtgit.containers import check
+from wtxtgit.containers.torch.pickle_values import Global
+from wtxtgit.containers.torch.weights_only import is_safe
+from wtxtgit.model import Problem
+from wtxtgit.model.reading import Findings, ReadOptions
+
+from .torch_files import (
+    LEGACY_MAGIC,
+    archive,
+    call,
+    legacy,
+    name,
+    named,
+    number,
+    pickled,
+    storage,
+    text,
+    vector,
+    zipped,
+)
+
+FLOATS = struct.pack("<6f", *range(6))
+
+
+def found(data: bytes, **options: int) -> Findings:
+    return check(memoryview(data), ReadOptions(**options))
+
+
+def only(problems: list[Problem]) -> Problem:
+    (problem,) = problems
+    return problem
+
+
+def aligned(value: bytes, storages: dict[str, bytes]) -> bytes:
+    """A file whose storages start anywhere, and which says so."""
+    return archive(value, storages, more={".storage_alignment": b"1"})
+
+
+GOOD = aligned(named(w=vector("0", 6)), {"0": FLOATS})
+
+
+def test_a_file_without_faults() -> None:
+    assert found(GOOD) == Findings()
+    assert found(fixture("plain/nested_a.pt")) == Findings()
+    assert found(fixture("plain/legacy_a.pt")) == Findings()
+
+
+@pytest.mark.parametrize("deflated", [[], ["data/0"]])
+def test_crc32_of_each_member(deflated: list[str]) -> None:
+    data = bytearray(archive(named(w=vector("0", 6)), {"0": FLOATS}, deflated=deflated))
+    wrong = zlib.crc32(FLOATS).to_bytes(4, "little")
+    entry = data.rindex(wrong)
+    data[entry : entry + 4] = b"\0\0\0\1"
+    error = only(found(bytes(data)).errors)
+    assert (error.kind, error.field, error.chunk) == ("crc32", "crc32", "archive/data/0")
+    assert error.offset == data.index(b"archive/data/0") + len("archive/data/0")
+
+
+def test_a_file_written_without_crc32_is_told() -> None:
+    data = bytearray(GOOD)
+    for raw in (FLOATS, pickled(named(w=vector("0", 6))), b"little", b"3\n", b"1"):
+        crc32 = zlib.crc32(raw).to_bytes(4, "little")
+        while crc32 in data:
+            data[data.index(crc32) : data.index(crc32) + 4] = bytes(4)
+    result = found(bytes(data))
+    assert result.errors == []
+    assert only(result.warnings).kind == "crc32"
+
+
+def test_deflated_members_that_do_not_inflate() -> None:
+    raw = b"abc" * 999
+    data = bytearray(archive(named(w=b"N"), {"0": raw}, deflated=["data/0"]))
+    start = data.index(b"archive/data/0") + len("archive/data/0")
+    data[start] ^= 0xFF
+    errors = found(bytes(data)).errors
+    assert [(e.kind, e.chunk) for e in errors] == [("structure", "archive/data/0")]
+    limited = archive(named(w=b"N"), {"0": raw}, deflated=["data/0"])
+    assert only(found(limited, max_chunk=len(raw) - 1).errors).kind == "limit"
+    assert found(limited, max_chunk=len(raw)).errors == []
+
+
+def test_storages_that_are_missing() -> None:
+    error = only(found(aligned(named(w=vector("0", 6), v=vector("0", 6)), {})).errors)
+    assert (error.kind, error.field) == ("structure", "storage")
+    assert found(aligned(named(w=vector("0", 0)), {})).errors == []
+
+
+@pytest.mark.parametrize(("numel", "raw"), [(5, FLOATS), (6, FLOATS + b"more"), (6, FLOATS[:-1])])
+def test_storages_of_another_length_than_the_pickle_says(numel: int, raw: bytes) -> None:
+    value = named(w=storage("FloatStorage", "0", numel))
+    error = only(found(aligned(value, {"0": raw})).errors)
+    assert (error.kind, error.field) == ("structure", "numel")
+    assert error.offset is not None
+
+
+def test_storages_of_no_tensor() -> None:
+    warning = only(found(aligned(b"N", {"0": FLOATS})).warnings)
+    assert (warning.kind, warning.chunk) == ("structure", "archive/data/0")
+
+
+def test_members_with_one_name() -> None:
+    data = aligned(named(w=vector("0", 6)), {"0": FLOATS, "1": FLOATS})
+    warning = only(found(data.replace(b"data/1", b"data/0")).warnings)
+    assert (warning.field, "twice" in warning.message) == ("name", True)
+
+
+def test_members_that_share_bytes() -> None:
+    data = bytearray(aligned(named(w=vector("0", 6)), {"0": FLOATS, "1": FLOATS}))
+    one, two = (data.index(b"PK\x03\x04", data.index(f"data/{n}".encode()) - 40) for n in (0, 1))
+    entry = data.rindex(b"archive/data/1") - 4
+    assert int.from_bytes(data[entry : entry + 4], "little") == two
+    data[entry : entry + 4] = one.to_bytes(4, "little")
+    error = only([e for e in found(bytes(data)).errors if e.chunk == "archive/data/1"])
+    assert (error.kind, error.field) == ("structure", "payload")
+
+
+def test_what_loading_would_call_is_told_and_not_called() -> None:
+    value = named(w=vector("0", 6), x=call(name("os", "system"), text("touch made")))
+    result = found(aligned(value, {"0": FLOATS}))
+    assert result.errors == []
+    warning = only(result.warnings)
+    assert warning.field == "global"
+    assert "'os.system'" in warning.message
+
+
+def test_pickles_that_weights_only_does_not_read() -> None:
+    result = found(aligned(named(w=vector("0", 6), x=b"\x8c\x01a"), {"0": FLOATS}))
+    assert only(result.warnings).field == "data.pkl"
+
+
+def test_bytes_after_the_pickle() -> None:
+    members = {"a/data.pkl": pickled(b"N") + b"N", "a/.storage_alignment": b"1"}
+    warning = only(found(zipped(members)).warnings)
+    assert (warning.field, "1 bytes follow" in warning.message) == ("data.pkl", True)
+
+
+def test_code_of_torchscript_is_told() -> None:
+    own = call(name("__torch__.Net", "Net"))
+    more = {"constants.pkl": pickled(b")"), ".storage_alignment": b"1"}
+    warning = only(found(archive(named(w=own), more=more)).warnings)
+    assert warning.field == "constants.pkl"
+
+
+def test_storages_that_are_not_aligned() -> None:
+    data = archive(named(w=vector("0", 6)), {"0": FLOATS}, more={".storage_alignment": b"64"})
+    warning = only(found(data).warnings)
+    assert warning.field == ".storage_alignment"
+    assert (warning.offset or 0) % 64
+
+
+def test_which_globals_are_safe() -> None:
+    safe = ["torch FloatStorage", "torch.cuda HalfStorage", "torch float8_e5m2", "torch LongTensor"]
+    safe += ["collections OrderedDict", "__builtin__ set", "torch.storage UntypedStorage"]
+    unsafe = ["builtins eval", "os system", "torch load", "mine FloatStorage", "torch.hub float32"]
+    assert [is_safe(Global(*words.split())) for words in safe] == [True] * len(safe)
+    assert [is_safe(Global(*words.split())) for words in unsafe] == [False] * len(unsafe)
+
+
+def test_legacy_storages() -> None:
+    value = named(w=vector("0", 6, "FloatStorage").replace(b"tQ", b"NtQ", 1))
+    assert found(legacy(value, {"0": (6, FLOATS)})) == Findings()
+    longer = only(found(legacy(value, {"0": (7, FLOATS + bytes(4))})).errors)
+    assert (longer.kind, longer.field) == ("structure", "numel")
+    missing = only(found(legacy(value, {})).errors)
+    assert (missing.kind, missing.field) == ("structure", "storage")
+    after = only(found(legacy(value, {"0": (6, FLOATS)}) + b"more").warnings)
+    assert after.field == "storage"
+    harmful = named(w=call(name("os", "system"), text("x")))
+    assert only(found(legacy(harmful, {})).warnings).field == "global"
+
+
+def test_legacy_files_that_can_not_be_read() -> None:
+    error = only(found(LEGACY_MAGIC + pickled(number(1))).errors)
+    assert (error.kind, error.field, error.offset) == (
+        "structure",
+        "protocol version",
+        len(LEGACY_MAGIC),
+    )

@@ -1,0 +1,1 @@
+"""AERO files and AEROSET folders: reading, checking, writing."""

@@ -1,0 +1,250 @@
+"""AEROSET: a model in several AERO files, listed in a JSON file beside them.
+
+The JSON names the parts, with the numbers of the weight shards in each, and an
+index, an AERO file whose TIDX has the tensors of all parts. In a part its
+shards are counted from 0. Only local files count: `base_url` is not looked at.
+Spec: `docs/spec/aero.md`, "AEROSET".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from wtxtgit.containers import json_limits
+from wtxtgit.containers.aero.description import (
+    ARCHITECTURE_TAG,
+    NAME_TAG,
+    Room,
+    TensorReader,
+    is_tag,
+    model_tags,
+)
+from wtxtgit.containers.aero.index import IndexEntry
+from wtxtgit.containers.aero.read import Aero
+from wtxtgit.containers.aero.read import read as read_file
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
+
+FORMAT = "aeroset"
+FORMAT_NAME = "AEROSET"
+VERSIONS = ((0, 1), (0, 2))
+MAX_PARTS = 99_999
+HEAD = 1 << 16
+"""Bytes at the start of an index that tell that it is one."""
+NO_PART = "no part has its shard"
+
+_NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+OpenMember = Callable[[str], memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of a set, by its path in the set's folder; `shards` are numbers in the set."""
+
+    path: str
+    sha256: str | None
+    size: int | None
+    shards: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AeroSet:
+    """A set that was read; its files are opened when they are needed.
+
+    `homes` has the part of each shard, and the shard's number in it.
+    """
+
+    version: tuple[int, int]
+    model: dict[str, object]
+    parts: tuple[Member, ...]
+    index: Member
+    homes: dict[int, tuple[Member, int]]
+    open_member: OpenMember
+
+    def describe(self, options: ReadOptions) -> Description:
+        """List the tensors of the index, with their bytes in the parts.
+
+        Tensors whose part can't be opened are absent. Raises FormatError
+        where the index can't be.
+        """
+        index = self.open(self.index)
+        readers = _Readers(self, options)
+        tensors = tuple(readers.tensor(entry) for entry in index.entries)
+        tags, untold = model_tags(index)
+        size = len(index.data)
+        for aero in readers.opened():
+            size += len(aero.data)
+            more, lacking = model_tags(aero)
+            tags = more | tags
+            untold = tuple(dict.fromkeys((*untold, *lacking)))
+        for key, tag in (("name", NAME_TAG), ("architecture", ARCHITECTURE_TAG)):
+            value = self.model.get(key)
+            if value and is_tag(value):
+                tags[tag] = str(value)
+        metadata: dict[str, object] = {
+            "version": ".".join(map(str, self.version)),
+            "model": self.model,
+            "parts": [{"path": part.path, "shards": list(part.shards)} for part in self.parts],
+            "global_tidx": self.index.path,
+        }
+        return Description(FORMAT, tensors, metadata, tags=tags, untold=untold, size=size)
+
+    def check(self, options: ReadOptions) -> Findings:
+        """Check every file, and the index against the parts; raises nothing."""
+        from wtxtgit.containers.aero.set_rules import check  # it hashes
+
+        return check(self, options)
+
+    def open(self, member: Member) -> Aero:
+        """Read a file of the set; raises FormatError whatever is wrong with it."""
+        return self.read(member, self.view(member))
+
+    def view(self, member: Member) -> memoryview:
+        """The bytes of a file of the set; raises FormatError where it can't be opened."""
+        try:
+            return self.open_member(member.path)
+        except InputError as error:
+            raise FormatError(
+                f"{quoted(member.path)} can't be opened: {error.message}", field="path"
+            ) from None
+
+    @staticmethod
+    def read(member: Member, data: memoryview) -> Aero:
+        """Read the bytes of a file of the set; raises FormatError."""
+        try:
+            if data[: len(AERO_MAGIC)] != AERO_MAGIC:
+                fail("no AERO file", offset=0, field="magic")
+            return read_file(data)
+        except FormatError as error:
+            raise FormatError(
+                f"{quoted(member.path)}: {error.message}",
+                kind=error.kind,
+                offset=error.offset,
+                field=error.field,
+            ) from None
+
+
+class _Readers:
+    """The tensors of a set's parts, each part opened once."""
+
+    def __init__(self, aeroset: AeroSet, options: ReadOptions) -> None:
+        self._set = aeroset
+        self._room = Room(options.max_chunk)
+        self._files: dict[str, Aero] = {}
+        self._readers: dict[str, TensorReader | str] = {}
+
+    def tensor(self, entry: IndexEntry) -> Tensor:
+        home = self._set.homes.get(entry.shard_id)
+        reader = NO_PART if home is None else self._reader(home[0])
+        if home is None or isinstance(reader, str):
+            return Tensor(
+                entry.name,
+                entry.dtype_name,
+                entry.shape,
+                memoryview(b""),
+                None,
+                entry.element,
+                absent=str(reader),
+            )
+        # An offset would be one in another file.
+        return replace(reader.tensor(entry, home[1]), offset=None)
+
+    def opened(self) -> Iterator[Aero]:
+        yield from self._files.values()
+
+    def _reader(self, part: Member) -> TensorReader | str:
+        reader = self._readers.get(part.path)
+        if reader is None:
+            try:
+                aero = self._set.open(part)
+            except FormatError as error:
+                reader = error.message
+            else:
+                self._files[part.path] = aero
+                reader = TensorReader(aero, self._room)
+            self._readers[part.path] = reader
+        return reader
+
+
+def is_index(data: memoryview) -> bool:
+    """Whether a JSON file is the index of a set, by its first bytes."""
+    return len(data) <= MAX_JSON and _NAMED.search(data[:HEAD]) is not None
+
+
+def read(data: memoryview, open_member: OpenMember) -> AeroSet:
+    """Read `model.aeroset.json`.
+
+    `open_member` gives the bytes of a file by its path in the set's folder,
+    and raises InputError: also where a symbolic link leads out of the folder,
+    which a path does not show. Raises FormatError.
+    """
+    value = json_limits.parse(data, "index", unique_keys=True)
+    if not isinstance(value, dict):
+        fail("index is not an object", offset=0, field="format")
+    version = _version(value.get("format"))
+    model = value.get("model")
+    parts = value.get("parts")
+    if not isinstance(parts, list):
+        fail("index has no list of parts", offset=0, field="parts")
+    if len(parts) > MAX_PARTS:
+        fail(f"index lists {len(parts)} parts", offset=0, field="parts", kind="limit")
+    members = tuple(_member(part, "parts", has_shards=True) for part in parts)
+    index = _member(value.get("global_tidx"), "global_tidx", has_shards=False)
+    paths: set[str] = set()
+    homes: dict[int, tuple[Member, int]] = {}
+    for member in (index, *members):
+        if member.path in paths:
+            fail(f"{quoted(member.path)} is listed twice", offset=0, field="path")
+        paths.add(member.path)
+        for local, shard in enumerate(member.shards):
+            if shard in homes:
+                fail(f"shard {shard} is in two parts", offset=0, field="shards")
+            homes[shard] = (member, local)
+    if len(homes) > MAX_TENSORS:
+        fail(f"index lists {len(homes)} shards", offset=0, field="shards", kind="limit")
+    return AeroSet(
+        version, model if isinstance(model, dict) else {}, members, index, homes, open_member
+    )
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path stays in its folder, in its one spelling; a URL does not."""
+    return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
+
+
+def _version(value: object) -> tuple[int, int]:
+    name, version = None, None
+    if isinstance(value, dict):
+        name, version = value.get("name"), value.get("version")
+    if name != FORMAT_NAME:
+        fail(f"format name is not {FORMAT_NAME}", offset=0, field="format")
+    found = next((known for known in VERSIONS if version == list(known)), None)
+    if found is None:
+        fail(f"version {ascii(version)[:20]} is not known", offset=0, field="version")
+    return found
+
+
+def _member(value: object, what: str, *, has_shards: bool) -> Member:
+    if not isinstance(value, dict):
+        fail(f"{what} has a wrong entry", offset=0, field=what)
+    path, digest, size = (value.get(key) for key in ("path", "sha256", "size_bytes"))
+    if not isinstance(path, str):
+        fail(f"{what} has an entry without a path", offset=0, field="path")
+    json_limits.check_name(path, "path", offset=0)
+    if not is_inside(path):
+        fail(f"{quoted(path)} is not a path in the set's folder", offset=0, field="path")
+    if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest.lower())):
+        fail(f"{quoted(path)} has a wrong sha256", offset=0, field="sha256")
+    if size is not None and (type(size) is not int or size < 0):
+        fail(f"{quoted(path)} has a wrong size", offset=0, field="size_bytes")
+    shards = value.get("shards") if has_shards else []
+    if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
+        fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
+    return Member(path, None if digest is None else digest.lower(), size, tuple(shards))

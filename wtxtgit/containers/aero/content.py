@@ -1,0 +1,148 @@
+"""The content of chunks, decoded where it is compressed, within bounds.
+
+TOC entries may share bytes, and compressed ones may hold far more than their
+bytes: what a whole file is worth decoding and hashing is counted.
+Spec: `docs/spec/aero.md`, "Limits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+from wtxtgit.containers.aero.read import Aero
+from wtxtgit.containers.aero.records import MAX_METADATA_ULEN, METADATA, Chunk
+from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.zstd_limits import Frame
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.reading import ReadOptions
+
+BLOCK = 4 * 2**20
+"""Bytes of content looked at together."""
+MOST_RATIO = 256
+"""A file's compressed chunks may decode to this many times its size, or to
+`max_chunk` bytes."""
+MOST_PASSES = 8
+"""Each byte of a file may be hashed about so often: as part of a chunk, a page, a tensor."""
+LEAST_HASHED = 2**20
+"""Bytes that may be hashed however small the file is."""
+
+
+MAX_NAMES = MAX_JSON
+"""Bytes of all chunk names of a file together, as far as they are looked at."""
+
+
+class Allowance:
+    """What may still be decoded, parsed and hashed of one file.
+
+    Spending more raises FormatError.
+    """
+
+    def __init__(self, size: int, options: ReadOptions) -> None:
+        self._decoding = max(options.max_chunk, MOST_RATIO * size)
+        self._hashing = max(MOST_PASSES * size, LEAST_HASHED)
+        self._parsing = size
+        self._max_chunk = options.max_chunk
+
+    def decode(self, chunk: Chunk) -> None:
+        """Take what decoding the chunk costs, as its `chunk_ulen` says."""
+        if chunk.ulen > self._max_chunk:
+            _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {self._max_chunk}")
+        if chunk.ulen > self._decoding:
+            _too_long(chunk, "chunks decode to too much for a file of this size")
+        self._decoding -= chunk.ulen
+        self._hashing += MOST_PASSES * chunk.ulen
+
+    def parse(self, chunk: Chunk) -> None:
+        """Take what parsing a chunk that is not compressed costs."""
+        if chunk.length > self._parsing:
+            fail(
+                "chunks share the same bytes too often",
+                offset=chunk.offset,
+                field="chunk_offset",
+                kind="limit",
+            )
+        self._parsing -= chunk.length
+
+    def hash(self, count: int, offset: int) -> None:
+        """Take `count` bytes."""
+        if count > self._hashing:
+            fail(
+                "hashes cover the same bytes too often",
+                offset=offset,
+                field="chunk_offset",
+                kind="limit",
+            )
+        self._hashing -= count
+
+
+def check_length(chunk: Chunk) -> None:
+    """Refuse a metadata chunk over 2 GB, and one whose `chunk_ulen` shows to be wrong."""
+    if chunk.fourcc in METADATA and chunk.ulen > MAX_METADATA_ULEN:
+        _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {MAX_METADATA_ULEN}")
+    if not chunk.is_compressed:
+        _check_ulen(chunk, chunk.length)
+
+
+class Content:
+    """The content of a chunk in blocks, `chunk_ulen` bytes together.
+
+    To be gone through once. `unused` is at last how many stored bytes stand
+    after a compressed chunk's frame. Raises FormatError where the content
+    can't be decoded or has another length.
+    """
+
+    def __init__(self, aero: Aero, chunk: Chunk) -> None:
+        self._stored = aero.stored(chunk)
+        self._chunk = chunk
+        self.unused = 0
+
+    def __iter__(self) -> Iterator[Buffer]:
+        if self._chunk.is_compressed:
+            yield from self._decoded()
+            return
+        _check_ulen(self._chunk, self._chunk.length)
+        for start in range(0, self._chunk.length, BLOCK):
+            yield self._stored[start : start + BLOCK]
+
+    def _decoded(self) -> Iterator[bytes]:
+        frame = Frame(self._stored, "chunk", offset=self._chunk.offset)
+        length = 0
+        try:
+            for block in frame.content(self._chunk.ulen):
+                length += len(block)
+                yield block
+        except FormatError as error:
+            if error.kind == "limit":
+                _wrong_ulen(self._chunk, "more")
+            raise
+        _check_ulen(self._chunk, length)
+        self.unused = self._chunk.length - frame.end
+
+
+def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> memoryview:
+    """The whole content; raises FormatError, with kind "limit" where it is over `limit` bytes."""
+    if chunk.ulen > limit:
+        _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {limit}")
+    if not chunk.is_compressed:
+        return aero.stored(chunk)[: chunk.ulen]
+    return memoryview(b"".join(Content(aero, chunk)))
+
+
+def _check_ulen(chunk: Chunk, length: int) -> None:
+    if length != chunk.ulen:
+        _wrong_ulen(chunk, str(length))
+
+
+def _wrong_ulen(chunk: Chunk, found: str) -> NoReturn:
+    fail(
+        f"chunk_ulen is {chunk.ulen}, the content has {found} bytes",
+        offset=chunk.offset,
+        field="chunk_ulen",
+    )
+
+
+def _too_long(chunk: Chunk, message: str) -> NoReturn:
+    fail(message, offset=chunk.offset, field="chunk_ulen", kind="limit")

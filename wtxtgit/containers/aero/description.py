@@ -1,0 +1,234 @@
+"""What an AERO file says of itself: tensors, and what its metadata chunks hold.
+
+Nothing here judges: a metadata chunk that can't be read is left out.
+Spec: `docs/spec/aero.md`, "Tensors and metadata".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from wtxtgit.containers import json_limits, msgpack_limits
+from wtxtgit.containers.aero.content import MAX_NAMES, content
+from wtxtgit.containers.aero.index import FLAGS_KEY, HASH_KEY, IndexEntry
+from wtxtgit.containers.aero.read import Aero
+from wtxtgit.containers.aero.records import (
+    JSON,
+    MANIFEST,
+    METADATA,
+    SHARD,
+    VERSION,
+    Chunk,
+    chunk_name,
+)
+from wtxtgit.containers.cursor import check_inside, fail, quoted
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Description, PartNote, ReadOptions, Tensor
+
+MAX_SHOWN = 2**20
+"""Bytes of a metadata chunk's content that are listed."""
+MOST_EXTRA = 1000
+"""Tensors whose further index keys are listed."""
+MAX_TAG = 1000
+"""Characters of a tag."""
+
+OTHER_FILE = "its shard is in another file"
+NAME_TAG, ARCHITECTURE_TAG = "model_name", "architecture"
+SOURCE_KEY = "source_format"
+"""Says how the shapes of this file are to be read, so it is no tag."""
+GGUF = "gguf"
+MANIFEST_KEYS = frozenset({"format", "model", "chunks", "shards"})
+
+
+@dataclass(slots=True)
+class Room:
+    """How many bytes of decoded shards may still be held."""
+
+    left: int
+
+
+class TensorReader:
+    """Tensors of a file's index, those of compressed shards decoded.
+
+    Tensors of shards for which there is no room are absent, as are those of
+    shards that can't be decoded.
+    """
+
+    def __init__(self, aero: Aero, room: Room) -> None:
+        self._aero = aero
+        self._room = room
+        self._decoded: dict[Chunk, memoryview | str] = {}
+        self.order = "reversed" if mjsn(aero).get(SOURCE_KEY) == GGUF else "C"
+
+    def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
+        """The tensor that `entry` describes, in the shard of that number."""
+        absent = None
+        offset = None
+        data = self._aero.data[:0]
+        shard = self._aero.shard(shard_id)
+        held = OTHER_FILE if shard is None else self._shard(shard)
+        if isinstance(held, str):
+            absent = held
+        elif shard is not None:
+            try:
+                check_inside(entry.data_off, entry.data_len, len(held), "tensor")
+            except FormatError as error:
+                absent = error.message
+            else:
+                data = held[entry.data_off : entry.data_end] if entry.data_len else data
+                if not shard.is_compressed:
+                    offset = shard.offset + entry.data_off
+        return Tensor(
+            entry.name,
+            entry.dtype_name,
+            entry.shape,
+            data,
+            offset,
+            entry.element,
+            self.order,
+            absent=absent,
+        )
+
+    def _shard(self, shard: Chunk) -> memoryview | str:
+        """The shard's content, or why there is none."""
+        if not shard.is_compressed:
+            return self._aero.stored(shard)
+        held = self._decoded.get(shard)
+        if held is None:
+            try:
+                held = content(self._aero, shard, self._room.left)
+                self._room.left -= len(held)
+            except FormatError as error:
+                held = f"its shard can't be decoded: {error.message}"
+            self._decoded[shard] = held
+        return held
+
+
+def describe(aero: Aero, options: ReadOptions) -> Description:
+    """List tensors and metadata; raises FormatError where chunk names are too long."""
+    if sum(chunk.name_len for chunk in aero.chunks) > MAX_NAMES:
+        fail("chunk names are too long", offset=0, field="name_len", kind="limit")
+    reader = TensorReader(aero, Room(options.max_chunk))
+    metadata: dict[str, object] = {
+        "version": ".".join(map(str, VERSION)),
+        "uuid": aero.header.uuid.hex(),
+        "file_flags": aero.header.flags,
+        "chunks": [_chunk_as_dict(aero, chunk) for chunk in aero.chunks],
+    }
+    held = {"mjsn": mjsn(aero), "mmsg": mmsg(aero), "tidx": _extras(aero)}
+    metadata.update((key, value) for key, value in held.items() if value)
+    tags, untold = model_tags(aero)
+    return Description(
+        "aero",
+        tuple(reader.tensor(entry, entry.shard_id) for entry in aero.entries),
+        metadata,
+        tags=tags,
+        untold=untold,
+        parts=tuple(_part(aero, chunk) for chunk in aero.chunks if not chunk.is_raw_shard),
+    )
+
+
+def _part(aero: Aero, chunk: Chunk) -> PartNote:
+    words = aero.label(chunk)
+    if chunk.is_compressed:
+        words += f", zstd, {chunk.ulen} bytes decoded"
+    # Metadata are small; a shard that is compressed changes as a whole.
+    return PartNote(chunk.offset, words, chunk.is_compressed and chunk.fourcc == SHARD)
+
+
+def mjsn(aero: Aero) -> dict[str, object]:
+    """The object in the first MJSN chunk; empty where there is none to be read."""
+    try:
+        value = json_limits.parse(_shown(aero, JSON), "mjsn")
+    except FormatError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def mmsg(aero: Aero) -> dict[str, object]:
+    """The map in the first MMSG chunk, bytes as hex; empty where there is none to be read."""
+    try:
+        value = _plain(msgpack_limits.parse(bytes(_shown(aero, MANIFEST)), "mmsg"))
+    except FormatError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_tag(value: object) -> bool:
+    """Whether it is a short text that UTF-8 can hold."""
+    if not isinstance(value, str) or len(value) > MAX_TAG:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def model_tags(aero: Aero) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Texts that a file of another format can keep, and what it would lack."""
+    tags: dict[str, str] = {}
+    untold: list[str] = []
+    manifest = mmsg(aero)
+    model = manifest.get("model")
+    named = model if isinstance(model, dict) else {}
+    found = {
+        NAME_TAG: named.get("name") or None,
+        ARCHITECTURE_TAG: named.get("architecture") or None,
+        **{key: value for key, value in mjsn(aero).items() if key != SOURCE_KEY},
+    }
+    for key, value in found.items():
+        if is_tag(key) and is_tag(value):
+            tags[key] = str(value)
+        elif value is not None:
+            untold.append(f"mjsn {quoted(key)}")
+    untold += [f"mmsg {quoted(key)}" for key in manifest if key not in MANIFEST_KEYS]
+    keys = {key for entry in aero.entries for key in entry.extra} - {HASH_KEY, FLAGS_KEY}
+    untold += [f"tidx {quoted(key)}" for key in sorted(keys)]
+    others = [chunk for chunk in aero.chunks if chunk.fourcc not in METADATA | {SHARD}]
+    untold += [f"chunk {quoted(aero.label(chunk))}" for chunk in others]
+    return tags, tuple(untold[:MOST_EXTRA])
+
+
+def _shown(aero: Aero, fourcc: bytes) -> memoryview:
+    chunk = aero.first(fourcc)
+    if chunk is None:
+        raise FormatError("there is no such chunk")
+    return content(aero, chunk, MAX_SHOWN)
+
+
+def _extras(aero: Aero) -> dict[str, object]:
+    """What the index says of tensors beside where they are; hashes are left out."""
+    told = ((entry, _further(entry)) for entry in aero.entries)
+    return {entry.name: extra for entry, extra in islice(filter(lambda t: t[1], told), MOST_EXTRA)}
+
+
+def _further(entry: IndexEntry) -> dict[str, object]:
+    return {
+        key: _plain(value)
+        for key, value in entry.extra.items()
+        if key != HASH_KEY and (key, value) != (FLAGS_KEY, 0)
+    }
+
+
+def _plain(value: object) -> object:
+    """MessagePack's values as those of JSON."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _chunk_as_dict(aero: Aero, chunk: Chunk) -> dict[str, object]:
+    return {
+        "name": chunk_name(aero.data, aero.header, chunk).decode("utf-8", "backslashreplace"),
+        "fourcc": chunk.fourcc.decode("ascii", "backslashreplace"),
+        "flags": chunk.flags,
+        "offset": chunk.offset,
+        "length": chunk.length,
+        "ulen": chunk.ulen,
+    }

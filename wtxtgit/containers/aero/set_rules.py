@@ -1,0 +1,159 @@
+"""Checks of an AEROSET: each file, and what the index and the parts say of one another."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from wtxtgit.containers.aero.aeroset import NO_PART, AeroSet, Member
+from wtxtgit.containers.aero.check import check_file
+from wtxtgit.containers.aero.content import Allowance
+from wtxtgit.containers.aero.description import Room, TensorReader
+from wtxtgit.containers.aero.digests import digest, short
+from wtxtgit.containers.aero.index import HASH_KEY, IndexEntry
+from wtxtgit.containers.aero.read import Aero
+from wtxtgit.containers.aero.tensor_rules import hash_of, is_inside
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Findings, ReadOptions
+
+
+def check(aeroset: AeroSet, options: ReadOptions) -> Findings:
+    """Check everything that can be checked; raises nothing.
+
+    What is found in a file has the file's path before its message, and offsets there.
+    """
+    found = Findings()
+    index = _check_member(aeroset, aeroset.index, options, found, is_index=True)
+    entries: dict[str, list[IndexEntry]] = {}
+    for entry in index.entries if index is not None else ():
+        home = aeroset.homes.get(entry.shard_id)
+        if home is None:
+            _entry_error(found, aeroset.index, entry, f"is not read: {NO_PART}", "shard_id")
+        else:
+            entries.setdefault(home[0].path, []).append(entry)
+    for part in aeroset.parts:
+        aero = _check_member(aeroset, part, options, found, is_index=False)
+        if aero is not None and index is not None:
+            listed = entries.get(part.path, [])
+            _check_agreement(aeroset, part, aero, listed, options, found)
+    return found
+
+
+def _check_member(
+    aeroset: AeroSet, member: Member, options: ReadOptions, found: Findings, *, is_index: bool
+) -> Aero | None:
+    """Check one file; None where it can't be read."""
+    try:
+        data = aeroset.view(member)
+        _check_identity(member, data, found)
+        aero = aeroset.read(member, data)
+    except FormatError as error:
+        found.error(
+            error.kind, error.message, offset=error.offset, field=error.field, chunk=member.path
+        )
+        return None
+    inner = check_file(aero, options, shards_elsewhere=is_index)
+    for problems, tell in ((inner.errors, found.error), (inner.warnings, found.warn)):
+        for problem in problems:
+            tell(
+                problem.kind,
+                f"{quoted(member.path)}: {problem.message}",
+                offset=problem.offset,
+                field=problem.field,
+                chunk=None if problem.chunk is None else str(problem.chunk),
+            )
+    return aero
+
+
+def _check_identity(member: Member, data: memoryview, found: Findings) -> None:
+    if member.size is not None and member.size != len(data):
+        found.error(
+            "structure",
+            f"{quoted(member.path)} has {len(data)} bytes, the set says {member.size}",
+            field="size_bytes",
+            chunk=member.path,
+        )
+    if member.sha256 is None:
+        found.warn(
+            "sha256", f"{quoted(member.path)} has no hash", field="sha256", chunk=member.path
+        )
+        return
+    got = sha256(data)
+    if got.hexdigest() != member.sha256:
+        wanted = short(bytes.fromhex(member.sha256))
+        found.error(
+            "sha256",
+            f"sha256 of {quoted(member.path)} is {short(got.digest())}, the set has {wanted}",
+            field="sha256",
+            chunk=member.path,
+        )
+
+
+def _check_agreement(
+    aeroset: AeroSet,
+    part: Member,
+    aero: Aero,
+    entries: list[IndexEntry],
+    options: ReadOptions,
+    found: Findings,
+) -> None:
+    """Check what the index says of a part's tensors."""
+    own: dict[str, IndexEntry] = {}
+    for entry in aero.entries:
+        own.setdefault(entry.name, entry)
+    reader = TensorReader(aero, Room(options.max_chunk))
+    allowance = Allowance(len(aero.data), options)
+    for entry in entries:
+        number = aeroset.homes[entry.shard_id][1]
+        shard = aero.shard(number)
+        there = own.pop(entry.name, None)
+        if shard is None or not is_inside(entry, shard):
+            _entry_error(found, part, entry, "is not in its part", "shard_id")
+            continue
+        if there is None:
+            _entry_warning(found, part, entry, "is not in its part's index")
+        elif _place(there, there.shard_id) != _place(entry, number):
+            _entry_error(found, part, entry, "is another one in its part's index", "tensors")
+        wanted = hash_of(entry)
+        if wanted is None or (there is not None and wanted == hash_of(there)):
+            continue
+        try:
+            allowance.hash(entry.data_len, shard.offset)
+        except FormatError as error:
+            found.error(error.kind, error.message, field=HASH_KEY, chunk=part.path)
+            return
+        tensor = reader.tensor(entry, number)
+        got = digest(tensor.data)
+        if tensor.absent is None and got != wanted:
+            _entry_error(
+                found,
+                part,
+                entry,
+                f"has BLAKE3 {short(got)}, the index has {short(wanted)}",
+                HASH_KEY,
+                kind="blake3",
+            )
+    for entry in own.values():
+        _entry_warning(found, part, entry, "is not in the index of the set")
+
+
+def _place(entry: IndexEntry, shard_id: int) -> tuple[object, ...]:
+    return entry.dtype, entry.shape, shard_id, entry.data_off, entry.data_len
+
+
+def _entry_error(
+    found: Findings,
+    member: Member,
+    entry: IndexEntry,
+    problem: str,
+    field: str,
+    *,
+    kind: str = "structure",
+) -> None:
+    message = f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"
+    found.error(kind, message, field=field, chunk=member.path)
+
+
+def _entry_warning(found: Findings, member: Member, entry: IndexEntry, problem: str) -> None:
+    message = f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"
+    found.warn("structure", message, field="tensors", chunk=member.path)

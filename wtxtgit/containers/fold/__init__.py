@@ -1,0 +1,1 @@
+"""FOLD files (.fold, .mind): reading, checking, repairing, writing."""

@@ -1,0 +1,170 @@
+"""Chunks to be written: measured and hashed first, then given out.
+
+A chunk header holds the length and the hash of the bytes after it, and the
+file header where the index stands, so every chunk's content is gone through
+twice: nothing is held but parity.
+Spec: `docs/spec/fold.md`, "What is written".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wtxtgit.containers import json_limits
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.fold import integrity
+from wtxtgit.containers.fold.integrity import BLOCK, SHA256_PREFIX
+from wtxtgit.containers.fold.parity import CODEWORD, parity_len
+from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD
+from wtxtgit.containers.magic import FOLD_MAGIC
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+
+Compression = Literal["none", "zstd"]
+COMPRESSIONS = ("none", "zstd")
+CTYPE_BYTES = 4
+MAX_ECC_LEN = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkSource:
+    """A chunk to be written: `blocks` gives its `length` bytes, each time it is called."""
+
+    name: str
+    ctype: bytes
+    length: int
+    blocks: Callable[[], Iterator[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a chunk is stored: `ecc` is n of `rs(n)` or 0, `prefix` the form of its hash.
+
+    `key` is the HMAC's where the form is that.
+    """
+
+    compression: Compression = "none"
+    level: int = 3
+    ecc: int = 0
+    prefix: str = SHA256_PREFIX
+    key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A chunk whose place, lengths and hashes are known; `entry` is for the index."""
+
+    source: ChunkSource
+    form: Form
+    entry: dict[str, object]
+    header: bytes
+    comp_len: int
+
+    @property
+    def length(self) -> int:
+        ecc_len = parity_len(self.comp_len, self.form.ecc)
+        return CHUNK_HEADER.size + self.comp_len + ecc_len
+
+    def pieces(self) -> Iterator[Buffer]:
+        """Header, payload and parity."""
+        yield self.header
+        blocks = _counted(_stored(self.source, self.form), self.comp_len, self.source.name)
+        if not self.form.ecc:
+            yield from blocks
+            return
+        from wtxtgit.containers.fold.reed_solomon import Encoder
+
+        encoder = Encoder(self.form.ecc)
+        for block in blocks:
+            encoder.update(block)
+            yield block
+        yield from encoder.finish()
+
+
+def plan(source: ChunkSource, form: Form, offset: int) -> Planned:
+    """Measure and hash a chunk that will stand at `offset`; raises FormatError."""
+    json_limits.check_name(source.name, "chunk name", offset=offset)
+    if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
+        raise FormatError(f"ctype of chunk {quoted(source.name)} is not 4 ASCII characters")
+    if not 0 <= form.ecc < CODEWORD:
+        raise FormatError(f"ecc {form.ecc} is not 0 to {CODEWORD - 1} bytes a block", field="ecc")
+    if form.compression not in COMPRESSIONS:
+        raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
+    from crc32c import crc32c
+
+    crc, comp_len, sha256 = 0, 0, hashlib.sha256()
+    for block in _stored(source, form):
+        crc = crc32c(block, crc)
+        sha256.update(block)
+        comp_len += len(block)
+    ecc_len = parity_len(comp_len, form.ecc)
+    if ecc_len > MAX_ECC_LEN:
+        raise FormatError(
+            f"parity of chunk {quoted(source.name)} would have {ecc_len} bytes", field="ecc_len"
+        )
+    flags = ZSTD if form.compression == "zstd" else UNCOMPRESSED
+    entry = {
+        "name": source.name,
+        "ctype": source.ctype.decode(),
+        "flags": flags,
+        "offset": offset,
+        "header_len": CHUNK_HEADER.size,
+        "comp_len": comp_len,
+        "uncomp_len": source.length,
+        "crc32c": crc,
+        "sha256": str(integrity.make_hash(form.prefix, sha256.hexdigest(), form.key)),
+        "ecc_algo": f"rs({form.ecc})" if form.ecc else "none",
+        "ecc_len": ecc_len,
+    }
+    header = CHUNK_HEADER.pack(source.ctype, flags, source.length, comp_len, crc, ecc_len)
+    return Planned(source, form, entry, header, comp_len)
+
+
+def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Planned]:
+    """Plan chunks that stand back to back after the file header."""
+    planned: list[Planned] = []
+    offset = HEADER.size
+    for source, form in sources:
+        planned.append(plan(source, form, offset))
+        offset += planned[-1].length
+    return planned
+
+
+def file_pieces(planned: Sequence[Planned], index: bytes) -> Iterator[Buffer]:
+    """The whole file: its header, its chunks, its index."""
+    index_off = HEADER.size + sum(chunk.length for chunk in planned)
+    yield HEADER.pack(FOLD_MAGIC, HEADER.size, index_off, len(index))
+    for chunk in planned:
+        yield from chunk.pieces()
+    yield index
+
+
+def _stored(source: ChunkSource, form: Form) -> Iterator[Buffer]:
+    """A chunk's bytes as they are stored: one zstd frame without checksum, or plain."""
+    blocks = _counted(source.blocks(), source.length, source.name)
+    if form.compression == "none":
+        yield from blocks
+        return
+    import zstandard
+
+    packer = zstandard.ZstdCompressor(level=form.level).compressobj(size=source.length)
+    for block in blocks:
+        yield packer.compress(block)
+    yield packer.flush()
+
+
+def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memoryview]:
+    """The blocks, cut to BLOCK; they must have as many bytes as a header has said."""
+    given = 0
+    for block in blocks:
+        given += len(block)
+        if given > length:
+            break
+        view = memoryview(block)
+        for start in range(0, len(view), BLOCK):
+            yield view[start : start + BLOCK]
+    if given != length:
+        raise FormatError(f"content of chunk {quoted(name)} is not {length} bytes any more")

@@ -1,0 +1,210 @@
+"""FOLD (.fold, .mind): chunks with an index at the end. Big-endian.
+
+File header (28 bytes), then for each chunk a header (32 bytes), its payload
+and its parity, then a JSON index. The index says where chunks stand, a
+chunk's own header how long its parts are.
+Spec: `docs/spec/containers.md`, "FOLD".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from struct import Struct
+
+from wtxtgit.containers import json_limits, ranges, tensor_header
+from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.containers.tensor_header import TensorHeader
+from wtxtgit.errors import FormatError
+from wtxtgit.model.names import ArrayNames
+from wtxtgit.model.reading import Description, ReadOptions
+
+HEADER = Struct(">8sIQQ")
+"""magic header_len index_off index_len."""
+CHUNK_HEADER = Struct(">4sIQQII")
+"""ctype flags uncomp_len comp_len crc32c ecc_len."""
+UNCOMPRESSED = 0
+ZSTD = 1
+TENSOR_CTYPE = b"STEN"
+INDEX_ROLE = "_index"
+MAX_NESTED_NAMES = MAX_JSON
+"""Characters of all names `chunk/tensor` of a file together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """A chunk: what the index and what its own header say.
+
+    `entry` is the index's object; of it, name, offset and encrypted count
+    here. `nested` is the header of the safetensors file that the payload is,
+    None where it is not, or not readable as it stands.
+    """
+
+    name: str
+    ctype: bytes
+    flags: int
+    offset: int
+    comp_len: int
+    uncomp_len: int
+    crc32c: int
+    ecc_len: int
+    encrypted: bool
+    entry: dict[str, object]
+    nested: TensorHeader | None
+
+    @property
+    def payload_start(self) -> int:
+        return self.offset + CHUNK_HEADER.size
+
+    @property
+    def payload_end(self) -> int:
+        return self.payload_start + self.comp_len
+
+    @property
+    def end(self) -> int:
+        return self.payload_end + self.ecc_len
+
+    @property
+    def ctype_text(self) -> str:
+        return self.ctype.decode("ascii", "backslashreplace")
+
+    @property
+    def ecc_algo(self) -> object:
+        return self.entry.get("ecc_algo")
+
+    def ranges(self) -> Iterator[Range]:
+        base = ArrayNames.plain(self.name)
+        yield ranges.literal(self.offset, self.payload_start)
+        if self.nested is None:
+            yield ranges.payload(self.payload_start, self.payload_end, self.name)
+        else:
+            yield ranges.part(self.payload_start, self.nested.end, f"{base}_header")
+            for tensor in self.tensors():
+                yield ranges.tensor(tensor)
+        yield ranges.part(self.payload_end, self.end, f"{base}_ecc")
+
+    def tensors(self) -> Iterator[Stored]:
+        """The nested tensors under their names in the whole file."""
+        for tensor in self.nested.tensors if self.nested else ():
+            yield replace(tensor, name=f"{self.name}/{tensor.name}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """A FOLD file that was read; `index` is the index's JSON object."""
+
+    data: memoryview
+    index_start: int
+    index_end: int
+    index: dict[str, object]
+    chunks: tuple[Chunk, ...]
+
+    def ranges(self) -> Iterator[Range]:
+        yield ranges.literal(0, HEADER.size)
+        for chunk in self.chunks:
+            yield from chunk.ranges()
+        yield ranges.part(self.index_start, self.index_end, INDEX_ROLE)
+
+    def describe(self, options: ReadOptions) -> Description:
+        # Parity and codecs are of no use for cutting, which is all that git asks for.
+        from wtxtgit.containers.fold.description import describe
+
+        return describe(self, options)
+
+
+def read(data: memoryview) -> Fold:
+    """Read a FOLD file; raises FormatError."""
+    _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
+    if header_len != HEADER.size:
+        fail(f"header_len is {header_len}, not {HEADER.size}", offset=8, field="header_len")
+    if index_off == 0 and index_len == 0:
+        raise FormatError(
+            "file is not finalized: index_off and index_len are 0", offset=12, field="index_off"
+        )
+    if index_off < HEADER.size:
+        fail(f"index_off {index_off} is inside the file header", offset=12, field="index_off")
+    check_inside(index_off, index_len, len(data), "index")
+    index_end = index_off + index_len
+    index = json_limits.parse(data[index_off:index_end], "index", offset=index_off)
+    if not isinstance(index, dict) or not isinstance(index.get("chunks"), list):
+        fail("index is not an object with a list of chunks", offset=index_off, field="chunks")
+    if len(index["chunks"]) > MAX_TENSORS:
+        fail("index lists too many chunks", offset=index_off, field="chunks", kind="limit")
+    reader = _ChunkReader(data, index_off)
+    chunks = tuple(reader.read(entry) for entry in index["chunks"])
+    return Fold(data, index_off, index_end, index, chunks)
+
+
+class _ChunkReader:
+    """Reads chunks, and counts what they list across the file.
+
+    Several entries of an index may point at one chunk: its nested header is
+    read once, and the limits hold for all entries together.
+    """
+
+    def __init__(self, data: memoryview, index_off: int) -> None:
+        self._data = data
+        self._index_off = index_off
+        self._nested: dict[int, TensorHeader | None] = {}
+        self._tensors = 0
+        self._name_characters = 0
+
+    def read(self, entry: object) -> Chunk:
+        if not isinstance(entry, dict):
+            raise FormatError(
+                "index has a chunk that is no object", offset=self._index_off, field="chunks"
+            )
+        name, offset = entry.get("name"), entry.get("offset")
+        if not isinstance(name, str):
+            raise FormatError(
+                "index has a chunk without a name", offset=self._index_off, field="name"
+            )
+        if type(offset) is not int:
+            raise FormatError(
+                f"chunk {quoted(name)} has no integer offset",
+                offset=self._index_off,
+                field="offset",
+            )
+        json_limits.check_name(name, "chunk name", offset=self._index_off)
+        field = f"header of {quoted(name)}"
+        check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)
+        ctype, flags, uncomp_len, comp_len, crc32c, ecc_len = CHUNK_HEADER.unpack_from(
+            self._data, offset
+        )
+        start = offset + CHUNK_HEADER.size
+        check_inside(start, comp_len, len(self._data), f"payload of {quoted(name)}")
+        check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
+        encrypted = entry.get("encrypted") is True
+        nested = None
+        if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:
+            nested = self._read_nested(name, start, start + comp_len)
+        return Chunk(
+            name,
+            ctype,
+            flags,
+            offset,
+            comp_len,
+            uncomp_len,
+            crc32c,
+            ecc_len,
+            encrypted,
+            entry,
+            nested,
+        )
+
+    def _read_nested(self, name: str, start: int, end: int) -> TensorHeader | None:
+        """The payload's tensors, None where it can't be read and stays whole."""
+        if start not in self._nested:
+            try:
+                self._nested[start] = tensor_header.read(self._data, start, end)
+            except FormatError:
+                self._nested[start] = None
+        nested = self._nested[start]
+        if nested is not None:
+            self._tensors += len(nested.tensors)
+            self._name_characters += sum(len(name) + len(t.name) + 1 for t in nested.tensors)
+        if self._tensors > MAX_TENSORS or self._name_characters > MAX_NESTED_NAMES:
+            fail("chunks list too many tensors", offset=start, field="tensors", kind="limit")
+        return nested

@@ -1,0 +1,184 @@
+"""Reed-Solomon parity of FOLD chunks, over GF(256): making it, mending with it.
+
+A payload's blocks of 255 - n bytes have n parity bytes each, in order; the
+last block may be shorter. Field polynomial 0x11d, generator 2, first root 1,
+as reedsolo has them. Making parity is done here, all blocks of a slab at once;
+mending, of the few blocks that need it, by reedsolo.
+Spec: `docs/spec/fold.md`, "Parity".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.containers.fold.parity import CODEWORD
+from wtxtgit.model import Buffer
+
+FIELD_POLYNOMIAL = 0x11D
+WORD = 8
+"""Bytes of parity that are added at once."""
+SLAB = 4096
+"""Blocks whose parity is made at once: 1 MiB of payload, or less."""
+MAX_DAMAGED = 10_000
+"""Damaged blocks that are tried; each takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mended:
+    """A payload with its damaged blocks mended, as far as they could be.
+
+    `patches` are the mended blocks and where they stand. `damaged` counts the
+    blocks whose parity was not theirs, `given_up` those that stay as they
+    were. Only a hash says whether the payload is whole.
+    """
+
+    payload: memoryview
+    patches: tuple[tuple[int, bytes], ...]
+    damaged: int
+    given_up: int
+
+
+def encode(payload: memoryview, n: int) -> Iterator[bytes]:
+    """The parity of a payload, a slab of its blocks at a time; `n` is 1 to 254."""
+    step = SLAB * (CODEWORD - n)
+    for start in range(0, len(payload), step):
+        yield _encode_slab(payload[start : start + step], n).tobytes()
+
+
+class Encoder:
+    """Makes the parity of a payload that comes in pieces; `n` is 1 to 254."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._held = bytearray()
+        self._parity: list[bytes] = []
+
+    def update(self, piece: Buffer) -> None:
+        self._held += piece
+        step = SLAB * (CODEWORD - self._n)
+        whole = len(self._held) // step * step
+        if whole:
+            self._parity += encode(memoryview(bytes(self._held[:whole])), self._n)
+            del self._held[:whole]
+
+    def finish(self) -> list[bytes]:
+        """The whole parity, in pieces."""
+        self._parity += encode(memoryview(bytes(self._held)), self._n)
+        return self._parity
+
+
+def mend(payload: memoryview, parity: memoryview, n: int, most: int = MAX_DAMAGED) -> Mended:
+    """Mend the blocks of a payload whose parity is not `parity`.
+
+    Up to n / 2 wrong bytes of a block and its parity can be found and mended.
+    `parity` has `parity_len` bytes. Damaged blocks after the first `most` are
+    given up.
+    """
+    import reedsolo
+
+    codec = reedsolo.RSCodec(n)
+    block = CODEWORD - n
+    mended = bytearray(payload)
+    patches = []
+    damaged = given_up = 0
+    stored = np.frombuffer(parity, np.uint8).reshape(-1, n)
+    for start in range(0, len(payload), SLAB * block):
+        first = start // block
+        made = _encode_slab(payload[start : start + SLAB * block], n)
+        wrong = np.not_equal(made, stored[first : first + len(made)]).any(axis=1)
+        for number in (np.flatnonzero(wrong) + first).tolist():
+            damaged += 1
+            at = number * block
+            word = bytes(payload[at : at + block]) + stored[number].tobytes()
+            held = None if damaged > most else _decoded(codec, word)
+            if held is None:
+                given_up += 1
+            else:
+                mended[at : at + len(held)] = held
+                patches.append((at, held))
+    return Mended(memoryview(mended).toreadonly(), tuple(patches), damaged, given_up)
+
+
+def is_parity(payload: memoryview, parity: memoryview, n: int, blocks: int) -> bool:
+    """Whether the first `blocks` blocks, at most a slab, have the parity that is stored."""
+    made = _encode_slab(payload[: min(blocks, SLAB) * (CODEWORD - n)], n)
+    return made.tobytes() == parity[: made.size]
+
+
+def _decoded(codec: object, word: bytes) -> bytes | None:
+    """The data of a block and its parity, None where there are too many errors."""
+    import reedsolo
+
+    try:
+        data, _, _ = codec.decode(word)  # type: ignore[attr-defined]
+    except (reedsolo.ReedSolomonError, ArithmeticError, LookupError, ValueError):
+        # reedsolo divides by zero or reads past a table on some words.
+        return None
+    return bytes(data)
+
+
+def _encode_slab(payload: memoryview, n: int) -> NDArray[np.uint8]:
+    """The parity of at most SLAB blocks: a row of n bytes for each."""
+    block = CODEWORD - n
+    whole, rest = divmod(len(payload), block)
+    data = np.zeros((whole + bool(rest), block), np.uint8)
+    data[:whole] = np.frombuffer(payload[: whole * block], np.uint8).reshape(whole, block)
+    if rest:
+        # Zeros before a short block change nothing: its polynomial has lower degree.
+        data[whole, block - rest :] = np.frombuffer(payload[whole * block :], np.uint8)
+    tables = _tables(n)
+    parity = np.zeros((len(data), tables.shape[2]), np.uint64)
+    for column, table in zip(np.ascontiguousarray(data.T), tables, strict=True):
+        parity ^= table[column]
+    return np.ascontiguousarray(parity.view(np.uint8)[:, :n])
+
+
+@lru_cache(maxsize=4)
+def _tables(n: int) -> NDArray[np.uint64]:
+    """For each place in a block and each byte there, what it adds to the parity.
+
+    Shape (255 - n, 256, words of parity); the last words are padded with zeros.
+    """
+    power, log = _field()
+
+    def times(factor: int, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        product = power[(log[factor] + log[values]) % CODEWORD]
+        return np.where((values == 0) | (factor == 0), 0, product).astype(np.uint8)
+
+    generator = np.array([1], np.uint8)
+    for root in power[:n].tolist():
+        shifted = np.zeros(len(generator) + 1, np.uint8)
+        shifted[:-1] = generator
+        shifted[1:] ^= times(root, generator)
+        generator = shifted
+    block = CODEWORD - n
+    # x**(n + k) modulo the generator, for the k-th place from the end.
+    remainders = np.zeros((block, n), np.uint8)
+    remainder = generator[1:]
+    for place in reversed(range(block)):
+        remainders[place] = remainder
+        shifted = np.zeros(n, np.uint8)
+        shifted[:-1] = remainder[1:]
+        remainder = shifted ^ times(int(remainder[0]), generator[1:])
+    padded = np.zeros((block, 256, -(-n // WORD) * WORD), np.uint8)
+    for value in range(1, 256):
+        padded[:, value, :n] = times(value, remainders)
+    return padded.view(np.uint64)
+
+
+@lru_cache(maxsize=1)
+def _field() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Powers of the generator 2, and each byte's logarithm (that of 0 means nothing)."""
+    power, log = np.zeros(CODEWORD, np.intp), np.zeros(256, np.intp)
+    value = 1
+    for exponent in range(CODEWORD):
+        power[exponent], log[value] = value, exponent
+        value <<= 1
+        if value > CODEWORD:
+            value ^= FIELD_POLYNOMIAL
+    return power, log

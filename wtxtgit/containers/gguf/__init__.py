@@ -1,0 +1,1 @@
+"""GGUF files: tensors of ggml types."""

@@ -1,0 +1,241 @@
+"""GGUF, versions 2 and 3, of either byte order. Spec: `docs/spec/gguf.md`.
+
+Header (24 bytes), metadata, tensor infos, padding to `general.alignment`,
+tensor bytes at offsets that count from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from struct import Struct
+from typing import Literal
+
+from wtxtgit.containers import ranges
+from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.gguf.ggml_types import TYPES, GgmlType
+from wtxtgit.containers.gguf.metadata import (
+    COUNT_SIZE,
+    MAX_ENTRIES,
+    TYPE_SIZE,
+    UINT32,
+    Entry,
+    decode,
+    read_entry,
+)
+from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
+from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.model.reading import Description, ReadOptions
+
+VERSIONS = (2, 3)
+ALIGNMENT_KEY = "general.alignment"
+DEFAULT_ALIGNMENT = 32
+MAX_DIMENSIONS = 8
+"""Dimensions of a tensor; ggml has four."""
+MAX_TAG = 65_536
+"""Bytes of a text that goes to files of other formats."""
+LEAST_ENTRY = COUNT_SIZE + TYPE_SIZE + 1
+LEAST_INFO = COUNT_SIZE + TYPE_SIZE + TYPE_SIZE + COUNT_SIZE
+
+INFO_ENDS = {
+    order: [Struct(f"{sign}{rank}QIQ") for rank in range(MAX_DIMENSIONS + 1)]
+    for order, sign in (("little", "<"), ("big", ">"))
+}
+"""dimensions type offset, by the count of dimensions."""
+HEADER_ROLE = "_header"
+
+_RawInfo = tuple[int, str, tuple[int, ...], GgmlType, int]
+"""Where a tensor info stands, name, dimensions, type, offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """A tensor info: where it stands, and the tensor it tells of."""
+
+    offset: int
+    tensor: Stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gguf:
+    """A GGUF file that was read; `infos_end` is where the padding starts."""
+
+    data: memoryview
+    version: int
+    byteorder: Literal["little", "big"]
+    entries: tuple[Entry, ...]
+    alignment: int
+    infos: tuple[Info, ...]
+    infos_end: int
+
+    @property
+    def data_start(self) -> int:
+        """Where the offsets of tensors count from; past the end where there is no data."""
+        return aligned(self.infos_end, self.alignment)
+
+    def cursor(self, pos: int) -> Cursor:
+        """A cursor in the file's byte order."""
+        return Cursor(self.data, pos, order=self.byteorder)
+
+    def ranges(self) -> Iterator[ranges.Range]:
+        yield ranges.part(0, min(self.data_start, len(self.data)), HEADER_ROLE)
+        for info in self.infos:
+            yield ranges.tensor(info.tensor)
+
+    def describe(self, options: ReadOptions) -> Description:
+        values = {
+            entry.key: decode(self.cursor(entry.start), entry.value_type) for entry in self.entries
+        }
+        tags = {
+            key: value
+            for key, value in values.items()
+            if isinstance(value, str) and len(value.encode()) <= MAX_TAG
+        }
+        return Description(
+            "gguf",
+            tuple(info.tensor.listed(self.data) for info in self.infos),
+            {
+                "version": self.version,
+                "byteorder": self.byteorder,
+                "alignment": self.alignment,
+                "metadata_kv": values,
+            },
+            tags=tags,
+            untold=tuple(key for key in values if key not in tags),
+        )
+
+
+class _HeaderCursor(Cursor):
+    """A cursor that says where it stops at the limit and not at the file's end."""
+
+    __slots__ = ("limited",)
+
+    def __init__(self, data: memoryview, pos: int, *, order: Literal["little", "big"]) -> None:
+        super().__init__(data[:MAX_JSON], pos, order=order)
+        self.limited = len(data) > MAX_JSON
+
+    def skip(self, count: int, field: str) -> int:
+        if self.limited and count > self.size - self.pos:
+            fail(
+                f"header is over {MAX_JSON} bytes long", offset=self.pos, field=field, kind="limit"
+            )
+        return Cursor.skip(self, count, field)
+
+
+def aligned(position: int, alignment: int) -> int:
+    """The next multiple of `alignment`."""
+    return position + -position % alignment
+
+
+def read(data: memoryview) -> Gguf:
+    """Read a GGUF file; raises FormatError."""
+    version, order = _read_version(data)
+    cursor = _HeaderCursor(data, len(GGUF_MAGIC) + TYPE_SIZE, order=order)
+    tensor_count = cursor.integer(COUNT_SIZE, "tensor_count")
+    kv_count = cursor.integer(COUNT_SIZE, "metadata_kv_count")
+    _check_count(cursor, kv_count, LEAST_ENTRY, MAX_ENTRIES, "metadata_kv_count")
+    _check_count(cursor, tensor_count, LEAST_INFO, MAX_TENSORS, "tensor_count")
+    entries = tuple(read_entry(cursor) for _ in range(kv_count))
+    alignment = _alignment(cursor, entries)
+    listed = [_read_info(cursor) for _ in range(tensor_count)]
+    start = aligned(cursor.pos, alignment)
+    infos = tuple(_info(raw, start, len(data), order) for raw in listed)
+    return Gguf(data, version, order, entries, alignment, infos, cursor.pos)
+
+
+def _read_version(data: memoryview) -> tuple[int, Literal["little", "big"]]:
+    cursor = Cursor(data)
+    if cursor.take(len(GGUF_MAGIC), "magic") != GGUF_MAGIC:
+        fail("magic is not GGUF", offset=0, field="magic")
+    raw = cursor.take(TYPE_SIZE, "version")
+    little, big = int.from_bytes(raw, "little"), int.from_bytes(raw, "big")
+    if little in VERSIONS:
+        return little, "little"
+    if big in VERSIONS:
+        return big, "big"
+    return fail(
+        f"version {min(little, big)} is not read, only 2 and 3 are",
+        offset=len(GGUF_MAGIC),
+        field="version",
+    )
+
+
+def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) -> None:
+    """Refuse a count that the bytes at hand can't hold, or that is over the limit."""
+    if count > most:
+        kind = "limit" if count * least <= cursor.remaining else "structure"
+        fail(f"{field} is {count}, which is too many", offset=cursor.pos, field=field, kind=kind)
+    cursor.pos = cursor.skip(count * least, field)
+
+
+def _alignment(cursor: Cursor, entries: tuple[Entry, ...]) -> int:
+    found = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
+    if not found:
+        return DEFAULT_ALIGNMENT
+    entry = found[-1]
+    if entry.value_type != UINT32:
+        fail(f"{ALIGNMENT_KEY} is no uint32", offset=entry.offset, field=ALIGNMENT_KEY)
+    at = Cursor(cursor.data, entry.start, order=cursor.order)
+    alignment = at.integer(TYPE_SIZE, ALIGNMENT_KEY)
+    if alignment.bit_count() != 1:
+        fail(
+            f"{ALIGNMENT_KEY} is {alignment}, no power of two",
+            offset=entry.start,
+            field=ALIGNMENT_KEY,
+        )
+    return alignment
+
+
+def _read_info(cursor: Cursor) -> _RawInfo:
+    """Read a tensor info, whose type and rows are those of ggml."""
+    at = cursor.pos
+    name = cursor.text(cursor.integer(COUNT_SIZE, "name length"), "name")
+    rank = cursor.integer(TYPE_SIZE, "n_dimensions")
+    if rank > MAX_DIMENSIONS:
+        fail(
+            f"tensor {quoted(name)} has {rank} dimensions, over {MAX_DIMENSIONS}",
+            offset=at,
+            field="n_dimensions",
+            kind="limit",
+        )
+    *shape, number, offset = cursor.record(INFO_ENDS[cursor.order][rank], "dimensions")
+    ggml_type = TYPES.get(number)
+    if ggml_type is None:
+        fail(f"tensor {quoted(name)} has the unknown type {number}", offset=at, field="type")
+    if _fastest(shape) % ggml_type.block:
+        fail(
+            f"tensor {quoted(name)} has rows of {_fastest(shape)} items, {ggml_type.name} has "
+            f"blocks of {ggml_type.block}",
+            offset=at,
+            field="dimensions",
+        )
+    return at, name, tuple(shape), ggml_type, offset
+
+
+def _info(raw: _RawInfo, base: int, size: int, order: Literal["little", "big"]) -> Info:
+    """The tensor in a file of `size` bytes, whose data starts at `base`."""
+    at, name, shape, ggml_type, offset = raw
+    row_bytes = _fastest(shape) // ggml_type.block * ggml_type.size
+    length = row_bytes * prod(shape[1:])
+    start = base + offset
+    if length and start + length > size:
+        check_inside(start, length, size, f"tensor {quoted(name)}")
+    tensor = Stored(
+        name,
+        ggml_type.name,
+        shape,
+        start,
+        start + length,
+        ggml_type.element,
+        "reversed",
+        # Of a single byte there is one order only.
+        "little" if ggml_type.size == 1 else order,
+        row_bytes if length and ggml_type.element is None else None,
+    )
+    return Info(at, tensor)
+
+
+def _fastest(shape: Sequence[int]) -> int:
+    """Items of a row; a tensor without dimensions is one item."""
+    return shape[0] if shape else 1

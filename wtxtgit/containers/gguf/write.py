@@ -1,0 +1,108 @@
+"""Writing GGUF files: version 3, little-endian, numbers only.
+
+Spec: `docs/spec/gguf.md`, "What is written".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from struct import pack
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.gguf.ggml_types import TYPES
+from wtxtgit.containers.gguf.metadata import STRING
+from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, aligned
+from wtxtgit.containers.magic import GGUF_MAGIC
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import TensorSource
+
+VERSION = 3
+MAX_DIMENSIONS = 4
+MAX_NAME = 63
+"""Bytes of a tensor's name: ggml has 64, the last of them a NUL."""
+MAX_KEY = 65_535
+ARCHITECTURE_KEY = "general.architecture"
+UNKNOWN_ARCHITECTURE = "unknown"
+
+DTYPES = {
+    ggml_type.element: number
+    for number, ggml_type in TYPES.items()
+    if ggml_type.element is not None
+}
+"""The ggml type of each element that ggml has."""
+KEEPS_TAGS = True
+
+
+def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
+    """The bytes of a GGUF file with these tensors, and `tags` as string values, in order.
+
+    Shapes are as in numpy; the file has them reversed. Tags are sorted by
+    key; without a `general.architecture` among them it is "unknown".
+
+    Raises FormatError, before anything is given, for what GGUF can't hold: a
+    dtype, over 4 dimensions, a name over 63 bytes or twice there, a key that
+    is not 1 to 65,535 ASCII characters or the alignment's.
+    """
+    values = {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}
+    names: set[str] = set()
+    infos: list[bytes] = []
+    end = 0
+    for tensor in tensors:
+        if tensor.name in names:
+            raise FormatError(f"two tensors are named {quoted(tensor.name)}", field="name")
+        names.add(tensor.name)
+        infos.append(_info(tensor, end))
+        end = aligned(end + tensor.nbytes, DEFAULT_ALIGNMENT)
+    header = [GGUF_MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]
+    header += [_entry(key, value) for key, value in sorted(values.items())]
+    return _pieces(b"".join(header + infos), tensors)
+
+
+def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
+    # A file without tensors ends where the header does.
+    yield header + _padding(len(header)) if tensors else header
+    for tensor in tensors:
+        yield from tensor.blocks()
+        yield _padding(tensor.nbytes)
+
+
+def _padding(length: int) -> bytes:
+    return bytes(-length % DEFAULT_ALIGNMENT)
+
+
+def _info(tensor: TensorSource, offset: int) -> bytes:
+    named = f"tensor {quoted(tensor.name)}"
+    number = DTYPES.get(tensor.element)
+    if number is None:
+        raise FormatError(f"{named} is {tensor.element}, which GGUF does not have", field="type")
+    if len(tensor.shape) > MAX_DIMENSIONS:
+        raise FormatError(
+            f"{named} has {len(tensor.shape)} dimensions, GGUF has {MAX_DIMENSIONS}",
+            field="n_dimensions",
+        )
+    if tensor.nbytes != ITEM_BYTES[tensor.element] * prod(tensor.shape):
+        raise FormatError(f"{named} has {tensor.nbytes} bytes, not those of its shape")
+    name = _string(tensor.name, named)
+    if len(name) - 8 > MAX_NAME:
+        raise FormatError(f"{named} has a name of over {MAX_NAME} bytes", field="name")
+    shape = tensor.shape[::-1]
+    return name + pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
+
+
+def _entry(key: str, value: str) -> bytes:
+    if not key or not key.isascii() or len(key) > MAX_KEY:
+        raise FormatError(f"tag {quoted(key)} is not 1 to {MAX_KEY} ASCII characters", field="key")
+    if key == ALIGNMENT_KEY:
+        raise FormatError(f"tag {quoted(key)} can't be a text in a GGUF file", field="key")
+    return _string(key, "key") + pack("<I", STRING) + _string(value, f"tag {quoted(key)}")
+
+
+def _string(text: str, what: str) -> bytes:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raise FormatError(f"{what} has a lone surrogate", field="string") from None
+    return pack("<Q", len(raw)) + raw

@@ -1,0 +1,1 @@
+"""MLCP files (.checkpoint): reading, checking, writing."""

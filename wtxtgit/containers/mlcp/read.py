@@ -1,0 +1,267 @@
+"""MLCP (.checkpoint): one file of metadata and tensor records. Little-endian.
+
+Magic, .NET version string, int32 length and JSON, then shards: an int32
+count and that many records. Their own writer stores no tensor bytes; files
+that do have them after each record, or after all records.
+Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
+"""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from struct import unpack
+
+from wtxtgit.containers import json_limits, ranges
+from wtxtgit.containers.cursor import Cursor, fail, quoted
+from wtxtgit.containers.magic import MLCP_MAGIC
+from wtxtgit.containers.mlcp import metadata as mlcp_metadata
+from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Description, ReadOptions
+
+COUNT_SIZE = 4
+DIM_SIZE = 8
+MAX_STRING = 2**31 - 1
+"""Longest .NET string, in bytes."""
+MAX_STRING_LENGTH_SIZE = 5
+"""Bytes of seven bits each that say how long a .NET string is."""
+FIRST_ZEROS_SCAN = 64
+MAX_ZEROS_SCAN = 1 << 20
+TEXT_STEP = 1 << 16
+"""Bytes of a text that are decoded at once."""
+NO_BYTES = "the file has no bytes of tensors"
+HEADER_ROLE = "_header"
+RECORDS_ROLE = "_records"
+
+ELEMENTS = {
+    "Float16": "f16",
+    "BFloat16": "bf16",
+    "Float32": "f32",
+    "Float64": "f64",
+    "Int8": "i8",
+    "Int16": "i16",
+    "Int32": "i32",
+    "Int64": "i64",
+    "UInt8": "u8",
+    "UInt16": "u16",
+    "UInt32": "u32",
+    "UInt64": "u64",
+    "Bool": "bool",
+}
+
+
+class Placement(Enum):
+    """Where the tensors' bytes are, in the order in which it is tried."""
+
+    NOWHERE = "nowhere"
+    AFTER_EACH = "after each record"
+    AFTER_ALL = "after all records"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A tensor's record, [start, end) in the file.
+
+    `size` is how many bytes it claims, `shard` which shard lists it, the
+    first being 0.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    start: int
+    end: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """All shards: their records, up to where, and where the tensors' bytes are."""
+
+    records: tuple[Record, ...]
+    end: int
+    shard_count: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mlcp:
+    """An MLCP file that was read.
+
+    `metadata` is the value of its JSON, which is data[metadata_start:header_end].
+    """
+
+    data: memoryview
+    version: str
+    metadata: object
+    metadata_start: int
+    header_end: int
+    body: Body
+
+    def tensors(self) -> Iterator[Stored]:
+        start = self.body.end
+        for record in self.body.records:
+            if self.body.placement is not Placement.AFTER_ALL:
+                start = record.end
+            size = 0 if self.body.placement is Placement.NOWHERE else record.size
+            element = ELEMENTS.get(record.dtype)
+            yield Stored(record.name, record.dtype, record.shape, start, start + size, element)
+            start += size
+
+    def ranges(self) -> Iterator[Range]:
+        yield ranges.part(0, self.header_end, HEADER_ROLE)
+        if self.body.placement is not Placement.AFTER_EACH:
+            yield ranges.part(self.header_end, self.body.end, RECORDS_ROLE)
+        for tensor in self.tensors():
+            yield ranges.tensor(tensor)
+
+    def describe(self, options: ReadOptions) -> Description:
+        return Description(
+            "mlcp",
+            tuple(
+                tensor.listed(self.data, self._why_absent(record))
+                for tensor, record in zip(self.tensors(), self.body.records, strict=True)
+            ),
+            {"version": self.version, "metadata": self.metadata},
+            tags=mlcp_metadata.custom_fields(self.metadata),
+            untold=mlcp_metadata.untold(self.metadata),
+        )
+
+    def _why_absent(self, record: Record) -> str | None:
+        is_empty = record.size == 0 and 0 in record.shape
+        return NO_BYTES if self.body.placement is Placement.NOWHERE and not is_empty else None
+
+
+def read(data: memoryview) -> Mlcp:
+    """Read an MLCP file; raises FormatError."""
+    cursor = Cursor(data, len(MLCP_MAGIC))
+    version = _net_string(cursor, "version")
+    length = cursor.integer(COUNT_SIZE, "metadata length", signed=True)
+    body = cursor.take(length, "metadata")
+    header_end = cursor.pos
+    start = header_end - length
+    metadata = json_limits.parse(body, "metadata", offset=start)
+    shard_count = len(mlcp_metadata.shard_list(metadata))
+    shards = read_body(data, header_end, shard_count)
+    return Mlcp(data, version, metadata, start, header_end, shards)
+
+
+def read_body(data: memoryview, start: int, shard_count: int) -> Body:
+    """The shards that begin at `start`, in the first placement that fits exactly.
+
+    `shard_count` is how many the metadata lists; without tensor bytes there
+    are as many as there are. Raises FormatError where none fits.
+    """
+    errors: list[FormatError] = []
+    for placement in Placement:
+        count = None if placement is Placement.NOWHERE else shard_count
+        try:
+            return _read_shards(data, start, count, placement)
+        except FormatError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _net_string(cursor: Cursor, field: str) -> str:
+    """A .NET string: its length in groups of seven bits, the lowest first, then UTF-8."""
+    start = cursor.pos
+    length = 0
+    for group in range(MAX_STRING_LENGTH_SIZE):
+        byte = cursor.integer(1, field)
+        length |= (byte & 0x7F) << (7 * group)
+        if byte < 0x80:
+            break
+    else:
+        fail(f"{field} has an endless length", offset=start, field=field)
+    if length > MAX_STRING:
+        fail(f"{field} has the length {length}", offset=start, field=field)
+    return _text(cursor, length, field)
+
+
+def _text(cursor: Cursor, length: int, field: str) -> str:
+    """`length` bytes of strict UTF-8, decoded in steps.
+
+    In a wrong placement a length is made of a tensor's bytes and may be
+    gigabytes; what is no text mostly shows at its beginning.
+    """
+    end = cursor.pos + length
+    if length <= TEXT_STEP or end > cursor.size:
+        return cursor.text(length, field)
+    decoder = getincrementaldecoder("utf-8")()
+    parts: list[str] = []
+    while cursor.pos < end:
+        start = cursor.pos - len(decoder.getstate()[0])
+        block = cursor.take(min(TEXT_STEP, end - cursor.pos), field)
+        try:
+            parts.append(decoder.decode(block, cursor.pos == end))
+        except UnicodeDecodeError as error:
+            fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
+    return "".join(parts)
+
+
+def _read_shards(data: memoryview, start: int, count: int | None, placement: Placement) -> Body:
+    """The records of `count` shards, None for as many as there are.
+
+    Raises FormatError unless records and bytes end exactly where the file does.
+    """
+    cursor = Cursor(data, start)
+    records: list[Record] = []
+    most = cursor.remaining if count is None else count
+    shard = 0
+    while shard < most and (cursor.remaining or count is not None):
+        empty = min(_zero_run(data, cursor.pos) // COUNT_SIZE, most - shard)
+        cursor.pos += empty * COUNT_SIZE
+        shard += empty
+        if not empty:
+            _read_shard(cursor, shard, records, placement)
+            shard += 1
+    end = cursor.pos
+    if placement is Placement.AFTER_ALL:
+        cursor.skip(sum(record.size for record in records), "tensor bytes")
+    if cursor.remaining:
+        fail("bytes follow the last record", offset=cursor.pos, field="records")
+    return Body(tuple(records), end, shard, placement)
+
+
+def _read_shard(cursor: Cursor, shard: int, records: list[Record], placement: Placement) -> None:
+    start = cursor.pos
+    count = cursor.integer(COUNT_SIZE, "tensor count", signed=True)
+    if count < 0:
+        fail(f"tensor count is {count}", offset=start, field="tensor count")
+    for _ in range(count):
+        if len(records) >= MAX_TENSORS:
+            fail("shards list too many tensors", offset=start, field="records", kind="limit")
+        record = _read_record(cursor, shard)
+        if record.size < 0 and placement is not Placement.NOWHERE:
+            fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
+        if placement is Placement.AFTER_EACH:
+            cursor.skip(record.size, f"tensor {quoted(record.name)}")
+        records.append(record)
+
+
+def _read_record(cursor: Cursor, shard: int) -> Record:
+    start = cursor.pos
+    length = cursor.integer(COUNT_SIZE, "name length", signed=True)
+    name = _text(cursor, length, "name")
+    dtype = _net_string(cursor, "dtype")
+    rank = cursor.integer(COUNT_SIZE, "rank", signed=True)
+    shape = unpack(f"<{rank}q", cursor.take(rank * DIM_SIZE, "shape"))
+    size = cursor.integer(DIM_SIZE, "size", signed=True)
+    return Record(name, dtype, shape, size, start, cursor.pos, shard)
+
+
+def _zero_run(data: memoryview, start: int) -> int:
+    """How many zero bytes follow `start`; shards without tensors are made of them."""
+    pos, step = start, FIRST_ZEROS_SCAN
+    while pos < len(data):
+        block = bytes(data[pos : pos + step])
+        rest = len(block.lstrip(b"\0"))
+        if rest:
+            return pos + len(block) - rest - start
+        pos += len(block)
+        step = min(step * 2, MAX_ZEROS_SCAN)
+    return pos - start

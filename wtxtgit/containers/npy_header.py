@@ -1,0 +1,247 @@
+"""The header of an npy file, also where a member of a zip is one.
+
+Magic, version (2 bytes), length (u16; u32 from version 2.0), and that many
+bytes of text: a Python literal, the dictionary of descr, fortran_order and
+shape. The array's bytes follow.
+Spec: `docs/spec/npy.md`; numpy.lib.format
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from wtxtgit.containers import npy_literal
+from wtxtgit.containers.cursor import Cursor, check_inside, fail
+from wtxtgit.containers.magic import NPY_MAGIC
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.errors import FormatError
+from wtxtgit.model.elements import ITEM_BYTES
+
+VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
+"""The bytes of the length and the encoding of the text of each version."""
+KEYS = frozenset({"descr", "fortran_order", "shape"})
+MAX_TEXT = 65_535
+"""Bytes of a header's text: all that a version 1.0 header can have."""
+MAX_SIZE = len(NPY_MAGIC) + 2 + 4 + MAX_TEXT
+"""Bytes of a whole header, at most."""
+MAX_ITEM = 2**31 - 1
+"""Bytes of one item."""
+MAX_RANK = 64
+"""Dimensions that numpy's arrays can have."""
+ALIGNMENT = 64
+"""Where numpy lets the array start; 16 before 1.14."""
+LEAST_ALIGNMENT = 16
+GROWTH_DIGITS = 21
+"""Room that numpy leaves for the digits of the dimension that may grow."""
+
+DESCR = {
+    "f64": "<f8",
+    "f32": "<f4",
+    "f16": "<f2",
+    "i64": "<i8",
+    "u64": "<u8",
+    "i32": "<i4",
+    "u32": "<u4",
+    "i16": "<i2",
+    "u16": "<u2",
+    "i8": "|i1",
+    "u8": "|u1",
+    "bool": "|b1",
+    "c64": "<c8",
+    "c128": "<c16",
+}
+"""numpy's word for each element that it knows, little-endian."""
+_ELEMENTS = {descr[1:]: element for element, descr in DESCR.items()}
+_SCALAR = re.compile(r"([<>|=]?)(?:([biufcmMSaVU])([0-9]{1,10})(?:\[[A-Za-z0-9/]{1,32}\])?|O8?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says; the array's bytes start at `data`.
+
+    `dtype` is the descr, or its Python literal in ASCII where it is no string;
+    `element` None where the items are no numbers of `model.elements`. Items
+    have `item_size` bytes, unless `has_objects`: then a pickle follows.
+    """
+
+    version: tuple[int, int]
+    start: int
+    data: int
+    dtype: str
+    shape: tuple[int, ...]
+    fortran_order: bool
+    item_size: int
+    has_objects: bool
+    element: str | None
+    byteorder: str
+    has_newline: bool
+
+    def stored(self, name: str, end: int) -> Stored:
+        """The array, in a file or member that ends at `end`; raises FormatError."""
+        length = end - self.data if self.has_objects else self._length(end)
+        return Stored(
+            name,
+            self.dtype,
+            self.shape,
+            self.data,
+            self.data + length,
+            self.element,
+            "F" if self.fortran_order else "C",
+            self.byteorder,
+        )
+
+    def _length(self, end: int) -> int:
+        """Item size x product of the shape, without long products."""
+        if 0 in self.shape or self.item_size == 0:
+            return 0
+        length = self.item_size
+        for dim in self.shape:
+            length *= dim
+            if length > end - self.data:
+                break
+        check_inside(self.data, length, end, "data")
+        return length
+
+
+def read(data: memoryview, start: int, end: int) -> Header:
+    """Read the header of the npy file that is data[start:end]; raises FormatError."""
+    cursor = Cursor(data[:end], start)
+    if cursor.take(len(NPY_MAGIC), "magic") != NPY_MAGIC:
+        fail("npy file has no magic", offset=start, field="magic")
+    version = (cursor.integer(1, "version"), cursor.integer(1, "version"))
+    if version not in VERSIONS:
+        major, minor = version
+        fail(f"npy version is {major}.{minor}", offset=cursor.pos - 2, field="version")
+    width, encoding = VERSIONS[version]
+    length = cursor.integer(width, "header length")
+    if length > MAX_TEXT:
+        fail(
+            f"header of {length} bytes is too long",
+            offset=cursor.pos - width,
+            field="header length",
+            kind="limit",
+        )
+    offset = cursor.pos
+    raw = bytes(cursor.take(length, "header"))
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        fail("header is not UTF-8", offset=offset + error.start, field="header")
+    fields = npy_literal.parse(text, offset, long_integers=version < (3, 0))
+    if not isinstance(fields, dict) or fields.keys() != KEYS:
+        fail(
+            "header has other keys than descr, fortran_order, shape", offset=offset, field="header"
+        )
+    fortran_order = fields["fortran_order"]
+    if not isinstance(fortran_order, bool):
+        fail("fortran_order is no boolean", offset=offset, field="fortran_order")
+    shape = _sizes(fields["shape"])
+    if shape is None:
+        fail("shape is no tuple of sizes", offset=offset, field="shape")
+    descr = fields["descr"]
+    size, has_objects = _item(descr, offset)
+    element, byteorder = _number(descr)
+    return Header(
+        version,
+        start,
+        cursor.pos,
+        descr if isinstance(descr, str) else ascii(descr),
+        shape,
+        fortran_order,
+        size,
+        has_objects,
+        element,
+        byteorder,
+        text.endswith("\n"),
+    )
+
+
+def build(element: str, shape: tuple[int, ...]) -> bytes:
+    """The header that numpy writes for an array in C order, little-endian.
+
+    Raises FormatError where numpy has no such array.
+    """
+    if element not in DESCR:
+        raise FormatError(f"numpy has no {element}", field="descr")
+    if len(shape) > MAX_RANK:
+        raise FormatError(f"numpy has no arrays of {len(shape)} dimensions", field="shape")
+    fields = {"descr": DESCR[element], "fortran_order": False, "shape": shape}
+    text = "{" + "".join(f"{key!r}: {value!r}, " for key, value in fields.items()) + "}"
+    if shape:
+        text += " " * (GROWTH_DIGITS - len(str(shape[0])))
+    fixed = NPY_MAGIC + bytes((1, 0))
+    text += " " * (-(len(fixed) + 2 + len(text) + 1) % ALIGNMENT) + "\n"
+    return fixed + len(text).to_bytes(2, "little") + text.encode("ascii")
+
+
+def _number(descr: object) -> tuple[str | None, str]:
+    """The element of a descr, None where it is no number that has a name, and its byte order."""
+    if not isinstance(descr, str):
+        return None, "little"
+    element = _ELEMENTS.get(descr[1:])
+    if element is not None and ITEM_BYTES[element] == 1:
+        return element if descr[0] in "|<>=" else None, "little"
+    return element if descr[0] in "<>" else None, "big" if descr[0] == ">" else "little"
+
+
+def _item(descr: object, offset: int) -> tuple[int, bool]:
+    """Bytes of an item, and whether it holds Python objects."""
+    size, has_objects = 0, False
+    waiting: list[tuple[object, int]] = [(descr, 1)]
+    while waiting:
+        described, times = waiting.pop()
+        if isinstance(described, str):
+            found = _SCALAR.fullmatch(described)
+            if found is None:
+                fail("descr is unknown", offset=offset, field="descr")
+            _, kind, digits = found.groups()
+            has_objects = has_objects or kind is None
+            size += times * int(digits or 0) * (4 if kind == "U" else 1)
+        else:
+            waiting.extend(_parts(described, times, offset))
+        if size > MAX_ITEM:
+            fail("items are too long", offset=offset, field="descr", kind="limit")
+    return size, has_objects
+
+
+def _parts(descr: object, times: int, offset: int) -> list[tuple[object, int]]:
+    """What a descr that is no string is made of: fields, or the items of a subarray."""
+    if isinstance(descr, list):
+        return [_field(field, times, offset) for field in descr]
+    if not isinstance(descr, tuple) or len(descr) != 2:
+        fail("descr is unknown", offset=offset, field="descr")
+    return [(descr[0], _repeated(times, descr[1], offset))]
+
+
+def _field(field: object, times: int, offset: int) -> tuple[object, int]:
+    """A field: a name, or a title and a name, then a descr, and a shape where it is an array."""
+    if not isinstance(field, tuple) or len(field) not in (2, 3):
+        fail("descr has a field that is none", offset=offset, field="descr")
+    names = field[0] if isinstance(field[0], tuple) else (field[0],)
+    if not 1 <= len(names) <= 2 or not all(isinstance(name, str) for name in names):
+        fail("descr has a field without a name", offset=offset, field="descr")
+    return field[1], _repeated(times, field[2], offset) if len(field) == 3 else times
+
+
+def _repeated(times: int, shape: object, offset: int) -> int:
+    sizes = (shape,) if type(shape) is int and shape >= 0 else _sizes(shape)
+    if sizes is None:
+        fail("descr has a wrong shape", offset=offset, field="descr")
+    if 0 in sizes:
+        return 0
+    for size in sizes:
+        times *= size
+        if times > MAX_ITEM:
+            fail("items are too long", offset=offset, field="descr", kind="limit")
+    return times
+
+
+def _sizes(value: object) -> tuple[int, ...] | None:
+    """A tuple of integers >= 0, None if it is anything else; a boolean is no integer."""
+    if not isinstance(value, tuple):
+        return None
+    for size in value:
+        if type(size) is not int or size < 0:
+            return None
+    return value

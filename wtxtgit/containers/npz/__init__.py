@@ -1,0 +1,1 @@
+"""npz files: npy files in a zip."""

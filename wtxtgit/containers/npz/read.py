@@ -1,0 +1,148 @@
+"""npz files: npy files in a zip. Spec: `docs/spec/npz.md`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from wtxtgit.containers import npy_header, ranges, zip_directory
+from wtxtgit.containers.magic import NPY_SUFFIX
+from wtxtgit.containers.npy_header import Header
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.zip_directory import Directory, Member
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Description, ReadOptions, Tensor
+
+HEADER_ROLE = "_npy"
+DIRECTORY_ROLE = "_directory"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An npy file that is a member's payload."""
+
+    header: Header
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Npz:
+    """An npz file that was read.
+
+    `arrays` are by position of their member; `shared` are the positions of
+    the members that lose bytes to others, which are not looked into.
+    """
+
+    data: memoryview
+    directory: Directory
+    arrays: dict[int, StoredArray]
+    shared: frozenset[int]
+
+    def ranges(self) -> Iterator[ranges.Range]:
+        for n, member in enumerate(self.directory.members):
+            array = self.arrays.get(n)
+            if n in self.shared:
+                continue
+            if array is None:
+                yield ranges.payload(member.start, member.end, member.name)
+            else:
+                yield ranges.part(member.start, array.header.data, HEADER_ROLE)
+                yield ranges.tensor(array.stored)
+        yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
+
+    def describe(self, options: ReadOptions) -> Description:
+        """List the arrays; those that are deflated are decoded, all of them to `max_chunk`."""
+        left = options.max_chunk
+        tensors: list[Tensor] = []
+        others: list[str] = []
+        for n, member in enumerate(self.directory.members):
+            array = self.arrays.get(n)
+            if array is not None:
+                tensors.append(array.stored.listed(self.data))
+            elif not member.name.endswith(NPY_SUFFIX):
+                others.append(member.name)
+            elif n in self.shared:
+                tensors.append(_nothing(member, "shares bytes with another member"))
+            else:
+                tensors.append(_decoded(self.data, member, left))
+                left -= len(tensors[-1].data)
+        members = [
+            {"name": member.name, "method": member.method, "size": member.size}
+            for member in self.directory.members
+        ]
+        return Description(
+            "npz",
+            tuple(tensors),
+            {"members": members},
+            untold=tuple(others),
+            parts=zip_directory.part_notes(self.directory),
+        )
+
+
+def read(data: memoryview) -> Npz:
+    """Read an npz file; raises FormatError.
+
+    A member named as an npy file that is none, or is not stored as it is,
+    only stays whole.
+    """
+    directory = zip_directory.read(data)
+    shared = zip_directory.overlapping(directory.members)
+    arrays: dict[int, StoredArray] = {}
+    for n, member in enumerate(directory.members):
+        if n not in shared and member.stored and member.name.endswith(NPY_SUFFIX):
+            try:
+                arrays[n] = read_array(data, member.start, member.end, array_name(member))
+            except FormatError:
+                continue
+    return Npz(data, directory, arrays, shared)
+
+
+def read_array(data: memoryview, start: int, end: int, name: str) -> StoredArray:
+    """Read the npy file that is data[start:end]; raises FormatError."""
+    header = npy_header.read(data, start, end)
+    return StoredArray(header, header.stored(name, end))
+
+
+def array_name(member: Member) -> str:
+    """What numpy calls the member's array."""
+    return member.name.removesuffix(NPY_SUFFIX)
+
+
+def _decoded(data: memoryview, member: Member, limit: int) -> Tensor:
+    """The array of a member, absent where that is over `limit` bytes or damaged."""
+    try:
+        raw = memoryview(zip_directory.content(data, member, limit))
+        found = zlib.crc32(raw)
+        if found != member.crc32:
+            return _absent(
+                data, member, f"crc32 is {found:08x}, the directory has {member.crc32:08x}"
+            )
+        array = read_array(raw, 0, len(raw), array_name(member))
+    except FormatError as error:
+        return _absent(data, member, error.message)
+    return replace(array.stored.listed(raw), offset=None)
+
+
+def _absent(data: memoryview, member: Member, why: str) -> Tensor:
+    """An array that can't be read, with what its header says where that can be."""
+    try:
+        header = decoded_header(data, member)
+    except FormatError:
+        return _nothing(member, why)
+    stored = Stored(array_name(member), header.dtype, header.shape, 0, 0, header.element)
+    return replace(stored.listed(data, why), offset=None)
+
+
+def _nothing(member: Member, why: str) -> Tensor:
+    return Tensor(array_name(member), "", (), memoryview(b""), None, absent=why)
+
+
+def decoded_header(data: memoryview, member: Member) -> Header:
+    """The header of a member that is an npy file; raises FormatError."""
+    raw = bytearray()
+    for block in zip_directory.blocks(data, member, member.size):
+        raw += block[: npy_header.MAX_SIZE]
+        if len(raw) >= npy_header.MAX_SIZE:
+            break
+    return npy_header.read(memoryview(raw), 0, len(raw))

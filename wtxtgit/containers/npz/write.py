@@ -1,0 +1,43 @@
+"""Writing npz files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from wtxtgit.containers import npy_header, zip_write
+from wtxtgit.containers.magic import NPY_SUFFIX
+from wtxtgit.containers.zip_write import NewMember
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.reading import TensorSource
+
+DTYPES = npy_header.DESCR
+KEEPS_TAGS = False
+
+
+def build_model(
+    tensors: Sequence[TensorSource],
+    tags: Mapping[str, str],
+) -> Iterator[Buffer]:
+    """The bytes of an npz file, uncompressed, as numpy.savez has members; `tags` have no place.
+
+    Each tensor's blocks are asked for twice: the CRC-32 stands before them.
+    Raises FormatError before the first of the bytes.
+    """
+    if not tensors:
+        raise FormatError("npz holds at least one array", field="entries")
+    if len({tensor.name for tensor in tensors}) < len(tensors):
+        raise FormatError("two arrays have the same name", field="name")
+    headers = [npy_header.build(tensor.element, tensor.shape) for tensor in tensors]
+    names = [zip_write.encoded_name(tensor.name + NPY_SUFFIX) for tensor in tensors]
+    listed = zip(names, headers, tensors, strict=True)
+    return zip_write.build(_array(*name, header, tensor) for name, header, tensor in listed)
+
+
+def _array(name: bytes, flags: int, header: bytes, tensor: TensorSource) -> NewMember:
+    def payload() -> Iterator[Buffer]:
+        yield header
+        yield from tensor.blocks()
+
+    size = len(header) + tensor.nbytes
+    return NewMember(name, zip_write.crc32_of(payload()), size, size, payload, flags=flags)

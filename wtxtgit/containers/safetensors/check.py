@@ -1,0 +1,121 @@
+"""Checks of a safetensors file: lengths, and what the reference library refuses.
+
+Bytes that no tensor has, or that two have, are lost to nobody: what the
+library alone refuses is a warning.
+Spec: `docs/spec/safetensors.md`, "Checks".
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import SAFETENSORS_LENGTH_SIZE
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.safetensors.read import Safetensors
+from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.tensor_header import ALIGNMENT, METADATA_KEY
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import Findings, ReadOptions
+
+REFUSED = "the reference library refuses the file"
+BYTE = 8
+"""Bits of one."""
+MAX_BITS = BYTE * (2**64 - 1)
+"""More bits than any two offsets are apart."""
+
+
+def check(container: Safetensors, _options: ReadOptions) -> Findings:
+    """Check everything in the file; raises nothing."""
+    findings = Findings()
+    _check_header(container, findings)
+    for tensor in container.header.tensors:
+        _check_tensor(tensor, findings)
+    _check_coverage(container, findings)
+    return findings
+
+
+def _check_header(container: Safetensors, findings: Findings) -> None:
+    length = container.header.end - SAFETENSORS_LENGTH_SIZE
+    if length > MAX_HEADER:
+        message = f"header of {length} bytes is over {MAX_HEADER}: {REFUSED}"
+        findings.warn("limit", message, offset=0, field="header length")
+    if length % ALIGNMENT:
+        message = f"header of {length} bytes is not padded to {ALIGNMENT}"
+        findings.warn("structure", message, offset=0, field="header length")
+    metadata = container.header.metadata
+    if metadata is None:
+        return
+    at = SAFETENSORS_LENGTH_SIZE
+    if not isinstance(metadata, dict):
+        message = f"{METADATA_KEY} is not an object: {REFUSED}"
+        findings.warn("structure", message, offset=at, field=METADATA_KEY)
+        return
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            message = f"{METADATA_KEY} has {quoted(key)}, which is not a string: {REFUSED}"
+            findings.warn("structure", message, offset=at, field=METADATA_KEY)
+
+
+def _check_tensor(tensor: Stored, findings: Findings) -> None:
+    """A tensor's bytes are what its dtype and shape make, to the bit."""
+    name = quoted(tensor.name)
+    bits = ITEM_BITS.get(tensor.dtype)
+    if bits is None:
+        findings.warn(
+            "structure",
+            f"tensor {name} has the dtype {quoted(tensor.dtype)}: {REFUSED}",
+            offset=SAFETENSORS_LENGTH_SIZE,
+            field="dtype",
+        )
+        if tensor.element is None:
+            return
+        bits = BYTE * ITEM_BYTES[tensor.element]
+    length = tensor.end - tensor.start
+    wanted = _bits(bits, tensor.shape)
+    if wanted == BYTE * length:
+        return
+    if wanted is None:
+        said = "more than offsets can say"
+    elif wanted % BYTE:
+        said = f"{wanted} bits, which are no whole bytes"
+    else:
+        said = str(wanted // BYTE)
+    findings.error(
+        "structure",
+        f"tensor {name} has {length} bytes, its dtype and shape make {said}",
+        offset=tensor.start,
+        field="data_offsets",
+    )
+
+
+def _bits(item: int, shape: tuple[int, ...]) -> int | None:
+    """Bits of all items; None where they are over MAX_BITS, without long products."""
+    if 0 in shape:
+        return 0
+    total = item
+    for dim in shape:
+        total *= dim
+        if total > MAX_BITS:
+            return None
+    return total
+
+
+def _check_coverage(container: Safetensors, findings: Findings) -> None:
+    """Tensors cover what follows the header from its first byte to its last, each once."""
+    end = container.header.end
+    for tensor in sorted(container.header.tensors, key=attrgetter("start", "end")):
+        name = quoted(tensor.name)
+        if tensor.start > end and tensor.end > tensor.start:
+            message = f"{tensor.start - end} bytes before tensor {name} are no tensor's: {REFUSED}"
+            findings.warn("structure", message, offset=end, field="data_offsets")
+        elif tensor.start != end:
+            what = "begins inside of another" if tensor.start < end else "of 0 bytes is far off"
+            message = f"tensor {name} {what}: {REFUSED}"
+            findings.warn("structure", message, offset=tensor.start, field="data_offsets")
+        if tensor.end > tensor.start:
+            end = max(end, tensor.end)
+    size = len(container.data)
+    if end < size:
+        message = f"{size - end} bytes after the last tensor are no tensor's: {REFUSED}"
+        findings.warn("structure", message, offset=end, field="data_offsets")

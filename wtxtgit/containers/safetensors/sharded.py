@@ -1,0 +1,195 @@
+"""A model in several safetensors files: `model.safetensors.index.json` and what it lists.
+
+A JSON object: `weight_map` has the file of each tensor, `metadata.total_size`
+the bytes of all. Source: Hugging Face transformers and huggingface_hub.
+Spec: `docs/spec/safetensors.md`, "Sharded models".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from wtxtgit.containers import json_limits
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.magic import MAX_JSON, detect
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.safetensors import check as shard_check
+from wtxtgit.containers.safetensors import read as shard_read
+from wtxtgit.containers.safetensors.read import Safetensors
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
+
+FORMAT = "safetensors-index"
+MAX_FILES = 99_999
+HEAD = 1 << 16
+"""Bytes at the start of an index that tell that it is one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index:
+    """An index that was read; `open_member` opens its files, which are not yet."""
+
+    weight_map: dict[str, str]
+    metadata: object
+    open_member: Callable[[str], memoryview]
+
+    def describe(self, options: ReadOptions) -> Description:
+        """All tensors of all files, in the order of the index.
+
+        Raises FormatError for a file that can't be read or has not its tensors.
+        """
+        found: dict[str, Tensor] = {}
+        tags: list[Mapping[str, str]] = []
+        untold: dict[str, None] = {}
+        size = 0
+        for file, names in self._by_file().items():
+            opened = self._open(file)
+            size += len(opened.data)
+            inner = opened.describe(options)
+            listed = {tensor.name: tensor for tensor in inner.tensors}
+            for name in names:
+                if name not in listed:
+                    raise FormatError(_missing(name, file), field="weight_map")
+                found[name] = replace(listed[name], offset=None)
+            tags.append(inner.tags)
+            untold |= dict.fromkeys(inner.untold)
+        common, at_odds = _merged(tags)
+        return Description(
+            FORMAT,
+            tuple(found[name] for name in self.weight_map),
+            {"metadata": self.metadata, "files": list(self._by_file())},
+            tags=common,
+            untold=(*untold, *at_odds),
+            size=size,
+        )
+
+    def check(self, options: ReadOptions) -> Findings:
+        """Check each file, and that the index lists what they have; raises nothing."""
+        findings = Findings()
+        total = 0
+        for file, names in self._by_file().items():
+            try:
+                shard = self._open(file)
+            except FormatError as error:
+                findings.error(
+                    error.kind, error.message, offset=error.offset, field=error.field, chunk=file
+                )
+                continue
+            _check_shard(shard, file, names, options, findings)
+            sizes = {tensor.name: tensor.end - tensor.start for tensor in shard.header.tensors}
+            total += sum(sizes.get(name, 0) for name in names)
+        if not findings.errors:
+            self._check_total(total, findings)
+        return findings
+
+    def _by_file(self) -> dict[str, list[str]]:
+        files: dict[str, list[str]] = {}
+        for name, file in self.weight_map.items():
+            files.setdefault(file, []).append(name)
+        return files
+
+    def _open(self, file: str) -> Safetensors:
+        """Raises FormatError, whatever is wrong with the file."""
+        if not _is_inside(file):
+            raise FormatError(
+                f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
+            )
+        try:
+            data = self.open_member(file)
+        except InputError as error:
+            raise FormatError(
+                f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
+            ) from None
+        if detect(data) != "safetensors":
+            raise FormatError(
+                f"shard {quoted(file)} is no safetensors file", offset=0, field="magic"
+            )
+        try:
+            return shard_read.read(data)
+        except FormatError as error:
+            raise FormatError(
+                f"shard {quoted(file)}: {error.message}",
+                kind=error.kind,
+                offset=error.offset,
+                field=error.field,
+            ) from None
+
+    def _check_total(self, total: int, findings: Findings) -> None:
+        listed = self.metadata.get("total_size") if isinstance(self.metadata, dict) else None
+        if listed is not None and (isinstance(listed, bool) or listed != total):
+            shown = listed if isinstance(listed, int | float) else "no number"
+            message = f"total_size is {shown}, the tensors have {total} bytes"
+            findings.warn("structure", message, offset=0, field="total_size")
+
+
+def is_index(data: memoryview) -> bool:
+    """Whether a JSON file is an index of safetensors files, by its first bytes."""
+    head = bytes(data[:HEAD])
+    return b'"weight_map"' in head and b'.safetensors"' in head and len(data) <= MAX_JSON
+
+
+def read(data: memoryview, open_member: Callable[[str], memoryview]) -> Index:
+    """Read an index.
+
+    `open_member` gives the bytes of a file by its path in the index's folder,
+    and raises InputError. Raises FormatError.
+    """
+    value = json_limits.parse(data, "index", unique_keys=True)
+    weight_map = value.get("weight_map") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(weight_map, dict):
+        fail("index has no weight_map", offset=0, field="weight_map")
+    if len(weight_map) > MAX_TENSORS:
+        message = f"index lists {len(weight_map)} tensors"
+        fail(message, offset=0, field="weight_map", kind="limit")
+    for name, file in weight_map.items():
+        json_limits.check_name(name, "tensor name", offset=0)
+        if not isinstance(file, str):
+            fail(f"tensor {quoted(name)} has no file", offset=0, field="weight_map")
+        json_limits.check_name(file, "file name", offset=0)
+    files = len(set(weight_map.values()))
+    if files > MAX_FILES:
+        fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")
+    return Index(weight_map, value.get("metadata"), open_member)
+
+
+def _is_inside(file: str) -> bool:
+    """Whether a path stays in its folder, in its one spelling."""
+    parts = file.split("/")
+    return not (set(parts) & {"", ".", ".."} or set(file) & set("\\:\0"))
+
+
+def _check_shard(
+    shard: Safetensors, file: str, names: list[str], options: ReadOptions, findings: Findings
+) -> None:
+    inner = shard_check.check(shard, options)
+    for error in inner.errors:
+        findings.error(
+            error.kind, error.message, offset=error.offset, field=error.field, chunk=file
+        )
+    for warning in inner.warnings:
+        findings.warn(
+            warning.kind, warning.message, offset=warning.offset, field=warning.field, chunk=file
+        )
+    held = {tensor.name for tensor in shard.header.tensors}
+    for name in names:
+        if name not in held:
+            findings.error("structure", _missing(name, file), field="weight_map", chunk=file)
+    for name in sorted(held.difference(names)):
+        message = f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not"
+        findings.warn("structure", message, field="weight_map", chunk=file)
+
+
+def _missing(name: str, file: str) -> str:
+    return f"tensor {quoted(name)} is not in {quoted(file)}, where the index has it"
+
+
+def _merged(tags: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+    """The tags of all files together, and the names of those that files have otherwise."""
+    common: dict[str, str] = {}
+    at_odds: dict[str, None] = {}
+    for each in tags:
+        for key, value in each.items():
+            if common.setdefault(key, value) != value:
+                at_odds[key] = None
+    return {key: value for key, value in common.items() if key not in at_odds}, list(at_odds)

@@ -1,0 +1,73 @@
+"""Writing safetensors files.
+
+Tensors lie as the reference library puts them: wider items first, then by
+name, so that each is aligned for its own items.
+Spec: `docs/spec/safetensors.md`, "What is written".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import SAFETENSORS_LENGTH_SIZE
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.tensor_header import ELEMENTS, format_header
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.reading import TensorSource
+
+DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM_BITS}
+"""The dtype of each element that the reference library knows."""
+KEEPS_TAGS = True
+
+_RANKS = {dtype: rank for rank, dtype in enumerate(ITEM_BITS)}
+
+
+def build(tensors: Sequence[tuple[str, str, tuple[int, ...], memoryview]]) -> Iterator[Buffer]:
+    """Write a safetensors file: names, dtypes as the format calls them, shapes, raw bytes.
+
+    Raises FormatError for a name that the format can't hold.
+    """
+    entries = [(name, dtype, shape, raw.nbytes) for name, dtype, shape, raw in tensors]
+    yield format_header(entries)
+    for _, _, _, raw in tensors:
+        yield raw
+
+
+def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
+    """Write tensors, and tags as `__metadata__`; gives the file's bytes in order.
+
+    Raises FormatError for dtypes, names and tags that the format can't hold.
+    """
+    ordered = _in_order(tensors)
+    return _pieces(_header(ordered, tags), ordered)
+
+
+def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
+    for tensor in tensors:
+        if tensor.element not in DTYPES:
+            raise FormatError(
+                f"tensor {quoted(tensor.name)} is {tensor.element}, which safetensors has not",
+                field="dtype",
+            )
+    # Strings compare by code point, which is the order of their UTF-8 bytes.
+    return sorted(tensors, key=lambda tensor: (-_RANKS[DTYPES[tensor.element]], tensor.name))
+
+
+def _header(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> bytes:
+    if len(tensors) > MAX_TENSORS:
+        raise FormatError(f"{len(tensors)} tensors are too many", kind="limit", field="header")
+    entries = [(t.name, DTYPES[t.element], t.shape, t.nbytes) for t in tensors]
+    header = format_header(entries, dict(sorted(tags.items())))
+    length = len(header) - SAFETENSORS_LENGTH_SIZE
+    if length > MAX_HEADER:
+        raise FormatError(f"header of {length} bytes is too long", kind="limit", field="header")
+    return header
+
+
+def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
+    yield header
+    for tensor in tensors:
+        yield from tensor.blocks()

@@ -1,0 +1,1 @@
+"""TARIDX files: reading, checking, building, looking up."""

@@ -1,0 +1,233 @@
+"""What can be checked of a TARIDX file without its shards.
+
+Errors are what makes rows wrong or ambiguous. What is left over of a filtered
+index, and what the format's own reader refuses, is a warning: no row is lost.
+Spec: `docs/spec/taridx.md`, "Checks".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.taridx.names import keyhash
+from wtxtgit.containers.taridx.read import (
+    CONTIGUOUS,
+    MINOR,
+    ROW_SIZE,
+    Taridx,
+    count_lines,
+    field_offset,
+)
+from wtxtgit.containers.taridx.rows import (
+    KEY_BITS,
+    Rows,
+    key_bits,
+    members,
+    repeated,
+    rows_of,
+    run_starts,
+    slices,
+)
+from wtxtgit.containers.taridx.tar import BLOCK
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Findings, ReadOptions
+
+MAX_ROWS = 1 << 28
+"""Rows among which repeated ones are looked for: 8 bytes of memory each."""
+MAX_FILE = (1 << 63) - 1
+"""Bytes that a tar can have at most."""
+MAX_LISTED = 5
+"""Names or numbers that a message lists."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+def check(container: Taridx, options: ReadOptions) -> Findings:
+    """Check header, tables, every row, and what rows have to do with one another."""
+    findings = Findings()
+    rows = rows_of(container)
+    _check_header(container, findings)
+    extensions = _table(container.extensions, findings)
+    stems = _table(container.crash_stems, findings)
+    _check_count("n_ext", container.header.n_ext, container.extension_block, findings)
+    _check_count("n_crash", container.header.n_crash, container.crash_block, findings)
+    _check_names("extension", "n_ext", extensions, findings)
+    _check_names("crash stem", "n_crash", stems, findings)
+    _check_rows(container, rows, findings)
+    _check_use(container, rows, extensions, findings)
+    _check_crash_keys(container, rows, stems, findings)
+    _check_groups(container, rows, findings)
+    return findings
+
+
+def row_offset(container: Taridx, place: int) -> int:
+    """Where a row stands in the file."""
+    return container.header.off_arr + ROW_SIZE * place
+
+
+def _check_header(container: Taridx, findings: Findings) -> None:
+    header = container.header
+    if header.minor > MINOR:
+        message = f"minor is {header.minor}, what is known is {MINOR}"
+        findings.warn("structure", message, offset=field_offset("minor"), field="minor")
+    if header.flags & ~CONTIGUOUS:
+        message = f"flags are 0x{header.flags:02x}, bits that are reserved are set"
+        findings.warn("structure", message, offset=field_offset("flags"), field="flags")
+
+
+def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+    try:
+        return lines()
+    except FormatError as error:
+        findings.error(error.kind, error.message, offset=error.offset, field=error.field)
+        return []
+
+
+def _check_count(field: str, claimed: int, block: memoryview, findings: Findings) -> None:
+    found = count_lines(block, claimed)
+    if found != claimed:
+        message = f"{field} is {claimed}, the block has {found} lines"
+        findings.error("structure", message, offset=field_offset(field), field=field)
+
+
+def _check_names(what: str, field: str, names: list[str], findings: Findings) -> None:
+    """Warn of names that the format's own reader, which splits at any space, gets wrong."""
+    spaced = [name for name in names if name.split() != [name]]
+    if spaced:
+        message = f"{what} {_listed(spaced)} is empty or has spaces: the original reader fails"
+        findings.warn("structure", message, offset=field_offset(field), field=field)
+    if len(set(names)) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        message = f"{what} {_listed(twice)} is there more than once"
+        findings.warn("structure", message, offset=field_offset(field), field=field)
+
+
+def _check_rows(container: Taridx, rows: Rows, findings: Findings) -> None:
+    """Check the fields of each row that have limits of their own."""
+    n_ext, n_crash = container.header.n_ext, container.header.n_crash
+    rules: list[tuple[str, str, Callable[[Rows], Mask]]] = [
+        ("extid", f"an extid that is not below n_ext {n_ext}", lambda r: r["extid"] >= n_ext),
+        ("crashid", f"a crashid over n_crash {n_crash}", lambda r: r["crashid"] > n_crash),
+        ("offset", f"an offset that is no multiple of {BLOCK}", lambda r: r["offset"] % BLOCK > 0),
+        ("size", "bytes that reach beyond what a file can have", _reaches_out),
+    ]
+    for field, what, is_bad in rules:
+        count, first = 0, 0
+        for start, part in slices(rows):
+            bad = is_bad(part)
+            if bad.any():
+                first = first if count else start + int(bad.argmax())
+                count += int(np.count_nonzero(bad))
+        if count:
+            findings.error(
+                "structure",
+                f"{_rows(count)} with {what}, the first is row {first}",
+                offset=row_offset(container, first),
+                field=field,
+            )
+
+
+def _reaches_out(part: Rows) -> Mask:
+    most = np.uint64(MAX_FILE - BLOCK)
+    offset = part["offset"].astype(np.uint64)
+    mask: Mask = (offset > most) | (part["size"] > most - np.minimum(offset, most))
+    return mask
+
+
+def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: Findings) -> None:
+    """Warn of shards and extensions that no row has, up to the largest that one has."""
+    fids, extids = np.zeros(1 << 16, bool), np.zeros(1 << 16, bool)
+    for _, part in slices(rows):
+        fids[part["fid"]] = True
+        extids[part["extid"]] = True
+    if fids.any():
+        gaps = np.flatnonzero(~fids[: int(np.flatnonzero(fids)[-1])])
+        if len(gaps):
+            message = (
+                f"no row has fid {_listed(gaps.tolist())}: an empty shard, or a filtered index"
+            )
+            findings.warn("structure", message, offset=container.header.off_arr, field="fid")
+    unused = [name for name, used in zip(extensions, extids.tolist(), strict=False) if not used]
+    if unused:
+        message = f"no row has extension {_listed(unused)}: a filtered index"
+        findings.warn("structure", message, offset=field_offset("n_ext"), field="n_ext")
+
+
+def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings: Findings) -> None:
+    """Warn of rows whose keyhash is not that of their crash stem, and of stems without rows."""
+    bits = key_bits(rows)
+    if bits < KEY_BITS:
+        message = f"keyhash holds {bits} bits of xxh64 alone"
+        findings.warn("structure", message, offset=container.header.off_arr, field="keyhash")
+    if not stems:
+        return
+    keys = np.array([keyhash(stem) for stem in stems], np.uint64) & np.uint64((1 << bits) - 1)
+    used = np.zeros(len(stems), bool)
+    count, first = 0, 0
+    for start, part in slices(rows):
+        places = np.flatnonzero((part["crashid"] > 0) & (part["crashid"] <= len(stems)))
+        ids = part["crashid"][places] - 1
+        used[ids] = True
+        bad = places[keys[ids] != part["keyhash"][places]]
+        if len(bad):
+            first = first if count else start + int(bad[0])
+            count += len(bad)
+    if count:
+        findings.warn(
+            "structure",
+            f"{_rows(count)} with a keyhash that is not the xxh64 of their crash stem, "
+            f"the first is row {first}",
+            offset=row_offset(container, first),
+            field="keyhash",
+        )
+    if not used.all():
+        unused = [stem for stem, is_used in zip(stems, used.tolist(), strict=True) if not is_used]
+        message = f"no row has crash stem {_listed(unused)}: a filtered index"
+        findings.warn("structure", message, offset=field_offset("n_crash"), field="n_crash")
+
+
+def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
+    """Check what says how rows are grouped: flags bit 0, n_stems; warn of members told twice."""
+    header = container.header
+    if len(rows) > MAX_ROWS:
+        message = f"{len(rows)} rows: groups are checked for up to {MAX_ROWS}"
+        findings.warn("limit", message, offset=field_offset("n_rows"), field="n_rows")
+        return
+    runs = sum(len(places) for places, _, _ in run_starts(rows))
+    again = repeated(lambda: run_starts(rows), runs)
+    if header.flags & CONTIGUOUS and len(again):
+        findings.error(
+            "structure",
+            "flags say that rows of a stem follow one another, "
+            f"{len(again)} times they do not, first at row {again[0]}",
+            offset=row_offset(container, int(again[0])),
+            field="flags",
+        )
+    stems = runs - len(again)
+    if stems != header.n_stems:
+        message = f"n_stems is {header.n_stems}, the rows have {stems} stems: a filtered index"
+        findings.warn("structure", message, offset=field_offset("n_stems"), field="n_stems")
+    twice = repeated(lambda: members(rows), len(rows))
+    if len(twice):
+        findings.warn(
+            "structure",
+            f"{_rows(len(twice))} for a stem and extension that a row before is for, "
+            f"the first is row {twice[0]}",
+            offset=row_offset(container, int(twice[0])),
+            field="keyhash",
+        )
+
+
+def _rows(count: int) -> str:
+    return f"{count} rows" if count > 1 else "a row"
+
+
+def _listed(items: list[str] | list[int]) -> str:
+    words = [quoted(item) if isinstance(item, str) else str(item) for item in items[:MAX_LISTED]]
+    more = len(items) - MAX_LISTED
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")

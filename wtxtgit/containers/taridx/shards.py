@@ -1,0 +1,286 @@
+"""An index against the tars that it is of: every row against the header it points to.
+
+An index names no shards; which is meant by a fid follows from their order. An
+older writer's fids are one too small after an empty shard: where that fits the
+shards better, it is taken and told. Spec: `docs/spec/taridx.md`, "Shards".
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from wtxtgit.containers.taridx import names, tar
+from wtxtgit.containers.taridx.check import row_offset
+from wtxtgit.containers.taridx.read import Taridx
+from wtxtgit.containers.taridx.rows import Places, Rows, key_bits, rows_of, slices
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Findings
+
+MAX_TRIED = 1000
+"""Rows of one name that are looked up in the shards."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """A tar and its name; shards are given in the order of `names.shard_order`."""
+
+    name: str
+    data: memoryview
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A member that a row leads to: the name in its header, its bytes, its shard's name.
+
+    `by_place` is False where the fid is that shard's as an older writer counts.
+    """
+
+    name: str
+    data: memoryview
+    shard: str
+    by_place: bool
+
+
+def check_shards(
+    index: Taridx, shards: Sequence[Shard], progress: Callable[[int], None] | None = None
+) -> Findings:
+    """Check each row against its shard; raises nothing.
+
+    A finding's `chunk` is the shard's name. `progress` is told bytes of shards.
+    """
+    findings = Findings()
+    rows = _Rows(index)
+    ways = [_Tally(fids) for fids in _orders(index, shards)]
+    for place, shard in enumerate(shards):
+        scan = _Scan(shard, rows.extension_numbers)
+        if scan.stopped is not None:
+            error = scan.stopped
+            findings.error(error.kind, error.message, field=error.field, chunk=shard.name)
+        for way in ways:
+            fid = way.fids[place]
+            if fid is not None:
+                rows.compare(fid, shard, scan, way)
+        if progress is not None:
+            progress(len(shard.data))
+    for way in ways:
+        rows.check_fids(way)
+    best = min(ways, key=lambda way: way.bad)
+    if best is not ways[0]:
+        findings.warn(
+            "structure",
+            "fids after an empty shard are too small, as an older writer counts them",
+            offset=index.header.off_arr,
+            field="fid",
+        )
+    best.tell(index, findings)
+    return findings
+
+
+def find_in_shards(
+    index: Taridx, places: Places, name: str, shards: Sequence[Shard]
+) -> Iterator[Found]:
+    """Those of the rows at `places` whose header has the stem and extension of `name`.
+
+    At most MAX_TRIED rows are tried; raises nothing.
+    """
+    wanted = names.split_name(name)
+    rows = rows_of(index)
+    ways = [dict(zip(fids, shards, strict=True)) for fids in _orders(index, shards)]
+    for place in places[:MAX_TRIED].tolist():
+        row = rows[place]
+        for number, way in enumerate(ways):
+            shard = way.get(int(row["fid"]))
+            member = None if shard is None else _member_at(shard, row)
+            if shard is None or member is None or names.split_name(member.name) != wanted:
+                continue
+            start = member.offset + tar.BLOCK
+            data = shard.data[start : start + member.size]
+            yield Found(member.name, data, shard.name, number == 0)
+            break
+
+
+def _member_at(shard: Shard, row: np.void) -> tar.Member | None:
+    """The member that a row points to, if it is there with the row's size."""
+    try:
+        return tar.member_at(shard.data, int(row["offset"]), int(row["size"]))
+    except FormatError:
+        return None
+
+
+def _orders(index: Taridx, shards: Sequence[Shard]) -> list[list[int | None]]:
+    """The fid of each shard: by its place, then as the older writer may have counted.
+
+    An empty shard has no rows, so that writer's fid for it says nothing.
+    """
+    empty = [tar.is_empty(shard.data) for shard in shards]
+    orders: list[list[int | None]] = [list(range(len(shards)))]
+    smallest = min((int(part["fid"].min()) for _, part in slices(rows_of(index))), default=1)
+    for first in (1, max(smallest, 1)):
+        fids = names.fids_of_old_writer(empty, first)
+        counted = [None if e else fid for fid, e in zip(fids, empty, strict=True)]
+        by_place = [None if e else place for place, e in enumerate(empty)]
+        if counted != by_place and counted not in orders:
+            orders.append(counted)
+    return orders
+
+
+class _Scan:
+    """What a tar's headers say, side by side: offset, size, xxh64 of the stem, extension."""
+
+    def __init__(self, shard: Shard, extension_numbers: dict[str, int]) -> None:
+        offsets, sizes, keys, extensions = array("Q"), array("Q"), array("Q"), array("q")
+        self.stopped: FormatError | None = None
+        try:
+            for member in tar.members(shard.data):
+                stem, extension = names.split_name(member.name)
+                offsets.append(member.offset)
+                sizes.append(member.size)
+                keys.append(names.keyhash(stem))
+                extensions.append(extension_numbers.get(extension, -1))
+        except FormatError as error:
+            self.stopped = error
+        self.offsets = np.array(offsets, np.uint64)
+        self.sizes = np.array(sizes, np.uint64)
+        self.keys = np.array(keys, np.uint64)
+        self.extensions = np.array(extensions, np.int64)
+
+
+@dataclass(slots=True)
+class _Bad:
+    """Rows that are wrong in one way in one shard."""
+
+    shard: str | None
+    field: str
+    what: str
+    count: int
+    first: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What holds, and what does not, if the shards have these fids."""
+
+    fids: list[int | None]
+    wrong: list[_Bad] = field(default_factory=list)
+    bad: int = 0
+    left_out: int = 0
+
+    def add(self, shard: str | None, name: str, what: str, places: Places) -> None:
+        if len(places):
+            self.wrong.append(_Bad(shard, name, what, len(places), int(places[0])))
+            self.bad += len(places)
+
+    def tell(self, index: Taridx, findings: Findings) -> None:
+        for bad in sorted(self.wrong, key=lambda bad: bad.first):
+            count = f"{bad.count} rows" if bad.count > 1 else "a row"
+            findings.error(
+                "structure",
+                f"{count} {bad.what}, the first is row {bad.first}",
+                offset=row_offset(index, bad.first),
+                field=bad.field,
+                chunk=bad.shard,
+            )
+        if self.left_out:
+            message = f"{self.left_out} members of the shards have no row: a filtered index"
+            findings.warn("structure", message, field="n_rows")
+
+
+class _Rows:
+    """The rows by fid, to be compared with shards; 8 bytes a row."""
+
+    def __init__(self, index: Taridx) -> None:
+        self._rows: Rows = rows_of(index)
+        fids = self._rows["fid"].astype(np.uint16)
+        self._order = np.argsort(fids, kind="stable")
+        self._counts = np.bincount(fids, minlength=1 << 16)
+        self._starts = np.concatenate([[0], np.cumsum(self._counts)])
+        self._key_mask = np.uint64((1 << key_bits(self._rows)) - 1)
+        extensions, stems = _tables(index)
+        self.extension_numbers: dict[str, int] = {}
+        numbers = [
+            self.extension_numbers.setdefault(name.lower(), len(self.extension_numbers))
+            for name in extensions
+        ]
+        # An extid that is not in the table is like no extension.
+        self._numbers = np.full(1 << 16, -2, np.int64)
+        self._numbers[: len(numbers)] = numbers
+        self._stems = stems
+        self._crashids = {stem: crashid for crashid, stem in enumerate(stems, 1)}
+        self._crash_keys = np.unique(np.array([names.keyhash(s) for s in stems], np.uint64))
+
+    def check_fids(self, way: _Tally) -> None:
+        known = np.zeros(1 << 16, bool)
+        known[[fid for fid in way.fids if fid is not None and fid < len(known)]] = True
+        lost = self._order[~known[self._rows["fid"][self._order]]]
+        what = f"for a fid that none of {len(way.fids)} shards has"
+        way.add(None, "fid", what, np.sort(lost))
+
+    def compare(self, fid: int, shard: Shard, scan: _Scan, way: _Tally) -> None:
+        """Compare the rows of `fid` with a shard."""
+        if fid >= len(self._counts):
+            return
+        places = self._order[self._starts[fid] : self._starts[fid + 1]]
+        rows = self._rows[places]
+        if not len(scan.offsets):
+            way.add(shard.name, "offset", "point at no tar header", places)
+            return
+        at = np.searchsorted(scan.offsets, rows["offset"].astype(np.uint64))
+        at = np.minimum(at, len(scan.offsets) - 1)
+        hit = scan.offsets[at] == rows["offset"]
+        way.add(shard.name, "offset", "point at no tar header", places[~hit])
+        way.left_out += len(scan.offsets) - len(np.unique(at[hit]))
+        places, rows, at = places[hit], rows[hit], at[hit]
+        way.add(
+            shard.name,
+            "size",
+            "with another size than the tar header",
+            places[scan.sizes[at] != rows["size"]],
+        )
+        way.add(
+            shard.name,
+            "keyhash",
+            "with a keyhash that is not that of the name in the tar header",
+            places[scan.keys[at] & self._key_mask != rows["keyhash"]],
+        )
+        way.add(
+            shard.name,
+            "extid",
+            "with another extension than the name in the tar header",
+            places[scan.extensions[at] != self._numbers[rows["extid"]]],
+        )
+        doubtful = (rows["crashid"] > 0) | np.isin(scan.keys[at], self._crash_keys)
+        way.add(
+            shard.name,
+            "crashid",
+            "with another crash stem than the name in the tar header",
+            places[self._crashes(shard, rows, doubtful)],
+        )
+
+    def _crashes(self, shard: Shard, rows: Rows, doubtful: Mask) -> Places:
+        """Which of the rows have a crashid that is not their stem's."""
+        wrong = []
+        for n in np.flatnonzero(doubtful).tolist():
+            start = int(rows["offset"][n])
+            raw = bytes(shard.data[start : start + tar.BLOCK][tar.NAME]).partition(b"\0")[0]
+            stem, _ = names.split_name(names.decoded(raw))
+            if self._crashids.get(stem, 0) != rows["crashid"][n]:
+                wrong.append(n)
+        return np.array(wrong, np.intp)
+
+
+def _tables(index: Taridx) -> tuple[list[str], list[str]]:
+    """Extensions and crash stems; tables over their limits are empty, `check` says so."""
+    tables = []
+    for lines in (index.extensions, index.crash_stems):
+        try:
+            tables.append(lines())
+        except FormatError:
+            tables.append([])
+    return tables[0], tables[1]

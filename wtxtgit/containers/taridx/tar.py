@@ -1,0 +1,224 @@
+"""The headers of a tar as an index sees them: every header block is a row.
+
+Type flags do not matter to an index: directories, links, PAX headers and GNU
+long names are rows of their own, with the name in the first 100 bytes of their
+block. Types do decide how many bytes follow a header, as in Python's `tarfile`.
+Spec: `docs/spec/taridx.md`, "Tar headers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.taridx.names import decoded
+from wtxtgit.errors import FormatError
+
+BLOCK = 512
+NAME = slice(0, 100)
+SIZE = slice(124, 136)
+CHECKSUM = slice(148, 156)
+TYPE = 156
+SPARSE_EXTENDED, SPARSE_MORE = 482, 504
+"""Where a GNU sparse header, and a block of its map, say that a block of map follows."""
+WITHOUT_DATA = b"123456"
+"""Links, devices, directories, pipes: nothing follows, whatever their size says."""
+OLD_FILE = 0
+GNU_SPARSE = ord("S")
+PAX = b"xX"
+OVERLAYS = b"xXgLK"
+"""Headers that speak of a later one."""
+MAX_PAX = 16 * 1024 * 1024
+"""Bytes that one PAX header may have."""
+MAX_BACK = 64
+"""Blocks before a header in which its PAX header is looked for."""
+COMPRESSED = (
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+)
+_ZEROS = bytes(BLOCK)
+_BLANK = b" " * (CHECKSUM.stop - CHECKSUM.start)
+_BASE_256, _NEGATIVE = 0x80, 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A header at byte `offset`, and the `size` bytes after it.
+
+    `end` is where the next header is. The bytes of a `sparse` file are a map
+    and its data without holes.
+    """
+
+    offset: int
+    size: int
+    name: str
+    type: int
+    end: int
+    sparse: bool = False
+
+
+def members(data: memoryview) -> Iterator[Member]:
+    """All headers of a tar, up to a block of zeros or the end.
+
+    Raises FormatError where a header is damaged or its bytes reach outside of
+    the tar, and for a compressed one.
+    """
+    offset = 0
+    size: int | None = None
+    sparse = False
+    while (found := header(data, offset)) is not None:
+        if found.type in PAX:
+            size, sparse = _pax_facts(data[offset + BLOCK :], found)
+        elif found.type not in OVERLAYS:
+            if size is not None and not _is_bare(found.type, found.name):
+                end = _end(data, offset, size, found.name)
+                found = replace(found, size=size, end=end)
+            if sparse:
+                found = replace(found, sparse=True)
+            size, sparse = None, False
+        yield found
+        offset = found.end
+
+
+def header(data: memoryview, offset: int) -> Member | None:
+    """The header at a byte of the tar, by itself; None at the tar's end."""
+    block = bytes(data[offset : offset + BLOCK])
+    if len(block) < BLOCK or block == _ZEROS:
+        if not offset:
+            _refuse_compressed(block)
+        return None
+    if not _checksum_holds(block):
+        if not offset:
+            _refuse_compressed(block)
+        fail("a damaged tar header", offset=offset, field="checksum")
+    name = decoded(block[NAME].partition(b"\0")[0])
+    kind = block[TYPE]
+    size = 0 if _is_bare(kind, name) else _number(block[SIZE], offset)
+    if kind != GNU_SPARSE:
+        return Member(offset, size, name, kind, _end(data, offset, size, name))
+    maps = _sparse_maps(data, offset, block)
+    return Member(offset, size, name, kind, _end(data, offset, maps + size, name), sparse=True)
+
+
+def member_at(data: memoryview, offset: int, size: int) -> Member | None:
+    """The member at a byte of the tar, if it has this size.
+
+    The size of a large member stands in the PAX header before it. Raises
+    FormatError as `header`.
+    """
+    found = header(data, offset)
+    if found is None or found.size == size:
+        return found
+    if found.type in OVERLAYS or _is_bare(found.type, found.name):
+        return None
+    for start in range(offset - 2 * BLOCK, offset - MAX_BACK * BLOCK, -BLOCK):
+        if start < 0 or data[start + TYPE] not in PAX:
+            continue
+        try:
+            before = header(data, start)
+        except FormatError:
+            continue
+        if before is None or before.end != offset:
+            continue
+        if _pax_facts(data[start + BLOCK :], before)[0] == size:
+            return replace(found, size=size, end=_end(data, offset, size, found.name))
+    return None
+
+
+def is_empty(data: memoryview) -> bool:
+    """Whether a tar has no header at all."""
+    return bytes(data[:BLOCK]) == _ZEROS or len(data) < BLOCK
+
+
+def _end(data: memoryview, offset: int, size: int, name: str) -> int:
+    """Where the header after this one is; the last bytes may lack their padding."""
+    start = offset + BLOCK
+    if size > len(data) - start:
+        fail(
+            f"member {quoted(name)} of {size} bytes is cut short",
+            offset=offset,
+            field="size",
+        )
+    return start + -(-size // BLOCK) * BLOCK
+
+
+def _is_bare(kind: int, name: str) -> bool:
+    """Whether nothing follows a header."""
+    # V7 tars have directories as files whose names end in a slash.
+    return kind in WITHOUT_DATA or (kind == OLD_FILE and name.endswith("/"))
+
+
+def _refuse_compressed(block: bytes) -> None:
+    for magic, name in COMPRESSED:
+        if block.startswith(magic):
+            raise FormatError(
+                f"compressed with {name}: members have no offsets in it", offset=0, field="magic"
+            )
+    if block and block.count(0) < len(block):
+        raise FormatError("no tar: it starts with no header", offset=0, field="checksum")
+
+
+def _checksum_holds(block: bytes) -> bool:
+    try:
+        stored = _number(block[CHECKSUM], 0)
+    except FormatError:
+        return False
+    rest = block[: CHECKSUM.start] + _BLANK + block[CHECKSUM.stop :]
+    total = sum(rest)
+    # Some old tars added up signed bytes.
+    return stored == total or stored == total - 256 * sum(byte >= 128 for byte in rest)
+
+
+def _number(raw: bytes, offset: int) -> int:
+    """A number of a header: octal digits, or base 256 where the first bit is set."""
+    if raw[0] == _BASE_256:
+        return int.from_bytes(raw[1:], "big")
+    digits = raw.partition(b"\0")[0].strip()
+    if digits.strip(b"01234567"):
+        what = "is negative" if raw[0] == _NEGATIVE else "is no octal number"
+        fail(f"size {raw!r} {what}", offset=offset, field="size")
+    return int(digits or b"0", 8)
+
+
+def _sparse_maps(data: memoryview, offset: int, block: bytes) -> int:
+    """How many bytes of map stand between a GNU sparse header and its data."""
+    maps = 0
+    more = block[SPARSE_EXTENDED]
+    while more:
+        maps += BLOCK
+        last = offset + maps + SPARSE_MORE
+        if last >= len(data):
+            fail("sparse map is cut short", offset=offset, field="size")
+        more = data[last]
+    return maps
+
+
+def _pax_facts(data: memoryview, found: Member) -> tuple[int | None, bool]:
+    """What a PAX header says of the next member: its size, and whether it is sparse.
+
+    `data` starts with its records, each `LENGTH KEY=VALUE\\n`.
+    """
+    if found.size > MAX_PAX:
+        fail(
+            f"a PAX header of {found.size} bytes, at most {MAX_PAX} are read",
+            offset=found.offset,
+            field="size",
+            kind="limit",
+        )
+    records = bytes(data[: found.size])
+    size, sparse = None, False
+    start = 0
+    while start < len(records):
+        space = records.find(b" ", start, start + 20)
+        length = records[start:space] if space >= 0 else b""
+        if not length.isdigit() or not space < start + int(length) <= len(records):
+            break
+        key, _, value = records[space + 1 : start + int(length) - 1].partition(b"=")
+        if key == b"size" and value.isdigit() and len(value) < 20:
+            size = int(value)
+        sparse = sparse or key.startswith(b"GNU.sparse.")
+        start += int(length)
+    return size, sparse

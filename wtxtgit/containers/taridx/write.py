@@ -1,0 +1,164 @@
+"""Making an index of tar shards.
+
+Rows stand in the order of the shards and their headers, as the original
+writer's do; unlike it a shard after an empty one has the right fid.
+Spec: `docs/spec/taridx.md`, "What we write".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import TARIDX_MAGIC
+from wtxtgit.containers.taridx import names, tar
+from wtxtgit.containers.taridx.read import CONTIGUOUS, HEADER, MAJOR, MAX_EXTENSIONS, MINOR
+from wtxtgit.containers.taridx.read import ROW as ROW_LAYOUT
+from wtxtgit.containers.taridx.rows import ROW, SLICE, Rows, run_starts
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+
+MAX_SHARDS = 1 << 16
+"""As many as fid tells apart."""
+SEPARATOR = "\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index:
+    """An index that was made; `sparse` counts members whose bytes are not their content."""
+
+    rows: Rows
+    n_stems: int
+    extensions: tuple[str, ...]
+    crash_stems: tuple[str, ...]
+    sparse: int = 0
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether all rows of a stem follow one another."""
+        return sum(len(places) for places, _, _ in run_starts(self.rows)) == self.n_stems
+
+    def pieces(self) -> Iterator[Buffer]:
+        """The file's bytes in order."""
+        extensions = SEPARATOR.join(self.extensions).encode()
+        stems = SEPARATOR.join(self.crash_stems).encode()
+        yield HEADER.pack(
+            TARIDX_MAGIC,
+            MAJOR,
+            MINOR,
+            ROW_LAYOUT.size,
+            HEADER.size,
+            self.n_stems,
+            len(self.rows),
+            len(self.extensions),
+            len(self.crash_stems),
+            HEADER.size + len(extensions),
+            HEADER.size + len(extensions) + len(stems),
+            CONTIGUOUS if self.is_contiguous else 0,
+            b"",
+        )
+        yield extensions
+        yield stems
+        for start in range(0, len(self.rows), SLICE):
+            yield self.rows[start : start + SLICE].tobytes()
+
+
+def build(
+    shards: Iterable[tuple[str, memoryview]], *, contiguous: bool = False
+) -> Iterator[Buffer]:
+    """The bytes of an index of tars: names and contents, in the order of their fids.
+
+    With `contiguous` rows that are not are sorted by keyhash and crashid. Raises
+    FormatError before the first byte, with the shard's name in the message.
+    """
+    yield from index(shards, contiguous=contiguous).pieces()
+
+
+def index(
+    shards: Iterable[tuple[str, memoryview]],
+    *,
+    contiguous: bool = False,
+    keyhash: Callable[[str], int] = names.keyhash,
+) -> Index:
+    """Index tars; `keyhash` gives a stem's u64. Otherwise as `build`."""
+    made = _Rows(keyhash)
+    for fid, (shard, data) in enumerate(shards):
+        if fid == MAX_SHARDS:
+            raise FormatError(f"an index has at most {MAX_SHARDS} shards", kind="limit")
+        try:
+            for member in tar.members(data):
+                made.add(fid, member)
+        except FormatError as error:
+            raise FormatError(
+                f"{shard}: {error.message}",
+                kind=error.kind,
+                offset=error.offset,
+                field=error.field,
+            ) from error
+    done = made.finish()
+    if not contiguous or done.is_contiguous:
+        return done
+    order = np.lexsort((done.rows["crashid"], done.rows["keyhash"]))
+    return Index(done.rows[order], done.n_stems, done.extensions, done.crash_stems, done.sparse)
+
+
+class _Rows:
+    """Rows as they come, and the tables that they need; about 200 bytes a stem."""
+
+    def __init__(self, keyhash: Callable[[str], int]) -> None:
+        self._keyhash = keyhash
+        self._packed = bytearray()
+        self._extids: dict[str, int] = {}
+        self._canonical: dict[int, str] = {}
+        self._crashids: dict[str, int] = {}
+        self._sparse = 0
+
+    def add(self, fid: int, member: tar.Member) -> None:
+        stem, extension = names.split_name(member.name)
+        key = self._keyhash(stem)
+        crashid = 0
+        if self._canonical.setdefault(key, stem) != stem:
+            crashid = self._number(self._crashids, stem, "stem", member, len(self._crashids) + 1)
+        extid = self._number(
+            self._extids, extension, "extension", member, len(self._extids), MAX_EXTENSIONS
+        )
+        self._packed += ROW_LAYOUT.pack(fid, member.offset, member.size, extid, crashid, key)
+        self._sparse += member.sparse
+
+    def finish(self) -> Index:
+        return Index(
+            np.frombuffer(self._packed, ROW),
+            len(self._canonical) + len(self._crashids),
+            tuple(self._extids),
+            tuple(self._crashids),
+            self._sparse,
+        )
+
+    @staticmethod
+    def _number(
+        table: dict[str, int],
+        name: str,
+        what: str,
+        member: tar.Member,
+        following: int,
+        most: int = 1 << 32,
+    ) -> int:
+        """The id of a name; a table holds names without LF alone."""
+        found = table.get(name)
+        if found is not None:
+            return found
+        if SEPARATOR in name:
+            raise FormatError(
+                f"{what} of member {quoted(member.name)} has a line feed, no table can hold it",
+                offset=member.offset,
+                field="name",
+            )
+        if following >= most:
+            raise FormatError(
+                f"over {most} {what}s", kind="limit", offset=member.offset, field="name"
+            )
+        table[name] = following
+        return following

@@ -1,0 +1,148 @@
+"""Checks of what `read` does not look at.
+
+Spec: `docs/spec/torch.md`, "Checks"
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+from wtxtgit.containers import zip_directory
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.torch.pickle_values import Global, Pickle
+from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, PICKLE, STORAGE, Torch
+from wtxtgit.containers.torch.views import Storage
+from wtxtgit.containers.torch.weights_only import OPCODES, is_safe
+from wtxtgit.containers.zip_directory import Member
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Findings, ReadOptions
+
+
+def check(container: Torch, options: ReadOptions) -> Findings:
+    """Check a torch file: CRC-32 of members, storages, what loading it would call.
+
+    Members that inflate to more than
+    `options.max_chunk` bytes are an error of kind "limit". Raises nothing.
+    """
+    findings = Findings()
+    _check_members(findings, container, options)
+    places = {key: (member.start, member.size) for key, member in container.storages.items()}
+    start = container.pickle_member.start
+    check_storages(findings, container.named, places, start)
+    _check_unused(findings, container)
+    _check_alignment(findings, container)
+    if container.member(CONSTANTS) is not None:
+        message = "TorchScript archive: torch.jit.load runs the code in it"
+        findings.warn("structure", message, offset=start, field=CONSTANTS)
+    else:
+        check_pickle(findings, container.pickle, start, PICKLE)
+    end = container.pickle.end if container.pickle_member.stored else None
+    if end is not None and end < container.pickle_member.end:
+        message = f"{container.pickle_member.end - end} bytes follow the end of the pickle"
+        findings.warn("structure", message, offset=end, field=PICKLE)
+    return findings
+
+
+def check_storages(
+    findings: Findings,
+    named: Iterable[Storage],
+    places: Mapping[str, tuple[int, int]],
+    start: int,
+) -> None:
+    """Check that each storage that a pickle names is there, and as long as it says.
+
+    `places` are start and size in bytes by key, `start` is where the pickle
+    stands.
+    """
+    told: set[str] = set()
+    for storage in named:
+        place = places.get(storage.key)
+        if place is None:
+            if storage.numel and storage.key not in told:
+                told.add(storage.key)
+                message = f"storage {quoted(storage.key)} is missing"
+                findings.error("structure", message, offset=start, field="storage")
+        elif place[1] != storage.nbytes:
+            message = (
+                f"storage {quoted(storage.key)} has {place[1]} bytes, "
+                f"{storage.numel} items of {storage.dtype} have {storage.nbytes}"
+            )
+            findings.error("structure", message, offset=place[0], field="numel")
+
+
+def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
+    """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
+    for made in pickle.globals:
+        if not is_safe(made):
+            message = f"loading with pickle would import and may call {_shown(made)}"
+            findings.warn("structure", message, offset=start, field="global")
+    if pickle.opcodes - OPCODES:
+        message = (
+            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read"
+        )
+        findings.warn("structure", message, offset=start, field=field)
+
+
+def _shown(made: Global) -> str:
+    return quoted(made.path)
+
+
+def _check_members(findings: Findings, container: Torch, options: ReadOptions) -> None:
+    members = container.directory.members
+    seen: set[str] = set()
+    for member in members:
+        if member.name in seen:
+            message = f"member {quoted(member.name)} is there twice"
+            findings.warn("structure", message, offset=member.entry, field="name")
+        seen.add(member.name)
+    if members and not any(member.crc32 for member in members):
+        message = "written without CRC-32: zip tools call it damaged"
+        findings.warn("crc32", message, offset=container.directory.start, field="crc32")
+        return
+    overlapping = zip_directory.overlapping(members)
+    for number, member in enumerate(members):
+        if number in overlapping:
+            message = f"member {quoted(member.name)} shares bytes with another one"
+            findings.error(
+                "structure", message, offset=member.start, field="payload", chunk=member.name
+            )
+        else:
+            _check_crc32(findings, container.data, member, options)
+
+
+def _check_crc32(
+    findings: Findings, data: memoryview, member: Member, options: ReadOptions
+) -> None:
+    crc32 = 0
+    most = max(options.max_chunk, member.end - member.start if member.stored else 0)
+    try:
+        for block in zip_directory.blocks(data, member, most):
+            crc32 = zlib.crc32(block, crc32)
+    except FormatError as error:
+        findings.error(
+            error.kind, error.message, offset=error.offset, field=error.field, chunk=member.name
+        )
+        return
+    if crc32 != member.crc32:
+        message = f"crc32 is {crc32:08x}, file has {member.crc32:08x}"
+        findings.error("crc32", message, offset=member.start, field="crc32", chunk=member.name)
+
+
+def _check_unused(findings: Findings, container: Torch) -> None:
+    named = {storage.key for storage in container.named}
+    for key, member in container.storages.items():
+        if key not in named:
+            message = f"storage {quoted(key)} belongs to no tensor"
+            findings.warn(
+                "structure", message, offset=member.start, field=STORAGE, chunk=member.name
+            )
+
+
+def _check_alignment(findings: Findings, container: Torch) -> None:
+    alignment = container.alignment
+    stored = [m for m in container.storages.values() if m.stored and m.size]
+    off = [member for member in stored if member.start % alignment]
+    if off:
+        message = f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}"
+        findings.warn("structure", message, offset=off[0].start, field=ALIGNMENT)

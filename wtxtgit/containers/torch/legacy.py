@@ -1,0 +1,172 @@
+"""Files of torch.save before its zips: five pickles, then the storages.
+
+The pickles are a magic number, a protocol version, facts about the writing
+machine, the saved value, and the keys of the storages in the order in which
+their bytes follow, each an int64 count of items and the items. All of it is
+little-endian. Such a file is stored whole: cutting it is not defined.
+Spec: `docs/spec/torch.md`, "Legacy files"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wtxtgit.containers.cursor import Cursor, fail, quoted
+from wtxtgit.containers.torch import archive, listing, pickle_machine, views
+from wtxtgit.containers.torch.archive import MISSING, Held
+from wtxtgit.containers.torch.check import check_pickle, check_storages
+from wtxtgit.containers.torch.dtypes import SIZES
+from wtxtgit.containers.torch.listing import Listing
+from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
+from wtxtgit.containers.torch.views import Storage
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Description, Findings, ReadOptions
+
+MAGIC = 0x1950A86A20F9469CFC6C
+PROTOCOL_VERSION = 1001
+MAGIC_PICKLE = b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
+"""The magic as a pickle ends with it: LONG1, STOP."""
+PROTO = 0x80
+PROTO_SIZE = 2
+FRAME = 0x95
+FRAME_SIZE = 9
+COUNT_SIZE = 8
+REASON = "legacy torch file, no zip, is stored whole"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Legacy:
+    """A legacy file that was read; `storages` are their places [start, end) by key.
+
+    `end` is where the last storage ends, `start` where the value's pickle
+    starts.
+    """
+
+    data: memoryview
+    start: int
+    pickle: Pickle
+    listing: Listing
+    named: tuple[Storage, ...]
+    storages: dict[str, tuple[int, int]]
+    little_endian: object
+    end: int
+
+    def find(self, storage: Storage) -> Held | str:
+        place = self.storages.get(storage.key)
+        if place is None:
+            return MISSING
+        return Held(self.data[place[0] : place[1]], place[0])
+
+
+def is_legacy(data: memoryview) -> bool:
+    """Whether a file starts as torch's legacy files do."""
+    head = bytes(data[: PROTO_SIZE + FRAME_SIZE + len(MAGIC_PICKLE)])
+    start = PROTO_SIZE + (FRAME_SIZE if head[PROTO_SIZE : PROTO_SIZE + 1] == bytes([FRAME]) else 0)
+    return head[:1] == bytes([PROTO]) and head[start:].startswith(MAGIC_PICKLE)
+
+
+def read(data: memoryview) -> Legacy:
+    """Read a legacy file; raises FormatError."""
+    named: dict[Storage, None] = {}
+
+    def load(pid: object, offset: int) -> object:
+        made = views.storage(pid, offset)
+        if isinstance(made, Storage):
+            named.setdefault(made)
+        return made
+
+    magic = pickle_machine.parse(data, "magic", load)
+    if magic.root != MAGIC:
+        fail("magic is not that of a legacy torch file", offset=0, field="magic")
+    version = pickle_machine.parse(data, "protocol version", load, start=magic.end)
+    if version.root != PROTOCOL_VERSION:
+        fail("protocol version is not 1001", offset=magic.end, field="protocol version")
+    facts = pickle_machine.parse(data, "system info", load, start=version.end)
+    start = facts.end
+    named.clear()
+    pickle = pickle_machine.parse(data, "pickle", load, start=start)
+    listed = listing.list_tensors(pickle, start, "pickle")
+    keys = pickle_machine.parse(data, "storage keys", load, start=pickle.end)
+    storages, end = _storages(data, keys, tuple(named))
+    for name, view in listed.tensors:
+        place = storages.get(view.storage.key) if view.storage is not None else None
+        if place is not None:
+            views.check_inside(view, place[1] - place[0], name, place[0])
+    pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
+    little = next((value for key, value in pairs if key == "little_endian"), None)
+    return Legacy(data, start, pickle, listed, tuple(named), storages, little, end)
+
+
+def describe(data: memoryview, options: ReadOptions) -> Description:
+    """List a legacy file's tensors; raises FormatError."""
+    made = read(data)
+    return Description(
+        "torch",
+        tuple(
+            archive.tensor(name, view, made.find, options.max_chunk)
+            for name, view in made.listing.tensors
+        ),
+        {
+            "reason": REASON,
+            "protocol": made.pickle.protocol,
+            "byteorder": "little",
+            "globals": archive.global_names(made.pickle),
+            "storages": len(made.storages),
+        },
+        tags=made.listing.tags,
+        untold=made.listing.untold,
+    )
+
+
+def check(data: memoryview) -> Findings:
+    """Check a legacy file: there are no hashes in it. Raises nothing."""
+    findings = Findings()
+    try:
+        made = read(data)
+    except FormatError as error:
+        findings.error(error.kind, error.message, offset=error.offset, field=error.field)
+        return findings
+    check_storages(
+        findings,
+        made.named,
+        {key: (start, end - start) for key, (start, end) in made.storages.items()},
+        made.start,
+    )
+    check_pickle(findings, made.pickle, made.start, "pickle")
+    if made.end < len(data):
+        message = f"{len(data) - made.end} bytes follow the last storage"
+        findings.warn("structure", message, offset=made.end, field="storage")
+    return findings
+
+
+def _storages(
+    data: memoryview, keys: Pickle, named: tuple[Storage, ...]
+) -> tuple[dict[str, tuple[int, int]], int]:
+    """Where the storages stand, and where the last one ends."""
+    # The class that a key is named with first says how long its items are.
+    sizes: dict[str, int] = {}
+    for storage in named:
+        sizes.setdefault(storage.key, SIZES[storage.dtype])
+    cursor = Cursor(data, keys.end)
+    found: dict[str, tuple[int, int]] = {}
+    for key in _keys(keys):
+        if key not in sizes:
+            message = f"storage {quoted(key)} belongs to no tensor"
+            fail(message, offset=keys.end, field="storage keys")
+        if key in found:
+            fail(f"storage {quoted(key)} is there twice", offset=keys.end, field="storage keys")
+        count = cursor.integer(COUNT_SIZE, "numel", signed=True)
+        start = cursor.skip(count * sizes[key], "storage")
+        found[key] = start, cursor.pos
+    return found, cursor.pos
+
+
+def _keys(keys: Pickle) -> Iterator[str]:
+    items = keys.root.items if isinstance(keys.root, List) else None
+    if items is None:
+        fail("storage keys are no list", offset=keys.end, field="storage keys")
+    for key in items:
+        if not isinstance(key, str):
+            fail("storage keys are not all strings", offset=keys.end, field="storage keys")
+        yield key

@@ -1,0 +1,356 @@
+"""Pickles from untrusted files: their opcodes, run without effect.
+
+The opcodes are those of protocols 2 to 5; those of protocols 0 and 1 that
+are lines of text, extension codes and out-of-band buffers are refused. A
+global is a name, a call is noted down, nothing is imported, called or
+unpickled. Each opcode costs constant time beside its own bytes.
+Spec: `docs/spec/torch.md`, "Pickles"; Python's `pickletools`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Literal, NoReturn
+
+from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.torch.pickle_values import Dict, Global, List, Made, Pickle, Set
+
+MAX_PROTOCOL = 5
+MAX_OPCODES = 32 * MAX_TENSORS
+MAX_CONTAINERS = 4 * MAX_TENSORS
+"""Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle."""
+MAX_INTEGER_BYTES = 255
+"""Bytes of an integer: any more are of no use, and printing them takes long."""
+MAX_GLOBAL = 1024
+"""Characters of a global's module or name."""
+
+MAX_LINE = 4 * MAX_GLOBAL + 1
+"""Bytes of a line with a global's module or name."""
+FIRST_LOOK = 64
+"""Bytes in which its end is looked for first."""
+
+FLOAT = Struct(">d")
+STOP = ord(".")
+
+Load = Callable[[object, int], object]
+"""Gives the object for a persistent id, read at that offset; raises FormatError."""
+
+
+def parse(data: memoryview, what: str, load: Load, *, start: int = 0) -> Pickle:
+    """Read the pickle at data[start:]; bytes after it are not looked at.
+
+    `what` names the pickle in errors. Raises FormatError (structure or limit).
+    """
+    return _Machine(data[: start + MAX_JSON], what, load, start).run()
+
+
+class _Machine:
+    """The stack, the marks and the memo of one run."""
+
+    def __init__(self, data: memoryview, what: str, load: Load, start: int) -> None:
+        self.data = data
+        self.what = what
+        self.load = load
+        self.pos = self.at = start
+        self.stack: list[object] = []
+        self.marked: list[list[object]] = []
+        self.memo: dict[int, object] = {}
+        self.globals: dict[tuple[str, str], Global] = {}
+        self.opcodes = bytearray(256)
+        self.containers = 0
+        self.protocol = 0
+
+    def run(self) -> Pickle:
+        data, size = self.data, len(self.data)
+        left = MAX_OPCODES
+        while True:
+            self.at = self.pos
+            if self.pos >= size:
+                self._fail("is cut short")
+            if left == 0:
+                self._fail(f"has over {MAX_OPCODES} opcodes", kind="limit")
+            left -= 1
+            code = data[self.pos]
+            self.pos += 1
+            self.opcodes[code] = 1
+            if code == STOP:
+                break
+            step = _STEPS.get(code)
+            if step is None:
+                self._fail(f"has the opcode {bytes([code])!r}, which is not read")
+            step(self)
+        opcodes = frozenset(code for code in range(256) if self.opcodes[code])
+        names = tuple(self.globals.values())
+        return Pickle(self._pop(), self.protocol, opcodes, names, self.pos)
+
+    def _fail(self, message: str, kind: str = "structure") -> NoReturn:
+        fail(f"{self.what} {message}", offset=self.at, field=self.what, kind=kind)
+
+    def _count_container(self) -> None:
+        self.containers += 1
+        if self.containers > MAX_CONTAINERS:
+            self._fail(f"has over {MAX_CONTAINERS} objects", kind="limit")
+
+    # What follows an opcode.
+
+    def _take(self, count: int) -> bytes:
+        end = self.pos + count
+        if end > len(self.data):
+            self._fail("is cut short")
+        taken = bytes(self.data[self.pos : end])
+        self.pos = end
+        return taken
+
+    def _integer(self, width: int, *, signed: bool = False) -> int:
+        return int.from_bytes(self._take(width), "little", signed=signed)
+
+    def _line(self) -> str:
+        length = bytes(self.data[self.pos : self.pos + FIRST_LOOK]).find(b"\n")
+        if length < 0:
+            length = bytes(self.data[self.pos : self.pos + MAX_LINE]).find(b"\n")
+        if length < 0:
+            self._fail("has a global whose line does not end")
+        line = self._text(length)
+        self.pos += 1
+        return line
+
+    def _text(self, length: int) -> str:
+        raw = self._take(length)
+        try:
+            # As Python writes it: lone surrogates are refused where they name a tensor.
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            self._fail("has a string that is not UTF-8")
+
+    # The stack.
+
+    def _pop(self) -> object:
+        if not self.stack:
+            self._fail("takes more from the stack than there is")
+        return self.stack.pop()
+
+    def _top(self) -> object:
+        if not self.stack:
+            self._fail("takes more from the stack than there is")
+        return self.stack[-1]
+
+    def _pop_mark(self) -> list[object]:
+        if not self.marked:
+            self._fail("has no mark where one is due")
+        items, self.stack = self.stack, self.marked.pop()
+        return items
+
+    def _pop_args(self) -> tuple[object, ...]:
+        args = self._pop()
+        if not isinstance(args, tuple):
+            self._fail("has a call without a tuple of arguments")
+        return args
+
+    def _push_container(self, value: object) -> None:
+        self._count_container()
+        self.stack.append(value)
+
+    # Opcodes, each a step: protocol, marks and memo.
+
+    def proto(self) -> None:
+        self.protocol = self._integer(1)
+        if self.protocol > MAX_PROTOCOL:
+            self._fail(f"has the protocol {self.protocol}, which is not read")
+
+    def frame(self) -> None:
+        if self._integer(8) > len(self.data) - self.pos:
+            self._fail("has a frame that is cut short")
+
+    def mark(self) -> None:
+        self._count_container()
+        self.marked.append(self.stack)
+        self.stack = []
+
+    def pop(self) -> None:
+        if self.stack:
+            self.stack.pop()
+        else:
+            self._pop_mark()
+
+    def dup(self) -> None:
+        self.stack.append(self._top())
+
+    def _put(self, index: int) -> None:
+        # A pickler numbers by ones, so it can't get past its count of bytes.
+        if index > len(self.data):
+            self._fail(f"puts into the memo at {index}")
+        self.memo[index] = self._top()
+
+    def _get(self, index: int) -> None:
+        if index not in self.memo:
+            self._fail(f"takes from the memo at {index}, where nothing is")
+        self.stack.append(self.memo[index])
+
+    # Plain values.
+
+    def binary_long(self, width: Literal[1, 4]) -> None:
+        length = self._integer(width, signed=width > 1)
+        if not 0 <= length <= MAX_INTEGER_BYTES:
+            self._fail(f"has an integer of {length} bytes", kind="limit")
+        self.stack.append(self._integer(length, signed=True))
+
+    def binary_float(self) -> None:
+        self.stack.append(FLOAT.unpack(self._take(FLOAT.size))[0])
+
+    def string(self, width: int) -> None:
+        """A string of Python 2: text where it is text."""
+        raw = self._take(self._integer(width))
+        try:
+            self.stack.append(raw.decode())
+        except UnicodeDecodeError:
+            self.stack.append(raw)
+
+    # Containers.
+
+    def tuple_of(self, count: int) -> None:
+        if len(self.stack) < count:
+            self._fail("takes more from the stack than there is")
+        items = tuple(self.stack[-count:])
+        del self.stack[-count:]
+        self._push_container(items)
+
+    def append(self, items: list[object]) -> None:
+        target = self._top()
+        if not isinstance(target, List | Made):
+            self._fail("appends to what is no list")
+        target.items.extend(items)
+
+    def add(self, items: list[object]) -> None:
+        target = self._top()
+        if not isinstance(target, Set | Made):
+            self._fail("adds to what is no set")
+        target.items.extend(items)
+
+    def set_pairs(self, items: list[object]) -> None:
+        target = self._top()
+        if not isinstance(target, Dict | Made):
+            self._fail("sets items of what is no dict")
+        target.pairs.extend(self._pairs(items))
+
+    def _pairs(self, items: list[object]) -> list[tuple[object, object]]:
+        if len(items) % 2:
+            self._fail("has a key without a value")
+        return list(zip(items[::2], items[1::2], strict=True))
+
+    # Names and calls.
+
+    def _push_global(self, module: object, name: object) -> None:
+        if not isinstance(module, str) or not isinstance(name, str):
+            self._fail("has a global that is not named by strings")
+        if len(module) > MAX_GLOBAL or len(name) > MAX_GLOBAL:
+            self._fail("has a global with a long name", kind="limit")
+        self.stack.append(self.globals.setdefault((module, name), Global(module, name)))
+
+    def global_name(self) -> None:
+        module = self._line()
+        self._push_global(module, self._line())
+
+    def stack_global(self) -> None:
+        name = self._pop()
+        self._push_global(self._pop(), name)
+
+    def call(self) -> None:
+        args = self._pop_args()
+        self._push_container(Made(self._pop(), args))
+
+    def call_with_names(self) -> None:
+        kwargs = self._pop()
+        args = self._pop_args()
+        self._push_container(Made(self._pop(), args, kwargs))
+
+    def build(self) -> None:
+        state = self._pop()
+        target = self._top()
+        if not isinstance(target, Made):
+            self._fail("gives a state to what is no object")
+        target.states.append(state)
+
+    def persistent(self) -> None:
+        self.stack.append(self.load(self._pop(), self.at))
+
+
+_Step = Callable[[_Machine], None]
+
+
+def _constant(value: object) -> _Step:
+    return lambda m: m.stack.append(value)
+
+
+def _integer(width: int, *, signed: bool = False) -> _Step:
+    return lambda m: m.stack.append(m._integer(width, signed=signed))
+
+
+def _text(width: int) -> _Step:
+    return lambda m: m.stack.append(m._text(m._integer(width)))
+
+
+def _bytes(width: int) -> _Step:
+    return lambda m: m.stack.append(m._take(m._integer(width)))
+
+
+_STEPS: dict[int, _Step] = {
+    opcode[0]: step
+    for opcode, step in {
+        b"\x80": _Machine.proto,
+        b"\x95": _Machine.frame,
+        b"(": _Machine.mark,
+        b"0": _Machine.pop,
+        b"1": lambda m: m._pop_mark().clear(),
+        b"2": _Machine.dup,
+        b"\x94": lambda m: m._put(len(m.memo)),
+        b"q": lambda m: m._put(m._integer(1)),
+        b"r": lambda m: m._put(m._integer(4)),
+        b"h": lambda m: m._get(m._integer(1)),
+        b"j": lambda m: m._get(m._integer(4)),
+        b"N": _constant(None),
+        b"\x88": _constant(True),
+        b"\x89": _constant(False),
+        b"K": _integer(1),
+        b"M": _integer(2),
+        b"J": _integer(4, signed=True),
+        b"\x8a": lambda m: m.binary_long(1),
+        b"\x8b": lambda m: m.binary_long(4),
+        b"G": _Machine.binary_float,
+        b"U": lambda m: m.string(1),
+        b"T": lambda m: m.string(4),
+        b"\x8c": _text(1),
+        b"X": _text(4),
+        b"\x8d": _text(8),
+        b"C": _bytes(1),
+        b"B": _bytes(4),
+        b"\x8e": _bytes(8),
+        b"\x96": _bytes(8),
+        b"]": lambda m: m._push_container(List()),
+        b"l": lambda m: m._push_container(List(m._pop_mark())),
+        b"a": lambda m: m.append([m._pop()]),
+        b"e": lambda m: m.append(m._pop_mark()),
+        b")": _constant(()),
+        b"t": lambda m: m._push_container(tuple(m._pop_mark())),
+        b"\x85": lambda m: m.tuple_of(1),
+        b"\x86": lambda m: m.tuple_of(2),
+        b"\x87": lambda m: m.tuple_of(3),
+        b"}": lambda m: m._push_container(Dict()),
+        b"d": lambda m: m._push_container(Dict(m._pairs(m._pop_mark()))),
+        b"s": lambda m: m.set_pairs([m._pop(), m._pop()][::-1]),
+        b"u": lambda m: m.set_pairs(m._pop_mark()),
+        b"\x8f": lambda m: m._push_container(Set()),
+        b"\x90": lambda m: m.add(m._pop_mark()),
+        b"\x91": lambda m: m._push_container(Set(m._pop_mark())),
+        b"c": _Machine.global_name,
+        b"\x93": _Machine.stack_global,
+        b"R": _Machine.call,
+        b"\x81": _Machine.call,
+        b"\x92": _Machine.call_with_names,
+        b"b": _Machine.build,
+        b"Q": _Machine.persistent,
+    }.items()
+}
+"""All opcodes that are read but STOP, and what each does."""

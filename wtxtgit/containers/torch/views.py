@@ -1,0 +1,226 @@
+"""Tensors as pickles describe them: views of storages.
+
+What `torch._utils` would rebuild is read from the arguments of the call.
+A storage is named by a persistent id, ("storage", class, key, location,
+numel), in legacy files with a sixth item: a part of another storage.
+Spec: `docs/spec/torch.md`, "Tensors".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.torch.dtypes import ELEMENTS, PACKED, SIZES, STORAGES
+from wtxtgit.containers.torch.pickle_values import Dict, Global, List, Made
+from wtxtgit.errors import FormatError
+
+UTILS = "torch._utils"
+MAX_RANK = 64
+MAX_SIZE = 2**63 - 1
+"""Largest size, stride, offset or count of items."""
+MAX_KEY = 1024
+"""Characters of a storage's key."""
+REBUILT_DTYPE = {"_rebuild_tensor_v3": 6}
+REBUILT_METADATA = {"_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
+"""Places of the arguments that some ways of rebuilding have after the first four."""
+REBUILD = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_qtensor")
+REBUILD_META = "_rebuild_meta_tensor_no_storage"
+VIEW_BITS = ("conj", "neg")
+"""Metadata by which a tensor's values are not those of its storage."""
+NO_STORAGE = "a tensor on the meta device has no storage"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage as a persistent id names it, `numel` items of `dtype`.
+
+    `part` is the first item and the count of items where it is a part of the
+    storage `key`.
+    """
+
+    key: str
+    dtype: str
+    numel: int
+    part: tuple[int, int] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * SIZES[self.dtype]
+
+    @property
+    def begin(self) -> int:
+        """The byte of the storage `key` at which this one starts."""
+        return self.part[0] * SIZES[self.dtype] if self.part is not None else 0
+
+    @property
+    def end(self) -> int:
+        """The byte of the storage `key` at which this one ends."""
+        items = self.part[1] if self.part is not None else self.numel
+        return self.begin + items * SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor: items of `dtype` in a storage, from `offset` on, `strides` apart.
+
+    All three count items. `element` is None where the items are no plain
+    numbers, `storage` where there are none.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    storage: Storage | None = None
+    element: str | None = None
+
+    @property
+    def item(self) -> int:
+        return SIZES[self.dtype]
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the items stand in C order without gaps; strides of single items are free."""
+        step = 1
+        for dim, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if dim != 1 and stride != step:
+                return self.numel == 0
+            step *= dim
+        return True
+
+    def span(self) -> tuple[int, int]:
+        """First and last byte + 1 of the view in its storage's bytes; packed items: whole bytes."""
+        if self.numel == 0:
+            return 0, 0
+        packed = PACKED.get(self.dtype, 1)
+        last = self.offset + sum(
+            (dim - 1) * stride for dim, stride in zip(self.shape, self.strides, strict=True)
+        )
+        base = self.storage.begin if self.storage is not None else 0
+        return base + self.offset // packed * self.item, base + (last // packed + 1) * self.item
+
+
+def storage(pid: object, offset: int) -> object:
+    """The storage that a persistent id names, read at byte `offset`.
+
+    A legacy file names the class of a module in the same way, with its source
+    text: that is the class. Raises FormatError.
+    """
+    if not isinstance(pid, tuple) or not pid:
+        _fail("persistent id is no tuple", offset)
+    if pid[0] == "module" and len(pid) == 4:
+        return pid[1]
+    if pid[0] != "storage" or len(pid) not in (5, 6):
+        _fail("persistent id names no storage", offset)
+    _, kind, key, _location, numel, *rest = pid
+    dtype = STORAGES.get(kind.name) if isinstance(kind, Global) else None
+    if dtype is None:
+        _fail("persistent id names an unknown class of storage", offset)
+    if not isinstance(key, str) or len(key) > MAX_KEY:
+        _fail("persistent id has a wrong key", offset)
+    if not _is_size(numel):
+        _fail(f"storage {quoted(key)} has a wrong numel", offset)
+    part = rest[0] if rest else None
+    if part is None:
+        return Storage(key, dtype, numel)
+    if not isinstance(part, tuple) or len(part) != 3 or not all(map(_is_size, part[1:])):
+        _fail(f"storage {quoted(key)} has wrong view metadata", offset)
+    _view_key, first, count = part
+    if first + count > numel:
+        _fail(f"storage {quoted(key)} has a part that reaches outside of it", offset)
+    return Storage(key, dtype, numel, (first, count))
+
+
+def view(value: object, offset: int) -> View | None:
+    """The tensor that a value of the pickle is, None if it is none.
+
+    `offset` is where the pickle starts, for errors. Raises FormatError where
+    torch could rebuild no such tensor.
+    """
+    if not isinstance(value, Made) or not isinstance(value.callee, Global):
+        return None
+    if value.callee.module != UTILS:
+        return None
+    name, args = value.callee.name, value.args
+    if name == REBUILD_META:
+        return _meta_view(args, offset)
+    if name not in REBUILD:
+        return None
+    if len(args) < 4 or not isinstance(args[0], Storage):
+        _fail(f"{name} has no storage", offset)
+    held = args[0]
+    first, shape, strides = args[1], sizes(args[2]), sizes(args[3])
+    if not isinstance(first, int) or not _is_size(first):
+        _fail(f"{name} has a wrong offset", offset)
+    if shape is None or strides is None or len(shape) != len(strides):
+        _fail(f"{name} has a wrong size or stride", offset)
+    dtype = held.dtype
+    if name in REBUILT_DTYPE:
+        dtype = _dtype(args[REBUILT_DTYPE[name] : REBUILT_DTYPE[name] + 1], offset)
+    element = ELEMENTS.get(dtype)
+    place = REBUILT_METADATA.get(name, len(args))
+    if name == "_rebuild_qtensor" or _changes_values(args[place : place + 1]):
+        element = None
+    return View(dtype, shape, strides, first, held, element)
+
+
+def check_inside(made: View, nbytes: int, name: str, offset: int) -> None:
+    """Raise FormatError where a view reaches outside of its storage of `nbytes` bytes."""
+    limit = nbytes
+    if made.storage is not None and made.storage.part is not None:
+        limit = min(nbytes, made.storage.end)
+    if made.span()[1] > limit:
+        raise FormatError(
+            f"tensor {quoted(name)} reaches outside of its storage of {limit} bytes",
+            offset=offset,
+            field="storage",
+        )
+
+
+def sizes(value: object) -> tuple[int, ...] | None:
+    """A tuple, list or torch.Size of at most 64 sizes, None if it is none."""
+    if isinstance(value, Made) and value.callee == Global("torch", "Size") and len(value.args) == 1:
+        value = value.args[0]
+    items = value.items if isinstance(value, List) else value
+    if not isinstance(items, tuple | list) or len(items) > MAX_RANK:
+        return None
+    return tuple(items) if all(map(_is_size, items)) else None
+
+
+def _meta_view(args: tuple[object, ...], offset: int) -> View:
+    shape, strides = (sizes(args[1]), sizes(args[2])) if len(args) >= 3 else (None, None)
+    if shape is None or strides is None or len(shape) != len(strides):
+        _fail(f"{REBUILD_META} has a wrong size or stride", offset)
+    dtype = _dtype(args[:1], offset)
+    return View(dtype, shape, strides, element=ELEMENTS.get(dtype))
+
+
+def _dtype(args: tuple[object, ...], offset: int) -> str:
+    dtype = args[0] if args else None
+    if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in SIZES:
+        _fail("tensor has an unknown dtype", offset)
+    return dtype.name
+
+
+def _changes_values(args: tuple[object, ...]) -> bool:
+    """Whether metadata says that values are conjugated or negated when they are read."""
+    if not args or not isinstance(args[0], Dict):
+        return False
+    return any(key in VIEW_BITS and value is True for key, value in args[0].pairs[-MAX_RANK:])
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_SIZE
+
+
+def _fail(message: str, offset: int) -> NoReturn:
+    fail(message, offset=offset, field="data.pkl")

@@ -1,0 +1,127 @@
+"""What a zip's directory does not prove: payloads, and what local headers say.
+
+Spec: `docs/spec/npz.md`, "Checks".
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+
+from wtxtgit.containers import zip_directory
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.zip_directory import (
+    DEFLATED,
+    ENTRY,
+    LOCAL,
+    STORED,
+    WITH_DESCRIPTOR,
+    Directory,
+    Member,
+)
+from wtxtgit.containers.zip_end import MAX_32
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Findings, ReadOptions
+
+
+def check_members(
+    data: memoryview, directory: Directory, options: ReadOptions, findings: Findings
+) -> frozenset[int]:
+    """Check every member's size and CRC-32, each byte of the file once.
+
+    Deflated members are inflated a block at a time, of at most `max_chunk`
+    bytes each. Returns the positions of the members whose content holds.
+    """
+    shared = zip_directory.overlapping(directory.members)
+    good: set[int] = set()
+    for n, member in enumerate(directory.members):
+        _check_local(data, member, findings)
+        if n in shared:
+            findings.error(
+                "structure",
+                f"member {quoted(member.name)} shares bytes with another one",
+                offset=member.start,
+                field="payload",
+                chunk=member.name,
+            )
+        elif member.method not in (STORED, DEFLATED):
+            findings.warn(
+                "structure",
+                f"compression method {member.method} is not read, the member is not checked",
+                offset=member.entry,
+                field="method",
+                chunk=member.name,
+            )
+        elif _check_content(data, member, options, findings):
+            good.add(n)
+    for name, count in Counter(member.name for member in directory.members).items():
+        if count > 1:
+            findings.warn(
+                "structure",
+                f"{count} members are called {quoted(name)}",
+                offset=directory.start,
+                field="name",
+                chunk=name,
+            )
+    return frozenset(good)
+
+
+def _check_content(
+    data: memoryview, member: Member, options: ReadOptions, findings: Findings
+) -> bool:
+    found = 0
+    try:
+        for block in zip_directory.blocks(data, member, options.max_chunk):
+            found = zlib.crc32(block, found)
+    except FormatError as error:
+        findings.error(
+            error.kind,
+            error.message,
+            offset=error.offset,
+            field=error.field,
+            chunk=member.name,
+        )
+        return False
+    if found != member.crc32:
+        findings.error(
+            "crc32",
+            f"crc32 is {found:08x}, the directory has {member.crc32:08x}",
+            offset=member.start,
+            field="crc32",
+            chunk=member.name,
+        )
+    return found == member.crc32
+
+
+def _check_local(data: memoryview, member: Member, findings: Findings) -> None:
+    """Warn where a local header is at odds with the directory, which alone is read."""
+    _, _, flags, method, _, _, crc32, length, size, name_length, _ = LOCAL.unpack_from(
+        data, member.header
+    )
+    start = member.header + LOCAL.size
+    entry = member.entry + ENTRY.size
+    entry_name_length = ENTRY.unpack_from(data, member.entry)[10]
+    name = data[start : start + name_length]
+    wrong = []
+    if name != data[entry : entry + entry_name_length]:
+        wrong.append("name")
+    if flags != member.flags:
+        wrong.append("flags")
+    if method != member.method:
+        wrong.append("method")
+    if not flags & WITH_DESCRIPTOR:
+        # A zip64 header's sizes are in its extra field.
+        if crc32 != member.crc32:
+            wrong.append("crc32")
+        if length not in (member.end - member.start, MAX_32):
+            wrong.append("compressed size")
+        if size not in (member.size, MAX_32):
+            wrong.append("size")
+    for field in wrong:
+        findings.warn(
+            "structure",
+            f"local header has another {field} than the directory",
+            offset=member.header,
+            field=field,
+            chunk=member.name,
+        )

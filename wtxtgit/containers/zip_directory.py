@@ -1,0 +1,252 @@
+"""The members of a zip, as its central directory lists them. Little-endian.
+
+Local headers only say where payloads start: their sizes may be left out for
+those of a descriptor. The zip starts where it is said to, its comment ends
+where it does, and members stand before the directory.
+Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import NoReturn
+
+from wtxtgit.containers import zip_end
+from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.zip_end import MAX_16, MAX_32
+from wtxtgit.model.reading import PartNote
+
+STORED = 0
+DEFLATED = 8
+ENTRY_MAGIC = b"PK\x01\x02"
+
+LOCAL = Struct("<4sHHHHHIIIHH")
+"""signature version flags method time date crc32 compressed size name_length extra_length."""
+ENTRY = Struct("<4sHHHHHHIIIHHHHHII")
+"""signature made_by version flags method time date crc32 compressed size name_length
+extra_length comment_length disk internal external offset."""
+EXTRA = Struct("<HH")
+"""id length."""
+
+ZIP64_EXTRA = 1
+ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+WITH_DESCRIPTOR = 1 << 3
+UTF8_NAME = 1 << 11
+"""Flags of entries and local headers."""
+
+MAX_RATIO = 1032
+"""Bytes that one byte of a deflate stream can stand for, at most."""
+BLOCK = 1 << 20
+"""Bytes inflated at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member: its payload is [start, end) of the file, `size` bytes once inflated.
+
+    `header` is the offset of its local header, `entry` that of its entry in
+    the directory, `flags` are the entry's.
+    """
+
+    name: str
+    method: int
+    crc32: int
+    start: int
+    end: int
+    size: int
+    header: int
+    entry: int
+    flags: int
+
+    @property
+    def stored(self) -> bool:
+        """Whether the payload is the member's content as it is."""
+        return self.method == STORED and self.size == self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Members in the directory's order; the directory stands at `start`."""
+
+    members: tuple[Member, ...]
+    start: int
+
+
+def read(data: memoryview, start: int = 0, end: int | None = None) -> Directory:
+    """Read the directory of the zip that is data[start:end], offsets in `data`.
+
+    Raises FormatError, also where a member is encrypted or on another disk.
+    """
+    held = data if end is None else data[:end]
+    said = zip_end.read(held, start)
+    first = start + said.offset
+    if first + said.size != said.limit:
+        fail(
+            f"central directory of {said.size} bytes at byte {first} does not end",
+            offset=said.limit,
+            field="central directory",
+        )
+    if said.entries > MAX_TENSORS:
+        fail(f"zip has {said.entries} members", offset=said.limit, field="entries", kind="limit")
+    if said.entries * ENTRY.size > said.size:
+        fail("central directory is cut short", offset=first, field="central directory")
+    cursor = Cursor(held[: said.limit], first)
+    members = tuple(_member(cursor, held, start, first) for _ in range(said.entries))
+    if cursor.remaining:
+        fail("central directory has more bytes", offset=cursor.pos, field="central directory")
+    return Directory(members, first)
+
+
+def overlapping(members: Sequence[Member]) -> frozenset[int]:
+    """The members, by position, that lose bytes to another one.
+
+    Of those that share bytes the one that starts first keeps them, or the
+    longest, or the first. Files may claim the same bytes as many members:
+    whoever looks into those only that are not named here looks at each byte once.
+    """
+    taken = 0
+    lost = set()
+    for n in sorted(range(len(members)), key=lambda n: (members[n].start, -members[n].end)):
+        member = members[n]
+        if member.start >= taken or member.start == member.end:
+            taken = max(taken, member.end)
+        else:
+            lost.add(n)
+    return frozenset(lost)
+
+
+def part_notes(directory: Directory) -> tuple[PartNote, ...]:
+    """Words on members that are not stored as they are."""
+    return tuple(
+        PartNote(member.start, f"{member.name}, deflated, {member.size} bytes inflated", True)
+        for member in directory.members
+        if not member.stored
+    )
+
+
+def content(data: memoryview, member: Member, limit: int) -> memoryview | bytes:
+    """What the member holds: its payload, inflated where it is deflated.
+
+    Raises FormatError, with kind "limit" where it inflates to over `limit` bytes.
+    """
+    _check_size(member, limit)
+    if member.stored:
+        return data[member.start : member.end]
+    return b"".join(blocks(data, member, limit))
+
+
+def blocks(data: memoryview, member: Member, limit: int) -> Iterator[memoryview | bytes]:
+    """`content` piece by piece, of at most BLOCK bytes where it is inflated."""
+    _check_size(member, limit)
+    if member.stored:
+        yield data[member.start : member.end]
+    else:
+        yield from _inflated(data, member)
+
+
+def _check_size(member: Member, limit: int) -> None:
+    """Raise FormatError where the sizes already say that there is no content."""
+    length = member.end - member.start
+    if member.method not in (STORED, DEFLATED):
+        _fail_member(member, f"has the compression method {member.method}, which is not read")
+    if member.method == STORED and member.size != length:
+        _fail_member(member, f"is stored and has {length} bytes, not {member.size}")
+    if member.method == DEFLATED and member.size > limit:
+        _fail_member(member, f"is over {limit} bytes", kind="limit")
+    if member.size > length * MAX_RATIO:
+        _fail_member(member, f"of {length} bytes can't inflate to {member.size}")
+
+
+def _inflated(data: memoryview, member: Member) -> Iterator[bytes]:
+    """Inflate in steps that take and give a block at most; all of `size` or FormatError."""
+    decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+    length, pos = 0, member.start
+    pending: bytes | memoryview = b""
+    while not decoder.eof:
+        if not pending:
+            pending = data[pos : min(pos + BLOCK, member.end)]
+            pos += len(pending)
+        try:
+            block = decoder.decompress(pending, BLOCK)
+        except zlib.error:
+            _fail_member(member, "is not readable deflate")
+        pending = decoder.unconsumed_tail
+        if not block and not pending and not decoder.eof and pos >= member.end:
+            _fail_member(member, "ends inside its deflate stream")
+        length += len(block)
+        if length > member.size:
+            _fail_member(member, f"inflates to more than {member.size} bytes")
+        yield block
+    if length != member.size:
+        _fail_member(member, f"inflates to {length} bytes, not {member.size}")
+    if decoder.unused_data or pos < member.end:
+        _fail_member(member, "goes on after its deflate stream")
+
+
+def _fail_member(member: Member, why: str, *, kind: str = "structure") -> NoReturn:
+    fail(f"member {quoted(member.name)} {why}", offset=member.start, field="payload", kind=kind)
+
+
+def _member(cursor: Cursor, data: memoryview, start: int, directory: int) -> Member:
+    """Read the entry at the cursor and find where its payload starts."""
+    at = cursor.pos
+    magic, _, _, flags, method, _, _, crc32, length, size, *rest = cursor.record(ENTRY, "entry")
+    name_length, extra_length, comment_length, disk, _, _, offset = rest
+    if magic != ENTRY_MAGIC:
+        fail("entry has no signature", offset=at, field="entry")
+    name = _name(cursor, name_length, flags)
+    extra = cursor.take(extra_length, "extra fields")
+    cursor.skip(comment_length, "comment")
+    wide = _zip64_extra(extra, at) if extra_length else iter(())
+    size, length, offset = (
+        next(wide, value) if value == MAX_32 else value for value in (size, length, offset)
+    )
+    disk = next(wide, disk) if disk == MAX_16 else disk
+    if disk != 0:
+        fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
+    if flags & ENCRYPTED:
+        fail(f"member {quoted(name)} is encrypted", offset=at, field="flags")
+    header = start + offset
+    payload = _payload(data, header, directory)
+    check_inside(payload, length, directory, f"member {quoted(name)}")
+    return Member(name, method, crc32, payload, payload + length, size, header, at, flags)
+
+
+def _name(cursor: Cursor, length: int, flags: int) -> str:
+    if flags & UTF8_NAME:
+        return cursor.text(length, "name")
+    return bytes(cursor.take(length, "name")).decode("cp437")
+
+
+def _zip64_extra(extra: memoryview, offset: int) -> Iterator[int]:
+    """The 64-bit values of the first zip64 field, then its disk; none without one."""
+    cursor = Cursor(extra)
+    while cursor.remaining >= EXTRA.size:
+        kind, length = cursor.record(EXTRA, "extra field")
+        if length > cursor.remaining:
+            fail("extra field is cut short", offset=offset, field="extra fields")
+        if kind == ZIP64_EXTRA:
+            inner = Cursor(cursor.take(length, "extra field"))
+            while inner.remaining >= 8:
+                yield inner.integer(8, "zip64 field")
+            if inner.remaining >= 4:
+                yield inner.integer(4, "zip64 field")
+            return
+        cursor.skip(length, "extra field")
+
+
+def _payload(data: memoryview, header: int, directory: int) -> int:
+    """Where the payload behind a local header starts."""
+    check_inside(header, LOCAL.size, directory, "local header")
+    magic, *_, name_length, extra_length = LOCAL.unpack_from(data, header)
+    if magic != ZIP_MAGIC:
+        fail("local header has no signature", offset=header, field="local header")
+    start = header + LOCAL.size + int(name_length) + int(extra_length)
+    if start > directory:
+        fail("local header is cut short", offset=header, field="local header")
+    return start

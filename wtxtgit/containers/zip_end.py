@@ -1,0 +1,93 @@
+"""The records at the end of a zip, which say where its directory stands. Little-endian.
+
+Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from wtxtgit.containers.cursor import Cursor, check_inside, fail
+
+END_MAGIC = b"PK\x05\x06"
+ZIP64_END_MAGIC = b"PK\x06\x06"
+ZIP64_LOCATOR_MAGIC = b"PK\x06\x07"
+
+END = Struct("<4sHHHHIIH")
+"""signature disk directory_disk disk_entries entries size offset comment_length."""
+ZIP64_END = Struct("<4sQHHIIQQQQ")
+"""signature record_size made_by version disk directory_disk disk_entries entries size offset."""
+ZIP64_LOCATOR = Struct("<4sIQI")
+"""signature disk offset disks."""
+
+RECORD_SIZE_AFTER = 12
+"""A zip64 record's size counts from here."""
+MAX_16 = 0xFFFF
+MAX_32 = 0xFFFFFFFF
+"""Fields with these values stand in zip64 records, where there is one."""
+MAX_COMMENT = MAX_16
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What the end of a zip says of its directory, which must end at `limit`."""
+
+    entries: int
+    size: int
+    offset: int
+    limit: int
+
+
+def read(data: memoryview, start: int) -> End:
+    """Read the last end record whose comment ends with `data`, and its zip64 record.
+
+    Offsets that they name count from `start`. Raises FormatError.
+    """
+    size = len(data)
+    lowest = max(start, size - END.size - MAX_COMMENT)
+    tail = bytes(data[lowest:size])
+    found = len(tail)
+    while (found := tail.rfind(END_MAGIC, 0, found + len(END_MAGIC) - 1)) >= 0:
+        if found + END.size <= len(tail):
+            record = END.unpack_from(tail, found)
+            if found + END.size + record[-1] == len(tail):
+                break
+    else:
+        fail("zip has no end of central directory", offset=size, field="end of central directory")
+    pos = lowest + found
+    _, disk, directory_disk, disk_entries, *rest, _comment = record
+    entries, length, offset = rest
+    zip64 = _zip64_end(data, start, pos)
+    for field, value, expected, unknown in (
+        ("disk", disk, 0, MAX_16),
+        ("directory disk", directory_disk, 0, MAX_16),
+        ("disk entries", disk_entries, zip64.entries if zip64 else entries, MAX_16),
+        ("entries", entries, zip64.entries if zip64 else entries, MAX_16),
+        ("directory size", length, zip64.size if zip64 else length, MAX_32),
+        ("directory offset", offset, zip64.offset if zip64 else offset, MAX_32),
+    ):
+        if value != expected and not (zip64 and value == unknown):
+            fail(f"{field} is {value}, not {expected}", offset=pos, field=field)
+    return zip64 or End(entries, length, offset, pos)
+
+
+def _zip64_end(data: memoryview, start: int, end: int) -> End | None:
+    """The zip64 record before the end record at `end`, None where there is no locator."""
+    place = end - ZIP64_LOCATOR.size
+    if place < start or data[place : place + 4] != ZIP64_LOCATOR_MAGIC:
+        return None
+    field = "zip64 end of central directory"
+    _, disk, offset, disks = Cursor(data, place).record(ZIP64_LOCATOR, "zip64 locator")
+    if disk != 0 or disks > 1:
+        fail("zip is one of several disks", offset=place, field="zip64 locator")
+    pos = start + offset
+    check_inside(pos, ZIP64_END.size, place, field)
+    magic, length, _, _, disk, directory_disk, disk_entries, entries, size, first = Cursor(
+        data, pos
+    ).record(ZIP64_END, field)
+    if magic != ZIP64_END_MAGIC or pos + RECORD_SIZE_AFTER + length != place:
+        fail(f"{field} is not where its locator says", offset=pos, field=field)
+    if disk or directory_disk or disk_entries != entries:
+        fail("zip is one of several disks", offset=pos, field=field)
+    return End(entries, size, first, pos)

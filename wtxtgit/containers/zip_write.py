@@ -1,0 +1,182 @@
+"""Writing zips: the same members give the same bytes, at any time, on any machine.
+
+Sizes and hashes stand in front of payloads, zip64 fields only where they are
+needed.
+Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.zip_directory import (
+    ENTRY,
+    ENTRY_MAGIC,
+    EXTRA,
+    LOCAL,
+    STORED,
+    UTF8_NAME,
+    WITH_DESCRIPTOR,
+    ZIP64_EXTRA,
+)
+from wtxtgit.containers.zip_end import (
+    END,
+    END_MAGIC,
+    MAX_16,
+    MAX_32,
+    RECORD_SIZE_AFTER,
+    ZIP64_END,
+    ZIP64_END_MAGIC,
+    ZIP64_LOCATOR,
+    ZIP64_LOCATOR_MAGIC,
+)
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+
+VERSION = 20
+VERSION_ZIP64 = 45
+MADE_BY_UNIX = 3 << 8
+MODE = 0o600 << 16
+"""What Python's zipfile says of a member."""
+DATE_1980 = 1 << 5 | 1
+"""1980-01-01, the first day that a zip can name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewMember:
+    """A member to be written.
+
+    `payload` gives `length` bytes, which are `size` bytes with that `crc32`
+    once inflated by `method`. `name` is as it stands in the file, UTF-8 where
+    `flags` say so.
+    """
+
+    name: bytes
+    crc32: int
+    length: int
+    size: int
+    payload: Callable[[], Iterable[Buffer]]
+    method: int = STORED
+    flags: int = 0
+    time: int = 0
+    date: int = DATE_1980
+    made_by: int = MADE_BY_UNIX | VERSION
+    internal: int = 0
+    external: int = MODE
+    comment: bytes = b""
+
+
+def encoded_name(name: str) -> tuple[bytes, int]:
+    """A member's name as bytes, and the flags that go with it.
+
+    Raises FormatError for what readers of zips would not give back.
+    """
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError:
+        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name") from None
+    if len(raw) > MAX_16:
+        raise FormatError(f"name {quoted(name)} is too long for a zip", field="name")
+    if "\0" in name:
+        raise FormatError(f"name {quoted(name)} has a NUL, which ends it in a zip", field="name")
+    return raw, 0 if name.isascii() else UTF8_NAME
+
+
+def crc32_of(blocks: Iterable[Buffer]) -> int:
+    """The CRC-32 of bytes that are given in blocks."""
+    found = 0
+    for block in blocks:
+        found = zlib.crc32(block, found)
+    return found
+
+
+def build(members: Iterable[NewMember]) -> Iterator[Buffer]:
+    """The bytes of a zip; each member is asked for, and its payload, when its turn comes."""
+    offset = 0
+    entries: list[bytes] = []
+    for member in members:
+        header = _local(member)
+        entries.append(_entry(member, offset))
+        yield header
+        yield from member.payload()
+        offset += len(header) + member.length
+    yield from entries
+    yield _end(len(entries), sum(map(len, entries)), offset)
+
+
+def _local(member: NewMember) -> bytes:
+    is_wide = max(member.length, member.size) >= MAX_32
+    extra = _zip64_field(member.size, member.length) if is_wide else b""
+    header = LOCAL.pack(
+        ZIP_MAGIC,
+        VERSION_ZIP64 if is_wide else VERSION,
+        member.flags & ~WITH_DESCRIPTOR,
+        member.method,
+        member.time,
+        member.date,
+        member.crc32,
+        MAX_32 if is_wide else member.length,
+        MAX_32 if is_wide else member.size,
+        len(member.name),
+        len(extra),
+    )
+    return header + member.name + extra
+
+
+def _entry(member: NewMember, offset: int) -> bytes:
+    values = (member.size, member.length, offset)
+    wide = [value for value in values if value >= MAX_32]
+    extra = _zip64_field(*wide) if wide else b""
+    size, length, offset = (min(value, MAX_32) for value in values)
+    header = ENTRY.pack(
+        ENTRY_MAGIC,
+        member.made_by,
+        VERSION_ZIP64 if wide else VERSION,
+        member.flags & ~WITH_DESCRIPTOR,
+        member.method,
+        member.time,
+        member.date,
+        member.crc32,
+        length,
+        size,
+        len(member.name),
+        len(extra),
+        len(member.comment),
+        0,
+        member.internal,
+        member.external,
+        offset,
+    )
+    return header + member.name + extra + member.comment
+
+
+def _zip64_field(*values: int) -> bytes:
+    body = Struct(f"<{len(values)}Q").pack(*values)
+    return EXTRA.pack(ZIP64_EXTRA, len(body)) + body
+
+
+def _end(entries: int, size: int, offset: int) -> bytes:
+    """The end record, and zip64's before it where a number is too large."""
+    zip64 = b""
+    if entries >= MAX_16 or max(size, offset) >= MAX_32:
+        zip64 = ZIP64_END.pack(
+            ZIP64_END_MAGIC,
+            ZIP64_END.size - RECORD_SIZE_AFTER,
+            VERSION_ZIP64,
+            VERSION_ZIP64,
+            0,
+            0,
+            entries,
+            entries,
+            size,
+            offset,
+        ) + ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
+    count = min(entries, MAX_16)
+    return zip64 + END.pack(
+        END_MAGIC, 0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), 0
+    )

@@ -1,0 +1,163 @@
+"""What readers of containers are told, and what they tell.
+
+Plain data; the readers are in `containers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from wtxtgit.model import Buffer, Problem
+
+MAX_CHUNK = 1024**3
+"""Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Limits and keys for reading what a container holds; no part of cutting.
+
+    `max_chunk` is the most bytes that a compressed chunk may decode to, or a
+    FOLD chunk may have. `decryption_key` (32 bytes, AES-256) opens encrypted
+    FOLD chunks, `integrity_key` is the HMAC key of FOLD hashes.
+    """
+
+    max_chunk: int = MAX_CHUNK
+    decryption_key: bytes | None = field(default=None, repr=False)
+    integrity_key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor as its container lists it.
+
+    `dtype` and `shape` are the container's own. `element` is the common name
+    of what its items are (`model.elements`), None where they are no numbers
+    of whole bytes. `data` are the stored bytes: the items lie in `order`, "C",
+    "F" (columns first) or "reversed" (the shape names its fastest dimension
+    first), or `strides` apart (in items; shape and strides as in numpy, the
+    first item at data[0]). `absent` says why a tensor that is listed has no
+    bytes. A tensor nested in a chunk is named `chunk/tensor`; `offset` is in
+    the file, None where the bytes do not stand there as they are.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    offset: int | None
+    element: str | None = None
+    order: str = "C"
+    byteorder: str = "little"
+    strides: tuple[int, ...] | None = None
+    absent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nested:
+    """A file in a chunk of a container, which has tensors of its own.
+
+    `open` gives the file's bytes, decoded; it raises FormatError. `offset` is
+    where they stand in the outer file, None where they are decoded.
+    """
+
+    name: str
+    open: Callable[[], memoryview]
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartNote:
+    """What a container says of the bytes that start at `offset`: type, compression, sizes.
+
+    `is_packed` says that they are compressed or encrypted: a small change of
+    what they hold changes all of them.
+    """
+
+    offset: int
+    about: str
+    is_packed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a container says of itself: its tensors and its metadata.
+
+    `metadata` is plain data that `json.dumps` takes. `tags` is what of it
+    can go to a file of another format: short texts by name. `untold` names
+    what else such a file would lack. `parts` are words on what stands where.
+    `size` is that of all files of a set, in
+    bytes, None for a single file.
+    """
+
+    format: str
+    tensors: tuple[Tensor, ...] = ()
+    metadata: dict[str, object] = field(default_factory=dict)
+    nested: tuple[Nested, ...] = ()
+    tags: dict[str, str] = field(default_factory=dict)
+    untold: tuple[str, ...] = ()
+    size: int | None = None
+    parts: tuple[PartNote, ...] = ()
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a check of a container found; errors and warnings in the order found.
+
+    `kind` is structure, limit, or the name of the hash that does not hold:
+    crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At most MOST of
+    either are kept, the last of them says so. `authenticated` is True where a
+    key was given and everything that it can prove holds.
+    """
+
+    MOST = 1000
+
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    authenticated: bool | None = None
+
+    def error(
+        self,
+        kind: str,
+        message: str,
+        *,
+        offset: int | None = None,
+        field: str | None = None,
+        chunk: str | None = None,
+    ) -> None:
+        """Add something that does not hold."""
+        self._add(self.errors, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+
+    def warn(
+        self,
+        kind: str,
+        message: str,
+        *,
+        offset: int | None = None,
+        field: str | None = None,
+        chunk: str | None = None,
+    ) -> None:
+        """Add something that a user should know and that loses nothing."""
+        self._add(self.warnings, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+
+    def _add(self, found: list[Problem], problem: Problem) -> None:
+        if len(found) < self.MOST:
+            found.append(problem)
+        elif len(found) == self.MOST:
+            found.append(Problem("limit", f"more than {self.MOST} findings, the rest is left out"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSource:
+    """A tensor to be written: `blocks` gives its bytes, little-endian, in C order.
+
+    `element` is a name of `model.elements`, `shape` as in numpy. `blocks` may
+    be called more than once and gives `nbytes` bytes each time.
+    """
+
+    name: str
+    element: str
+    shape: tuple[int, ...]
+    nbytes: int
+    blocks: Callable[[], Iterator[Buffer]]

@@ -1,0 +1,116 @@
+"""Repack: an equal container whose compression is another.
+
+Compressed payloads make poor deltas: a small change of the weights changes
+all of them. Without compression git stores what changed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from wtxtgit import containers
+from wtxtgit.containers.fold.read import Fold
+from wtxtgit.containers.fold.repack import broken_by_repack
+from wtxtgit.errors import CheckError, InputError
+from wtxtgit.model import Buffer
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.ops import tensor_bytes
+from wtxtgit.ops.files import map_descriptor, map_file, replace_file, shown, write_all
+from wtxtgit.ops.sources import content_size, refuse_errors
+
+COMPRESSIONS = ("none", "zstd")
+
+_Facts = list[tuple[str, str, tuple[int, ...], bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repacking:
+    """What became of a file; `broken` names fields of it that no longer hold."""
+
+    path: str
+    format: str
+    before: int
+    after: int
+    tensors: int
+    broken: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": self.path,
+            "format": self.format,
+            "size_before": self.before,
+            "size_after": self.after,
+            "tensors": self.tensors,
+            "broken": list(self.broken),
+        }
+
+
+class _Repacker(Protocol):
+    """What a format's `repack` offers."""
+
+    def repack(
+        self, container: containers.Container, compression: str, options: ReadOptions
+    ) -> Iterator[Buffer]:
+        """The file with another compression; raises FormatError."""
+
+
+def repack(
+    path: Path,
+    out: Path,
+    compression: str,
+    options: ReadOptions,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Repacking:
+    """Write the container at `path` to `out` (which may be `path`) with another compression.
+
+    The file must hold, and what was written is checked and its tensors are
+    compared before it takes its place. Raises InputError for formats without
+    compression, CheckError for a file that does not hold.
+    """
+    data = map_file(path)
+    name = containers.detect(data)
+    if name not in containers.WITH_COMPRESSION:
+        raise InputError(f"{shown(path)}: {name} files have no compression to change")
+    for problem in containers.check(data, options).errors:
+        raise CheckError(
+            f"{shown(path)}: {problem}",
+            hint=f"wtxtgit verify {shown(path)} lists all that is wrong",
+        )
+    container = containers.read(data)
+    before = _facts(data, options, progress)
+    repacker = cast(_Repacker, import_module(f"wtxtgit.containers.{name}.repack"))
+    sizes = []
+
+    def write(descriptor: int) -> None:
+        write_all(descriptor, repacker.repack(container, compression, options))
+        written = map_descriptor(descriptor)
+        refuse_errors(shown(out), written, options)
+        if _facts(written, options, progress) != before:
+            raise CheckError(f"{shown(out)}: the tensors would not be what they were")
+        sizes.append(len(written))
+
+    replace_file(out, write)
+    broken = broken_by_repack(container) if isinstance(container, Fold) else ()
+    return Repacking(str(out), name, len(data), sizes[0], len(before), broken)
+
+
+def _facts(
+    data: memoryview, options: ReadOptions, progress: Callable[[int], None] | None
+) -> _Facts:
+    """Name, dtype, shape and SHA-256 of every tensor."""
+    facts = []
+    description = containers.describe(data, options)
+    for tensor in containers.tensors(description, options):
+        hasher = sha256()
+        for block in tensor_bytes.blocks(tensor):
+            hasher.update(block)
+        if progress is not None:
+            progress(content_size(tensor))
+        facts.append((tensor.name, tensor.dtype, tensor.shape, hasher.digest()))
+    return sorted(facts)
