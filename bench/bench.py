@@ -19,14 +19,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import zstandard
+from blake3 import blake3
 
 from wtxtgit import containers
+from wtxtgit.containers.aero import write as aero
+from wtxtgit.containers.fold import write as fold
+from wtxtgit.containers.fold.chunks import ChunkSource
+from wtxtgit.containers.fold.read import read as fold_read
+from wtxtgit.model import Buffer
+from wtxtgit.model.reading import TensorSource
+from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.files import map_file
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
@@ -37,7 +47,7 @@ COLUMNS = 1024
 PYTHON = sys.executable
 WTXTGIT = (PYTHON, "-E", "-P", "-m", "wtxtgit")
 OUT = Path(__file__).parent / "out"
-PACKAGES = ("numpy", "pybase64", "crc32c", "click")
+PACKAGES = ("numpy", "pybase64", "crc32c", "blake3", "zstandard", "click")
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ def main() -> None:
         rows += bench_start(top, options.start_runs)
         rows += bench_library(top, options.size, options.runs)
         rows += bench_text(top, options.size, options.runs)
+        rows += bench_checks(top, options.size, options.runs)
         if options.big:
             rows += bench_git(top, options.big)
     report(rows, options)
@@ -159,6 +170,73 @@ def bench_library(top: Path, size: int, runs: int) -> list[Row]:
         row("write a text to nowhere", pipe, nbytes=len(model), floor=floor, note=note),
         row("read a text, all checked", read, nbytes=len(model), floor=floor, note=note),
     ]
+
+
+def bench_checks(top: Path, size: int, runs: int) -> list[Row]:
+    """All checks of AERO and FOLD files against hashing (and decoding) the same bytes."""
+    model = map_file(make_model(top / "model.safetensors", size))
+    tensors = list(containers.tensors(containers.describe(model)))
+    sources = [
+        TensorSource(t.name, "f32", t.shape, t.data.nbytes, partial(tensor_bytes.blocks, t))
+        for t in tensors
+    ]
+    plain = [ChunkSource("torch_state", b"STEN", len(model), partial(slices, model))]
+    files: dict[str, tuple[Iterable[Buffer], Callable[[memoryview], object]]] = {
+        "AERO": (aero.build(sources, ihsh=True), blake3_pass),
+        "AERO, page and tensor hashes": (
+            aero.build(sources, ihsh=True, phsh=MIB, tensor_hash=True),
+            blake3_pass,
+        ),
+        "FOLD, stored": (fold.build(plain), sha256_pass),
+        "FOLD, zstd": (fold.build(plain, compression="zstd"), sha256_and_zstd_pass),
+    }
+    rows = []
+    for name, (pieces, floor_pass) in files.items():
+        path = top / "file"
+        with path.open("wb") as out:
+            for piece in pieces:
+                out.write(piece)
+        data = map_file(path)
+        floor, check = [], []
+        for _ in range(runs):
+            floor.append(timed(partial(floor_pass, data)))
+            check.append(timed(partial(checked, data)))
+        words = floor_pass.__doc__ or ""
+        note = f"{name}, {size} MiB, in process"
+        rows.append(row(words, floor, nbytes=len(model), note=note))
+        rows.append(row(f"check {name}", check, nbytes=len(model), floor=(words, floor), note=note))
+        del data
+    return rows
+
+
+def blake3_pass(data: memoryview) -> None:
+    """one blake3 pass, all threads"""
+    blake3(data, max_threads=blake3.AUTO).digest()
+
+
+def sha256_pass(data: memoryview) -> None:
+    """one SHA-256 pass"""
+    hashlib.sha256(data).digest()
+
+
+def sha256_and_zstd_pass(data: memoryview) -> None:
+    """SHA-256 and zstd decoding"""
+    hashlib.sha256(data).digest()
+    for chunk in fold_read(data).chunks:
+        held = data[chunk.payload_start : chunk.payload_end]
+        decoder = zstandard.ZstdDecompressor().decompressobj()
+        for piece in slices(held):
+            decoder.decompress(piece)
+
+
+def slices(data: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(data), MIB):
+        yield data[start : start + MIB]
+
+
+def checked(data: memoryview) -> None:
+    if containers.check(data).errors:
+        sys.exit("the file does not hold")
 
 
 def writer(model: memoryview) -> TextWriter:

@@ -19,6 +19,11 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 part`, `2 parts`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def place(
     line: int | None = None,
     array: str | None = None,

@@ -10,14 +10,31 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 from docs.pages import blocks, lines, page_names, spans, tables
 from docs.shell import steps
 from wtxtgit import errors
-from wtxtgit.cli.main import SECTIONS
+from wtxtgit.cli.main import SECTIONS, cli
 
 NAMES = [name for section in SECTIONS.values() for name in section]
+
+
+def _groups() -> dict[str, tuple[str, ...]]:
+    """The commands that have commands of their own, with those."""
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in NAMES}
+    return {
+        name: tuple(command.list_commands(context))
+        for name, command in commands.items()
+        if isinstance(command, click.Group)
+    }
+
+
+GROUPS = _groups()
+COMMANDS = [(name,) for name in NAMES] + [(g, name) for g in GROUPS for name in GROUPS[g]]
+"""Commands by the words that call them, those of groups after all others."""
 CALLED_BY_GIT = set(SECTIONS["Called by git"])
 OF_GIT = {"--filter"}
 """Options that a page names without the git command that has them."""
@@ -35,10 +52,17 @@ def help_of(*command: str) -> str:
     return done.stdout.decode("ascii")
 
 
-def options_of(command: str) -> set[str]:
-    _, _, listed = help_of(command).partition("\nOptions:\n")
+def options_of(*command: str) -> set[str]:
+    _, _, listed = help_of(*command).partition("\nOptions:\n")
     rows = re.findall(r"^  (-.*?)(?:  |$)", listed, re.MULTILINE)
     return {option for row in rows for option in _OPTION.findall(row)}
+
+
+def called(command: str, words: list[str]) -> tuple[str, ...]:
+    """The command that a call is of: of a group, the one that follows its name."""
+    if words and words[0] in GROUPS.get(command, ()):
+        return command, words[0]
+    return (command,)
 
 
 def calls(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -79,23 +103,33 @@ def test_the_readme_lists_the_same_commands() -> None:
     assert [name for row in table for name in spans(row[0])] == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_help(name: str) -> None:
-    text = help_of(name)
+def test_the_help_of_a_group_lists_its_commands() -> None:
+    assert set(GROUPS) == {"taridx"}
+    for name, wanted in GROUPS.items():
+        _, _, listed = help_of(name).partition("\nCommands:\n")
+        assert tuple(re.findall(r"^  ([a-z-]+)  +[A-Z].*$", listed, re.MULTILINE)) == wanted
+
+
+@pytest.mark.parametrize("spelled", [" ".join(command) for command in COMMANDS])
+def test_help(spelled: str) -> None:
+    command = tuple(spelled.split())
+    text = help_of(*command)
     usage, _, rest = text.partition("\n\n")
     about, _, listed = rest.partition("\n\nOptions:\n")
-    assert usage.startswith(f"Usage: wtxtgit {name} [OPTIONS]")
+    listed, _, _ = listed.partition("\n\nCommands:\n")
+    assert usage.startswith(f"Usage: wtxtgit {spelled} [OPTIONS]")
     paragraphs = about.split("\n\n")
     assert re.fullmatch(r"  [A-Z][^\n]*(?:\n  [^\n]*)*\.", paragraphs[0]), "a description"
     assert all(len(line) <= WIDTH for line in text.splitlines())
 
     takes_arguments = usage.rpartition("[OPTIONS]")[2].strip()
     examples = [call for paragraph in paragraphs[1:] for call in calls(paragraph)]
-    if takes_arguments and (name not in CALLED_BY_GIT or name == "hook"):
-        assert any(command == name and words for command, words in examples), "an example"
-    for command, words in examples:
-        assert command in NAMES
-        assert {w for w in words if _OPTION.fullmatch(w)} <= options_of(command)
+    if takes_arguments and (command[0] not in CALLED_BY_GIT or command[0] == "hook"):
+        own = [called(name, words)[: len(command)] for name, words in examples if words]
+        assert command in own, "an example"
+    for name, words in examples:
+        assert name in NAMES
+        assert {w for w in words if _OPTION.fullmatch(w)} <= options_of(*called(name, words))
 
     rows = re.findall(r"^  (-\S.*)$", listed, re.MULTILINE)
     assert rows[-1].split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
@@ -106,12 +140,13 @@ def test_help(name: str) -> None:
 
 def test_pages_name_options_that_exist() -> None:
     checked = 0
-    everywhere = {option for name in NAMES for option in options_of(name)}
+    everywhere = {option for command in COMMANDS for option in options_of(*command)}
     for where, text in quoted():
         for command, words in calls(text):
             if command != "COMMAND" and not command.startswith("-"):
                 assert command in NAMES, f"{where}: {text}"
-            had = options_of(command) if command in NAMES else everywhere | {"--version"}
+            known = command in NAMES
+            had = options_of(*called(command, words)) if known else everywhere | {"--version"}
             for word in words:
                 if word.startswith("-") and word != "-":
                     checked += 1
@@ -123,15 +158,19 @@ def test_pages_name_options_that_exist() -> None:
 
 
 def test_pages_name_commands_that_exist() -> None:
-    called = {command for _, text in quoted() for command, _ in calls(text)}
-    assert called - set(NAMES) == {"COMMAND"}
-    assert {"install", "uninstall", "track", "untrack", "status", "verify"} <= called
+    every = [call for _, text in quoted() for call in calls(text)]
+    named = {command for command, _ in every}
+    assert named - set(NAMES) == {"COMMAND"}
+    assert {"install", "uninstall", "track", "untrack", "status", "verify", "convert"} <= named
+    for group, names in GROUPS.items():
+        assert set(names) <= {words[0] for command, words in every if command == group and words}
 
 
 def test_commands_that_report_take_json() -> None:
-    """As the README says; those that write a file or are git's own do not."""
-    writers = {"emit", "restore"} | CALLED_BY_GIT - {"hook"}
-    assert {name for name in NAMES if "--json" in options_of(name)} == set(NAMES) - writers
+    """As the README says; those that give a file's content or are git's own do not."""
+    silent = {(name,) for name in CALLED_BY_GIT - {"hook"}} | {(group,) for group in GROUPS}
+    silent |= {("emit",), ("restore",), ("taridx", "build"), ("taridx", "cat")}
+    assert {c for c in COMMANDS if "--json" in options_of(*c)} == set(COMMANDS) - silent
 
 
 def test_exit_codes_are_the_same_everywhere() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
-HOSTS = {"github.com", "www.apache.org"}
-"""All hosts that a file may link to."""
+HOSTS = {"example.com", "github.com", "numpy.org", "pkware.cachefly.net", "www.apache.org"}
+"""All hosts that a file may link to; the first is reserved for examples."""
 _URL = re.compile(rb"\b(?:https?|git|ssh|ftp)://([^/\s\"'`<>)]*)")
 _REGISTRY = re.compile(
     rb"\b(?:[\w.-]*(?:pypi|pythonhosted|npmjs|artifactory|nexus|jfrog|devpi|conda|docker|quay|ghcr)"

@@ -10,6 +10,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line, size
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import Size, read_options, reading_options
+from wtxtgit.errors import counted
 
 
 @click.command()
@@ -19,7 +20,7 @@ from wtxtgit.cli.reading import Size, read_options, reading_options
     "--max-shard",
     type=Size(),
     metavar="SIZE",
-    help="Write several files of at most SIZE each: sharded safetensors, or an AEROSET.",
+    help="Write several files, SIZE of tensors in each: sharded safetensors, or an AEROSET.",
 )
 @click.option(
     "--inline-data",
@@ -67,7 +68,8 @@ def convert(
         return 0
     files = f"{len(done.files)} files, {done.files[-1]} lists them" if len(done.files) > 1 else ""
     print_line(
-        f"{files or done.files[0]}: {done.format}, {done.tensors} tensors, {size(done.bytes)}"
+        f"{files or done.files[0]}: {done.format}, "
+        f"{counted(done.tensors, 'tensor')}, {size(done.bytes)}"
     )
     for note in done.notes:
         print_line(f"note: {note}")

@@ -11,6 +11,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line, print_table, size
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.errors import counted
 
 if TYPE_CHECKING:
     from wtxtgit.ops.inspect import Inspection, Part, TensorFacts
@@ -20,6 +21,7 @@ _MOST_CHILDREN = 8
 """Tensors of a chunk that the tree names; the table has them all."""
 _LISTED = ("tensor", "dtype", "shape", "size", "sha256")
 _VALUES = ("min", "max", "mean", "std", "zeros", "NaN/Inf")
+_LEAST_SHARE = 0.0005
 _HASH = 12
 """Digits of a hash that a table shows."""
 
@@ -77,12 +79,14 @@ def _print_parts(found: Inspection) -> None:
     print_table(("offset", "size", "part", "what"), rows, right=("offset", "size"))
     if gaps:
         total = size(sum(part.size for part in gaps))
-        print_line(f"and {total} of fixed headers, padding and gaps in {len(gaps)} places")
+        print_line(
+            f"and {total} of fixed headers, padding and gaps in {counted(len(gaps), 'place')}"
+        )
 
 
 def _about(part: Part) -> str:
     if part.kind == "tensor":
-        return f"tensor {part.name}" if part.name != part.array else "tensor"
+        return "tensor"
     return part.detail or (part.name if part.name not in (None, part.array) else "") or ""
 
 
@@ -107,7 +111,7 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
         print_table(_LISTED, [row[: len(_LISTED)] for row in rows], right=("size",))
     for reason in sorted({t.absent for t in tensors if t.absent}):
         count = sum(t.absent == reason for t in tensors)
-        print_line(f"absent: {count} tensors: {reason}")
+        print_line(f"absent: {counted(count, 'tensor')}: {reason}")
 
 
 def _values(found: Statistics | None) -> tuple[str, ...]:
@@ -115,9 +119,15 @@ def _values(found: Statistics | None) -> tuple[str, ...]:
         return ("",) * len(_VALUES)
     return (
         *(_number(value) for value in (found.min, found.max, found.mean, found.std)),
-        f"{found.zeros_share:.1%}" if found.zeros else "0",
+        _share(found),
         f"{found.nan}/{found.inf}" if found.nan or found.inf else "0",
     )
+
+
+def _share(found: Statistics) -> str:
+    if not found.zeros:
+        return "0"
+    return "<0.1%" if found.zeros_share < _LEAST_SHARE else f"{found.zeros_share:.1%}"
 
 
 def _number(value: float | None) -> str:

@@ -47,9 +47,8 @@ def reading_options(command: _Command) -> _Command:
         "--max-chunk",
         type=Size(),
         default=MAX_CHUNK,
-        show_default="1GiB",
         metavar="SIZE",
-        help="Most bytes that a chunk may have or decode to.",
+        help="Most bytes that a chunk may have or decode to; 1GiB if not given.",
     )
     return key(limit(command))
 

@@ -8,7 +8,7 @@ import click
 
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.reading import read_options, reading_options
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import UsageError, counted
 
 
 @click.command()
@@ -44,7 +44,7 @@ def recover(
         print_json(done.as_dict())
     elif done.mended:
         names = ", ".join(done.mended)
-        print_line(f"{done.path}: {len(done.mended)} chunks mended: {names}")
+        print_line(f"{done.path}: {counted(len(done.mended), 'chunk')} mended: {names}")
     else:
         print_line(f"{done.path}: nothing is damaged")
     return 0

@@ -53,7 +53,7 @@ def repack(
         print_json(done.as_dict())
         return 0
     sizes = f"{size(done.before)} before, {size(done.after)} now"
-    print_line(f"{done.path}: {done.format}, {sizes}, {done.tensors} tensors are equal")
+    print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
     for what in done.broken:
         print_line(f"note: {what} signs the file as it was, and no longer holds")
     return 0

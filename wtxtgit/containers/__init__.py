@@ -26,8 +26,8 @@ __all__ = [
     "describe",
     "detect",
     "identify",
+    "is_compressed",
     "is_foreign",
-    "packed_parts",
     "read",
     "salvage",
     "split",
@@ -147,10 +147,12 @@ def describe(
     return Description("opaque", metadata={"reason": reason})
 
 
-def packed_parts(data: memoryview) -> int:
-    """How many parts of a file are compressed or encrypted; nothing is decoded."""
-    description = describe(data, ReadOptions(max_chunk=0))
-    return sum(part.is_packed for part in description.parts)
+def is_compressed(data: memoryview) -> bool:
+    """Whether parts of a file are compressed, and could be stored plain; nothing is decoded."""
+    if detect(data) not in WITH_COMPRESSION:
+        return False
+    parts = describe(data, ReadOptions(max_chunk=0)).parts
+    return any(part.is_compressed for part in parts) and not any(p.is_encrypted for p in parts)
 
 
 def salvage(data: memoryview, options: ReadOptions = _DEFAULTS) -> Description | None:
@@ -208,7 +210,7 @@ def check(
         raise FormatError(_why_whole(data, name), offset=0, field="magic")
     except FormatError as error:
         findings = Findings()
-        findings.error(error.kind, error.message, offset=error.offset, field=error.field)
+        findings.refuse(error)
         return findings
 
 

@@ -74,13 +74,7 @@ def _check_content(
         for block in zip_directory.blocks(data, member, options.max_chunk):
             found = zlib.crc32(block, found)
     except FormatError as error:
-        findings.error(
-            error.kind,
-            error.message,
-            offset=error.offset,
-            field=error.field,
-            chunk=member.name,
-        )
+        findings.refuse(error, chunk=member.name)
         return False
     if found != member.crc32:
         findings.error(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer, Problem
 
 MAX_CHUNK = 1024**3
@@ -71,13 +72,14 @@ class Nested:
 class PartNote:
     """What a container says of the bytes that start at `offset`: type, compression, sizes.
 
-    `is_packed` says that they are compressed or encrypted: a small change of
-    what they hold changes all of them.
+    A small change of what compressed or encrypted bytes hold changes all of
+    them.
     """
 
     offset: int
     about: str
-    is_packed: bool = False
+    is_compressed: bool = False
+    is_encrypted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,12 @@ class Findings:
     ) -> None:
         """Add something that a user should know and that loses nothing."""
         self._add(self.warnings, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+
+    def refuse(self, error: FormatError, *, chunk: str | None = None) -> None:
+        """Add what a reader refused as an error."""
+        # Its message ends with the place, which a problem has of its own.
+        message = error.message.removesuffix(f" at byte {error.offset}")
+        self.error(error.kind, message, offset=error.offset, field=error.field, chunk=chunk)
 
     def _add(self, found: list[Problem], problem: Problem) -> None:
         if len(found) < self.MOST:

@@ -7,6 +7,7 @@ file is read again and its tensors compared before it takes its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from wtxtgit import containers
-from wtxtgit.errors import CheckError, InputError, UsageError
+from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Description, ReadOptions, TensorSource
 from wtxtgit.ops.files import map_descriptor, map_file, replace_file, shown, write_all
@@ -132,17 +133,23 @@ def convert(
     if chunk is not None:
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
-    _refuse_dtypes(sources, writer, name)
+    _refuse_dtypes(out, sources, writer)
     wanted = digests(sources, progress)
     dropped = list(description.untold)
     if not writer.KEEPS_TAGS:
         dropped += [f"tag {quoted(key)}" for key in description.tags]
     if max_shard is not None:
+        notes += [
+            f"tensor {quoted(source.name)} alone is larger than a file should be"
+            for source in sources
+            if source.nbytes > max_shard
+        ]
         files = _write_set(out, name, sources, description.tags, max_shard, wanted, options)
     else:
         build = cast(Callable[..., Iterator[Buffer]], writer.build_model)
         extra = {"inline_data": True} if inline_data else {}
-        pieces = build(sources, description.tags, **extra)
+        with _named(out):
+            pieces = build(sources, description.tags, **extra)
         has_bytes = name != "mlcp" or inline_data
         if not has_bytes:
             dropped.insert(0, f"bytes of all {len(sources)} tensors: --inline-data keeps them")
@@ -182,15 +189,18 @@ def _read(
     description = containers.describe(target.data, options, open_member)
     sources = sources_of(name, description, options, len(target.data))
     if not sources:
-        raise InputError(f"{name}: a {description.format} file without tensors")
+        encrypted = any(part.is_encrypted for part in description.parts)
+        hint = "--key F opens what is encrypted" if encrypted else None
+        raise InputError(f"{name}: a {description.format} file without tensors", hint=hint)
     return description, sources
 
 
-def _refuse_dtypes(sources: Iterable[TensorSource], writer: _Writer, name: str) -> None:
+def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: _Writer) -> None:
     for source in sources:
         if source.element not in writer.DTYPES:
             raise InputError(
-                f"tensor {quoted(source.name)} is {source.element}: {name} has no such dtype"
+                f"{shown(out)}: tensor {quoted(source.name)} is {source.element}, "
+                "for which the format has no dtype"
             )
 
 
@@ -224,7 +234,9 @@ def _write_set(
     """Write the files of a set, its index last, and read the set again."""
     writer = cast(_SetWriter, import_module(f"wtxtgit.containers.{name}.write_set"))
     files = []
-    for file_name, pieces in writer.build_set(sources, tags, out.stem, max_shard):
+    with _named(out):
+        built = writer.build_set(sources, tags, out.stem, max_shard)
+    for file_name, pieces in built:
         file = out.with_name(file_name)
         replace_file(file, partial(_write_pieces, pieces))
         files.append(file)
@@ -236,6 +248,15 @@ def _write_set(
     description = containers.describe(data, options, open_member)
     _prove(shown(index), description, len(data), wanted, options)
     return files
+
+
+@contextmanager
+def _named(out: Path) -> Iterator[None]:
+    """Put the file's name before what its writer refuses."""
+    try:
+        yield
+    except FormatError as error:
+        raise InputError(f"{shown(out)}: {error.message}") from error
 
 
 def _write_pieces(pieces: Iterable[Buffer], descriptor: int) -> None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from importlib import import_module, metadata
 
 from wtxtgit import containers
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError, counted
 from wtxtgit.git import attributes, config, index, run
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
@@ -364,7 +364,7 @@ def _compression(repo: Repository) -> Check:
         if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
             continue
         data = map_file(repo.file(file.path))
-        if containers.packed_parts(data):
+        if containers.is_compressed(data):
             packed.append(file.path)
     if packed:
         return Check(
@@ -461,4 +461,4 @@ def _name(path: bytes) -> str:
 
 
 def _count(items: Sequence[object], noun: str) -> str:
-    return f"{len(items)} {noun}" + ("" if len(items) == 1 else "s")
+    return counted(len(items), noun)

@@ -11,7 +11,7 @@ from hashlib import sha256
 import numpy as np
 
 from wtxtgit import containers
-from wtxtgit.errors import FormatError, InputError
+from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.model import Extent
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Description, ReadOptions, Tensor
@@ -182,8 +182,8 @@ def _inspect_container(
         description = containers.describe(data, options, members(target.name, threads=threads))
     except FormatError as error:
         left = containers.salvage(data, options)
-        kind = containers.detect(data)
-        reason = cut.reason or error.message
+        kind = containers.identify(data) or "opaque"
+        reason = error.message if kind in containers.SETS else cut.reason or error.message
         if left is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
         description = left
@@ -200,7 +200,7 @@ def _inspect_container(
         tuple(_with_details(parts, facts, description)),
         facts,
         description.metadata,
-        tuple(_notes(description)),
+        tuple(_notes(description, options)),
     )
 
 
@@ -304,13 +304,14 @@ def _with_details(
         yield replace(part, detail=details.get(part.offset), children=tuple(children))
 
 
-def _notes(description: Description) -> Iterator[str]:
-    packed = sum(part.is_packed for part in description.parts)
-    if packed and description.format in containers.WITH_COMPRESSION:
-        yield (
-            f"compressed or encrypted parts, of which git makes no small deltas: {packed}; "
-            "wtxtgit repack stores compressed ones plain"
-        )
+def _notes(description: Description, options: ReadOptions) -> Iterator[str]:
+    compressed = sum(part.is_compressed for part in description.parts)
+    encrypted = sum(part.is_encrypted for part in description.parts)
+    if compressed and not encrypted:
+        parts = counted(compressed, "compressed part")
+        yield f"{parts}: git makes small deltas of plain ones alone, wtxtgit repack makes those"
+    if encrypted and options.decryption_key is None:
+        yield f"{counted(encrypted, 'encrypted part')}: --key F opens what is encrypted"
 
 
 def _facts(

@@ -91,7 +91,8 @@ def _demands(keys: Keys, verdict: FileVerdict) -> Iterator[Problem]:
     """What is asked for that the file does not have."""
     if keys.require_signed:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
-    if keys.hmac_key is not None and not (keys.allow_unauthenticated or verdict.authenticated):
+    told = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
+    if keys.hmac_key is not None and not (keys.allow_unauthenticated or told):
         yield Problem("hmac", "a key is given: this file carries no hmac")
 
 

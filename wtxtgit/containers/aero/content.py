@@ -31,7 +31,9 @@ LEAST_HASHED = 2**20
 
 
 MAX_NAMES = MAX_JSON
-"""Bytes of all chunk names of a file together, as far as they are looked at."""
+NAMES_A_BYTE = 8
+"""Bytes of all chunk names of a file together, as far as they are looked at, and so many
+times the file's own: names may share bytes."""
 
 
 class Allowance:

@@ -195,10 +195,4 @@ def _add_pages(
 
 
 def _tell(error: FormatError, aero: Aero, chunk: Chunk, found: Findings) -> None:
-    found.error(
-        error.kind,
-        error.message,
-        offset=error.offset,
-        field=error.field,
-        chunk=aero.label(chunk),
-    )
+    found.refuse(error, chunk=aero.label(chunk))

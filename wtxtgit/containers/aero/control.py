@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wtxtgit.containers.aero.content import MAX_NAMES
+from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.records import (
     FILE_FLAGS_OFFSET,
@@ -139,10 +139,11 @@ def _check_toc(aero: Aero, found: Findings) -> None:
 
 
 def _check_names(aero: Aero, found: Findings) -> None:
-    if sum(chunk.name_len for chunk in aero.chunks) > MAX_NAMES:
+    most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
+    if sum(chunk.name_len for chunk in aero.chunks) > most:
         found.error(
             "limit",
-            f"chunk names have over {MAX_NAMES} bytes together",
+            f"chunk names have over {most} bytes together",
             offset=aero.header.toc_offset,
             field="name_len",
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from wtxtgit.containers import json_limits, msgpack_limits
-from wtxtgit.containers.aero.content import MAX_NAMES, content
+from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, content
 from wtxtgit.containers.aero.index import FLAGS_KEY, HASH_KEY, IndexEntry
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.records import (
@@ -107,7 +107,8 @@ class TensorReader:
 
 def describe(aero: Aero, options: ReadOptions) -> Description:
     """List tensors and metadata; raises FormatError where chunk names are too long."""
-    if sum(chunk.name_len for chunk in aero.chunks) > MAX_NAMES:
+    most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
+    if sum(chunk.name_len for chunk in aero.chunks) > most:
         fail("chunk names are too long", offset=0, field="name_len", kind="limit")
     reader = TensorReader(aero, Room(options.max_chunk))
     metadata: dict[str, object] = {
@@ -118,7 +119,7 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
     }
     held = {"mjsn": mjsn(aero), "mmsg": mmsg(aero), "tidx": _extras(aero)}
     metadata.update((key, value) for key, value in held.items() if value)
-    tags, untold = model_tags(aero)
+    tags, untold = _tags(aero, held["mjsn"], held["mmsg"])
     return Description(
         "aero",
         tuple(reader.tensor(entry, entry.shard_id) for entry in aero.entries),
@@ -149,7 +150,7 @@ def mjsn(aero: Aero) -> dict[str, object]:
 def mmsg(aero: Aero) -> dict[str, object]:
     """The map in the first MMSG chunk, bytes as hex; empty where there is none to be read."""
     try:
-        value = _plain(msgpack_limits.parse(bytes(_shown(aero, MANIFEST)), "mmsg"))
+        value = _hexed(msgpack_limits.parse(bytes(_shown(aero, MANIFEST)), "mmsg"))
     except FormatError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -168,15 +169,20 @@ def is_tag(value: object) -> bool:
 
 def model_tags(aero: Aero) -> tuple[dict[str, str], tuple[str, ...]]:
     """Texts that a file of another format can keep, and what it would lack."""
+    return _tags(aero, mjsn(aero), mmsg(aero))
+
+
+def _tags(
+    aero: Aero, json: dict[str, object], manifest: dict[str, object]
+) -> tuple[dict[str, str], tuple[str, ...]]:
     tags: dict[str, str] = {}
     untold: list[str] = []
-    manifest = mmsg(aero)
     model = manifest.get("model")
     named = model if isinstance(model, dict) else {}
     found = {
         NAME_TAG: named.get("name") or None,
         ARCHITECTURE_TAG: named.get("architecture") or None,
-        **{key: value for key, value in mjsn(aero).items() if key != SOURCE_KEY},
+        **{key: value for key, value in json.items() if key != SOURCE_KEY},
     }
     for key, value in found.items():
         if is_tag(key) and is_tag(value):
@@ -220,6 +226,17 @@ def _plain(value: object) -> object:
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _hexed(value: object) -> object:
+    """The same of a value that nothing else holds, in place: a second one may take much memory."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        value[:] = map(_hexed, value)
+    elif isinstance(value, dict):
+        value.update((key, _hexed(item)) for key, item in value.items())
     return value
 
 

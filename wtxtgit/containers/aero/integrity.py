@@ -38,7 +38,7 @@ def check(aero: Aero, found: Findings, allowance: Allowance) -> None:
     try:
         _check_digest(aero, chunk, found, allowance)
     except FormatError as error:
-        found.error(error.kind, error.message, offset=error.offset, field=error.field, chunk=label)
+        found.refuse(error, chunk=label)
     first = min((one.offset for one in aero.chunks if one.length), default=chunk.offset)
     if chunk.offset != first:
         found.warn(

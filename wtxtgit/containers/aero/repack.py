@@ -23,6 +23,7 @@ from wtxtgit.containers.aero.records import (
     MANIFEST,
     NEVER_COMPRESSED,
     NO_HASH,
+    PAGES,
     Chunk,
     chunk_name,
 )
@@ -58,6 +59,10 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     found = Findings()
     control.check(aero, found)
     integrity.check(aero, found, allowance)
+    for chunk in aero.chunks:
+        if chunk.fourcc == PAGES and chunk.is_compressed:
+            # No check reads them, and what is not compressed is checked.
+            fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
     for problem in found.errors:
         raise FormatError(
             problem.message, kind=problem.kind, offset=problem.offset, field=problem.field
@@ -79,7 +84,7 @@ def _payload(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -
             kind="blake3",
         )
     name = chunk_name(aero.data, aero.header, chunk)
-    if chunk is aero.first(INTEGRITY):
+    if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return integrity_payload(name, chunk.flags & ~COMPRESSED)
     if compression == "zstd" and not chunk.is_compressed and chunk.fourcc in COMPRESSIBLE:
         raw = bytes(aero.stored(chunk))

@@ -48,9 +48,7 @@ def _check_member(
         _check_identity(member, data, found)
         aero = aeroset.read(member, data)
     except FormatError as error:
-        found.error(
-            error.kind, error.message, offset=error.offset, field=error.field, chunk=member.path
-        )
+        found.refuse(error, chunk=member.path)
         return None
     inner = check_file(aero, options, shards_elsewhere=is_index)
     for problems, tell in ((inner.errors, found.error), (inner.warnings, found.warn)):

@@ -258,9 +258,7 @@ class _ChunkCheck:
         )
 
     def _report(self, chunk: Chunk, error: FormatError) -> None:
-        self._findings.error(
-            error.kind, error.message, offset=error.offset, field=error.field, chunk=chunk.name
-        )
+        self._findings.refuse(error, chunk=chunk.name)
 
 
 def _wrong_locked_length(chunk: Chunk) -> FormatError | None:

@@ -68,6 +68,7 @@ class _Chunks:
         self._passes = payloads.Passes(fold.data)
         self._mended_tensors = 0
         self._mended_characters = 0
+        self._opened: set[int] = set()
         self.tensors: list[Tensor] = []
         self.nested: list[Nested] = []
         self.untold: list[str] = []
@@ -79,7 +80,13 @@ class _Chunks:
             self.tensors += [tensor.listed(self._data) for tensor in chunk.tensors()]
         elif mended is not None and chunk.ctype == TENSOR_CTYPE and self._listed(chunk, mended):
             pass
-        elif chunk.ctype in FILE_CTYPES and self._is_readable(chunk):
+        elif (
+            chunk.ctype in FILE_CTYPES
+            and self._is_readable(chunk)
+            and chunk.offset not in self._opened
+        ):
+            # An index can name one chunk any number of times: it is decoded once.
+            self._opened.add(chunk.offset)
             offset = chunk.payload_start if is_plain and mended is None else None
             opened = partial(payloads.payload, self._data, chunk, self._options)
             self.nested.append(Nested(chunk.name, opened, offset))
@@ -166,7 +173,7 @@ def _part(chunk: Chunk) -> PartNote:
         words.append(f"zstd, {chunk.uncomp_len} bytes decoded")
     if chunk.encrypted:
         words.append("encrypted")
-    return PartNote(chunk.payload_start, ", ".join(words), len(words) > 1)
+    return PartNote(chunk.payload_start, ", ".join(words), chunk.flags == ZSTD, chunk.encrypted)
 
 
 def _chunk(chunk: Chunk) -> dict[str, object]:

@@ -33,8 +33,12 @@ MODEL_CHUNK = "torch_state"
 MODEL_CTYPE = b"STEN"
 TAGS = "tags"
 
-DTYPES = {element: word for word, element in tensor_header.ELEMENTS.items()}
-"""The dtype word of each element, as safetensors has them."""
+NOT_IN_LIBRARY = "C128"
+"""A dtype that is read, and that the safetensors library does not know."""
+DTYPES = {
+    element: dtype for dtype, element in tensor_header.ELEMENTS.items() if dtype != NOT_IN_LIBRARY
+}
+"""The dtype of each element, as safetensors has them."""
 KEEPS_TAGS = True
 
 

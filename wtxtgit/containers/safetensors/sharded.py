@@ -72,9 +72,7 @@ class Index:
             try:
                 shard = self._open(file)
             except FormatError as error:
-                findings.error(
-                    error.kind, error.message, offset=error.offset, field=error.field, chunk=file
-                )
+                findings.refuse(error, chunk=file)
                 continue
             _check_shard(shard, file, names, options, findings)
             sizes = {tensor.name: tensor.end - tensor.start for tensor in shard.header.tensors}
@@ -163,14 +161,9 @@ def _check_shard(
     shard: Safetensors, file: str, names: list[str], options: ReadOptions, findings: Findings
 ) -> None:
     inner = shard_check.check(shard, options)
-    for error in inner.errors:
-        findings.error(
-            error.kind, error.message, offset=error.offset, field=error.field, chunk=file
-        )
-    for warning in inner.warnings:
-        findings.warn(
-            warning.kind, warning.message, offset=warning.offset, field=warning.field, chunk=file
-        )
+    for problems, tell in ((inner.errors, findings.error), (inner.warnings, findings.warn)):
+        for found in problems:
+            tell(found.kind, found.message, offset=found.offset, field=found.field, chunk=file)
     held = {tensor.name for tensor in shard.header.tensors}
     for name in names:
         if name not in held:

@@ -84,7 +84,7 @@ def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
     try:
         return lines()
     except FormatError as error:
-        findings.error(error.kind, error.message, offset=error.offset, field=error.field)
+        findings.refuse(error)
         return []
 
 

@@ -120,9 +120,7 @@ def _check_crc32(
         for block in zip_directory.blocks(data, member, most):
             crc32 = zlib.crc32(block, crc32)
     except FormatError as error:
-        findings.error(
-            error.kind, error.message, offset=error.offset, field=error.field, chunk=member.name
-        )
+        findings.refuse(error, chunk=member.name)
         return
     if crc32 != member.crc32:
         message = f"crc32 is {crc32:08x}, file has {member.crc32:08x}"

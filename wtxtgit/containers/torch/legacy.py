@@ -125,7 +125,7 @@ def check(data: memoryview) -> Findings:
     try:
         made = read(data)
     except FormatError as error:
-        findings.error(error.kind, error.message, offset=error.offset, field=error.field)
+        findings.refuse(error)
         return findings
     check_storages(
         findings,
