@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,11 @@ FIRST = {
     "model.checkpoint": "mlcp/pair_v1_a.checkpoint",
     "train.taridx": "taridx/pair_v1/train.taridx",
     "model.safetensors": "plain/pair_v1.safetensors",
+    "arrays.npz": "plain/arrays_a.npz",
+    "model.pt": "plain/nested_a.pt",
+    "model.gguf": "../golden/gguf/numbers.gguf",
 }
+DAMAGED, MENDED = "fold/none_rs16_flipped_a.fold", "fold/none_rs16_a.fold"
 CHANGED, SECOND = "model.safetensors", "plain/pair_v2.safetensors"
 TENSOR, OTHER_TENSOR = "embed", "w"
 
@@ -62,7 +67,7 @@ def show(scratch: Path) -> None:
     run(repo, "wtxtgit", "install", shown=True)
     run(repo, "wtxtgit", "track", *(f"*{Path(name).suffix}" for name in FIRST), shown=True)
 
-    title("Five real files, five formats, one commit")
+    title("Eight real files, eight formats, one commit")
     for name, source in FIRST.items():
         shutil.copyfile(FILES / source, repo / name)
     run(repo, "git", "add", ".", shown=True)
@@ -127,7 +132,28 @@ def show(scratch: Path) -> None:
     check(f'line {number}, array "{TENSOR}", chunk ' in found, "verify names array, chunk and line")
     run(scratch, "wtxtgit", "restore", text.name, "-o", "model.out", shown=True, code=1)
     check(not (scratch / "model.out").exists(), "nothing was written from a damaged text")
+
+    title("From format to format, and looked into")
+    run(repo, "wtxtgit", "convert", CHANGED, str(scratch / "model.npz"), shown=True)
+    run(repo, "wtxtgit", "convert", "model.pt", str(scratch / "model.fold"), shown=True)
+    converted = run(scratch, "wtxtgit", "inspect", "model.npz", shown=True)
+    original = run(repo, "wtxtgit", "inspect", CHANGED)
+    check(hashes(converted) == hashes(original) != set(), "the values are the same to the bit")
+
+    title("A checkpoint is damaged, and mended from its own parity")
+    shutil.copyfile(FILES / DAMAGED, scratch / "damaged.fold")
+    run(scratch, "wtxtgit", "verify", "damaged.fold", shown=True)
+    run(scratch, "wtxtgit", "recover", "--ecc", "damaged.fold", shown=True)
+    check(
+        (scratch / "damaged.fold").read_bytes() == (FILES / MENDED).read_bytes(),
+        "the file is what it was before the damage",
+    )
     console.print("\n[bold green]All of it held.[/]")
+
+
+def hashes(table: str) -> set[str]:
+    """The hashes in the table of tensors that inspect prints."""
+    return set(re.findall(r"\b[0-9a-f]{12}\b", table))
 
 
 def flip(text: Path) -> tuple[int, int]:
