@@ -54,6 +54,21 @@ def test_an_aero(path: str, compression: str, wtxtgit: Command) -> None:
     assert tensors(wtxtgit, "x.aero") == tensors(wtxtgit, FIXTURES / path)
 
 
+def test_hashes_that_are_hmacs_need_their_key(wtxtgit: Command, tmp_path: Path) -> None:
+    entry = next(e for e in all_entries() if e["file"] == "fold/hmac_a.fold")
+    key = tmp_path / "key"
+    key.write_text(entry["options"]["env PYFOLDS_INTEGRITY_KEY"])
+    source = FIXTURES / "fold/hmac_a.fold"
+    done = wtxtgit("repack", source, "--compression", "zstd", "-o", "x.fold")
+    assert done.code == 3
+    assert "key" in done.complaint()
+    assert wtxtgit.names() == []
+    options = ("--compression", "zstd", "--hmac-key", key, "-o", "x.fold")
+    assert wtxtgit("repack", source, *options).code == 0
+    assert wtxtgit("verify", "x.fold", "--hmac-key", key).code == 0
+    assert tensors(wtxtgit, "x.fold") == tensors(wtxtgit, source)
+
+
 def test_an_npz_is_stored_in_place(wtxtgit: Command) -> None:
     path = wtxtgit.folder / "m.npz"
     np.savez_compressed(path, a=np.arange(1000), b=np.zeros((3, 4), "f4"))

@@ -35,6 +35,15 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
+max_chunk_option = click.option(
+    "--max-chunk",
+    type=Size(),
+    default=MAX_CHUNK,
+    metavar="SIZE",
+    help="Most bytes that a chunk may have or decode to; 1GiB if not given.",
+)
+
+
 def reading_options(command: _Command) -> _Command:
     """Add --key and --max-chunk to a command, as `key` and `max_chunk`."""
     key = click.option(
@@ -43,14 +52,18 @@ def reading_options(command: _Command) -> _Command:
         metavar="F",
         help="File with the AES-256 key of encrypted FOLD chunks: 32 bytes, or 64 hex digits.",
     )
-    limit = click.option(
-        "--max-chunk",
-        type=Size(),
-        default=MAX_CHUNK,
-        metavar="SIZE",
-        help="Most bytes that a chunk may have or decode to; 1GiB if not given.",
+    return key(max_chunk_option(command))
+
+
+def rewriting_options(command: _Command) -> _Command:
+    """Add --hmac-key and --max-chunk to a command that writes a container again."""
+    key = click.option(
+        "--hmac-key",
+        type=click.Path(path_type=Path, readable=False),
+        metavar="F",
+        help="File with the key of FOLD hashes that are HMACs, as it is.",
     )
-    return key(limit(command))
+    return key(max_chunk_option(command))
 
 
 def read_options(key: Path | None, max_chunk: int) -> ReadOptions:

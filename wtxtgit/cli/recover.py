@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli.output import print_json, print_line
-from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.cli.reading import rewriting_options
 from wtxtgit.errors import UsageError, counted
+from wtxtgit.model.reading import ReadOptions
 
 
 @click.command()
@@ -20,10 +21,10 @@ from wtxtgit.errors import UsageError, counted
     type=click.Path(path_type=Path, readable=False),
     help="Write to this file instead of replacing FILE.",
 )
-@reading_options
+@rewriting_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def recover(
-    file: Path, ecc: bool, output: Path | None, key: Path | None, max_chunk: int, as_json: bool
+    file: Path, ecc: bool, output: Path | None, hmac_key: Path | None, max_chunk: int, as_json: bool
 ) -> int:
     """Mend a damaged FOLD FILE from the Reed-Solomon parity in it.
 
@@ -37,9 +38,11 @@ def recover(
     if not ecc:
         raise UsageError("say what to mend from: --ecc is the file's own parity")
 
+    from wtxtgit.ops.emit import hmac_key as integrity_key
     from wtxtgit.ops.recover import recover as op
 
-    done = op(file, output or file, read_options(key, max_chunk))
+    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    done = op(file, output or file, options)
     if as_json:
         print_json(done.as_dict())
     elif done.mended:

@@ -8,7 +8,8 @@ import click
 
 from wtxtgit.cli.output import print_json, print_line, size
 from wtxtgit.cli.progress import file_size, progress
-from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.cli.reading import rewriting_options
+from wtxtgit.model.reading import ReadOptions
 
 
 @click.command()
@@ -26,13 +27,13 @@ from wtxtgit.cli.reading import read_options, reading_options
     show_default=True,
     help="What to store chunks with.",
 )
-@reading_options
+@rewriting_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def repack(
     file: Path,
     output: Path | None,
     compression: str,
-    key: Path | None,
+    hmac_key: Path | None,
     max_chunk: int,
     as_json: bool,
 ) -> int:
@@ -45,10 +46,12 @@ def repack(
     wtxtgit repack model.fold
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
+    from wtxtgit.ops.emit import hmac_key as integrity_key
     from wtxtgit.ops.repack import repack as op
 
+    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     with progress("repacking", 2 * file_size(file)) as advance:
-        done = op(file, output or file, compression, read_options(key, max_chunk), progress=advance)
+        done = op(file, output or file, compression, options, progress=advance)
     if as_json:
         print_json(done.as_dict())
         return 0
