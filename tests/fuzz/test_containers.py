@@ -1,0 +1,235 @@
+"""Mutants of every container format: read in every way, within bounds, never lost.
+
+Some hundreds of each format in each run, 20,000 in the slow ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+
+import pytest
+from data import FIXTURES, seeded
+
+from wtxtgit import containers
+from wtxtgit.containers.fold.read import Fold
+from wtxtgit.containers.fold.repair import repair
+from wtxtgit.containers.taridx.lookup import find
+from wtxtgit.containers.taridx.read import Taridx
+from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.errors import FormatError
+
+from .container_oracle import KEYED, KINDS, Members, Oracle, check_findings, check_refusal
+from .mutations import bytes_mutant
+from .numbers import number_mutant
+from .seeds import FORMATS, legacy, seeds, sets
+from .structure import STRUCTURED, container_mutant
+
+GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index")
+MEMBERS = {"aeroset": "aero", "safetensors-index": "safetensors"}
+"""The format of a set's files."""
+QUICK = 500
+BATCHES = 20
+BATCH = 1000
+MEASURED = 50
+"""Of so many mutants the memory of one is measured, which takes long."""
+TARS = 250
+
+Mutant = tuple[bytes, Members | None]
+
+
+def test_every_format_is_mutated_often_enough() -> None:
+    assert set(GROUPS) == set(STRUCTURED) >= containers.CUT_FORMATS | set(containers.SETS)
+    assert BATCHES * BATCH >= 20_000
+    for group in FORMATS:
+        assert sum(len(seed) <= 8192 for seed in seeds(group)) >= 5
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_mutant_is_read_within_bounds(group: str) -> None:
+    check_mutants(group, "quick", QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("group", GROUPS)
+def test_many_mutants_are_read_within_bounds(group: str, batch: int) -> None:
+    check_mutants(group, str(batch), BATCH)
+
+
+@pytest.mark.parametrize("group", sorted(containers.WITH_COMPRESSION))
+def test_a_mutant_is_rewritten_or_refused(group: str) -> None:
+    check_rewriting(group, "quick", QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(5))
+@pytest.mark.parametrize("group", sorted(containers.WITH_COMPRESSION))
+def test_many_mutants_are_rewritten_or_refused(group: str, batch: int) -> None:
+    check_rewriting(group, str(batch), BATCH)
+
+
+def test_a_mutant_of_an_index_or_a_tar_is_checked_without_a_surprise() -> None:
+    check_tars("quick", TARS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(5))
+def test_many_mutants_of_indexes_and_tars_are_checked_without_a_surprise(batch: int) -> None:
+    check_tars(str(batch), BATCH)
+
+
+def check_mutants(group: str, batch: str, count: int) -> None:
+    oracles = Oracle(), Oracle(KEYED)
+    for number, (data, members) in enumerate(mutants(group, batch, count)):
+        try:
+            if number % MEASURED:
+                oracles[number % 2].hold(data, members)
+            else:
+                Oracle().hold_in_memory(data, members)
+        except BaseException as error:
+            error.add_note(f"mutant {number} of {group}, batch {batch}")
+            raise
+
+
+def check_rewriting(group: str, batch: str, count: int) -> None:
+    """A file is repacked and mended, or refused; what was made of a good one is good."""
+    for number, (data, _) in enumerate(mutants(group, f"rewritten {batch}", count)):
+        view = memoryview(data)
+        if containers.detect(view) != group:
+            continue
+        try:
+            container = containers.read(view)
+        except FormatError:
+            continue
+        try:
+            rewrite(group, container, view)
+        except BaseException as error:
+            error.add_note(f"mutant {number} of {group}, batch rewritten {batch}")
+            raise
+
+
+def rewrite(group: str, container: containers.Container, data: memoryview) -> None:
+    repack = import_module(f"wtxtgit.containers.{group}.repack").repack
+    holds = not containers.check(data, KEYED).errors
+    for compression in ("none", "zstd"):
+        try:
+            made = memoryview(b"".join(repack(container, compression, KEYED)))
+        except FormatError as refusal:
+            check_refusal(refusal, KINDS)
+            continue
+        if holds:
+            assert not containers.check(made, KEYED).errors
+            assert tensors_of(made) == tensors_of(data)
+    if isinstance(container, Fold):
+        pieces, mended, lost = repair(container, KEYED)
+        assert len(b"".join(pieces)) == len(data)
+        assert len(mended) + len(lost) <= len(container.chunks)
+
+
+def tensors_of(data: memoryview) -> list[tuple[object, ...]]:
+    listed = containers.tensors(containers.describe(data, KEYED), KEYED)
+    return [(t.name, t.dtype, t.shape, t.strides, t.absent is None, bytes(t.data)) for t in listed]
+
+
+def check_tars(batch: str, count: int) -> None:
+    rng = seeded(f"tars {batch}")
+    for number in range(count):
+        index, tars, name = rng.choice(folders())
+        if rng.random() < 0.5:
+            index = container_mutant("taridx", (index,), rng)
+        else:
+            place = rng.randrange(len(tars))
+            changed = tar_mutant(tars[place], rng)
+            tars = (*tars[:place], changed, *tars[place + 1 :])
+        try:
+            container = containers.read(memoryview(index))
+        except FormatError:
+            continue
+        shards = [Shard(f"t_{n}.tar", memoryview(tar)) for n, tar in enumerate(tars)]
+        try:
+            hold_with_tars(container, shards, name)
+        except BaseException as error:
+            error.add_note(f"mutant {number} of tars, batch {batch}")
+            raise
+
+
+def hold_with_tars(container: containers.Container, shards: list[Shard], name: str) -> None:
+    assert isinstance(container, Taridx)
+    check_findings(check_shards(container, shards), is_set=True)
+    try:
+        places = find(container, name)
+    except FormatError as refusal:
+        check_refusal(refusal)
+        return
+    for found in find_in_shards(container, places, name, shards):
+        assert isinstance(found.data, memoryview)
+
+
+@cache
+def folders() -> tuple[tuple[bytes, tuple[bytes, ...], str], ...]:
+    """Indexes with their tars, and the name of a member."""
+    found = []
+    for path in sorted(FIXTURES.glob("taridx/*/train.taridx")):
+        tars = tuple(tar.read_bytes() for tar in sorted(path.parent.glob("train_*.tar")))
+        if sum(map(len, tars)) <= 24_000:
+            found.append((path.read_bytes(), tars, tars[0][:100].rstrip(b"\0").decode()))
+    assert len(found) > 5
+    return tuple(found)
+
+
+def tar_mutant(tar: bytes, rng: random.Random) -> bytes:
+    """A tar with a header changed, its checksum made right mostly; or any bytes of it."""
+    if rng.random() < 0.3:
+        return bytes_mutant(tar, rng)
+    blocks = [at for at in range(0, len(tar), 512) if tar[at + 257 : at + 262] == b"ustar"]
+    if not blocks:
+        return number_mutant(tar[:512], rng) + tar[512:]
+    at = rng.choice(blocks)
+    block = bytearray(tar[at : at + 512])
+    start, end = rng.choice(((0, 100), (124, 136), (124, 136), (156, 157), (257, 265), (345, 500)))
+    if start == 124:
+        sizes = (b"00000000000\0", b"77777777777\0", b"00000001000\0", b"\x80" + b"\xff" * 11)
+        sizes += (b"\xff" * 12, b"-0000000001\0", b"0000000000x\0", b"\x80" + bytes(10) + b"\1")
+        block[start:end] = rng.choice(sizes)
+    elif start == 156:
+        block[start] = rng.choice(b"0157xgLKSVD\0\xff")
+    else:
+        block[start:end] = rng.randbytes(end - start)
+    if rng.random() < 0.9:
+        block[148:156] = b" " * 8
+        block[148:156] = b"%06o\0 " % sum(block)
+    return tar[:at] + bytes(block) + tar[at + 512 :]
+
+
+def mutants(group: str, batch: str, count: int) -> Iterator[Mutant]:
+    """Mutants of a format, or of a set; the same of a batch each time."""
+    rng = seeded(f"{group} {batch}")
+    for _ in range(count):
+        if group in MEMBERS:
+            yield set_mutant(group, rng)
+        else:
+            yield (
+                container_mutant(group, legacy() if group == "legacy" else seeds(group), rng),
+                None,
+            )
+
+
+def set_mutant(group: str, rng: random.Random) -> Mutant:
+    """A set with its index changed, or one of its files, or both; or a file gone."""
+    index, members = rng.choice(sets()[group])
+    made = dict(members)
+    kind = rng.randrange(10)
+    if kind < 7:
+        index = container_mutant(group, (index,), rng)
+    if kind in (6, 7, 8):
+        path = rng.choice(sorted(made))
+        made[path] = container_mutant(MEMBERS[group], (made[path],), rng)
+    elif kind == 9:
+        one, two = rng.choice(sorted(made)), rng.choice(sorted(made))
+        made[one], made[two] = made[two], made[one]
+        if rng.random() < 0.5:
+            del made[one]
+    return index, made
