@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wtxtgit.model import ITEM_SIZE
+from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.reading import Tensor
 
@@ -51,6 +52,11 @@ class Stored:
     order: str = "C"
     byteorder: str = "little"
     row_bytes: int | None = None
+
+    @property
+    def has_our_order(self) -> bool:
+        """Whether items are little-endian, as those of one byte always are."""
+        return self.byteorder == "little" or ITEM_BYTES.get(self.element or "") == 1
 
     def listed(self, data: memoryview, absent: str | None = None) -> Tensor:
         """The tensor with a view of its bytes in the file `data`."""
@@ -152,7 +158,7 @@ def tensor(stored: Stored) -> Range:
         stored.name,
         stored.dtype,
         stored.shape,
-        stored.element if stored.byteorder == "little" else None,
+        stored.element if stored.has_our_order else None,
         None if stored.order == "C" else "F",
         stored.row_bytes,
     )

@@ -75,6 +75,14 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
         findings.warn(
             "structure", f"{ARCHITECTURE_KEY} is missing or no string", field=ARCHITECTURE_KEY
         )
+    for info in container.infos:
+        if not info.is_known:
+            findings.warn(
+                "structure",
+                f"tensor {quoted(info.tensor.name)} has the unknown type {info.tensor.dtype}",
+                offset=info.offset,
+                field="type",
+            )
     quantised = (info.tensor for info in container.infos if info.tensor.element is None)
     if QUANTIZATION_KEY not in seen and next(quantised, None) is not None:
         findings.warn(

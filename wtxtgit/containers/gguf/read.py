@@ -14,7 +14,7 @@ from typing import Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
-from wtxtgit.containers.gguf.ggml_types import TYPES, GgmlType
+from wtxtgit.containers.gguf.ggml_types import TYPES, GgmlType, unknown
 from wtxtgit.containers.gguf.metadata import (
     COUNT_SIZE,
     MAX_ENTRIES,
@@ -44,6 +44,7 @@ INFO_ENDS = {
 }
 """dimensions type offset, by the count of dimensions."""
 HEADER_ROLE = "_header"
+UNKNOWN_TYPE = "its ggml type is unknown here, so is its length"
 
 _RawInfo = tuple[int, str, tuple[int, ...], GgmlType, int]
 """Where a tensor info stands, name, dimensions, type, offset."""
@@ -51,10 +52,14 @@ _RawInfo = tuple[int, str, tuple[int, ...], GgmlType, int]
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """A tensor info: where it stands, and the tensor it tells of."""
+    """A tensor info: where it stands, and the tensor it tells of.
+
+    A tensor of an unknown type has no bytes that anyone could tell.
+    """
 
     offset: int
     tensor: Stored
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +99,10 @@ class Gguf:
         }
         return Description(
             "gguf",
-            tuple(info.tensor.listed(self.data) for info in self.infos),
+            tuple(
+                info.tensor.listed(self.data, None if info.is_known else UNKNOWN_TYPE)
+                for info in self.infos
+            ),
             {
                 "version": self.version,
                 "byteorder": self.byteorder,
@@ -200,9 +208,7 @@ def _read_info(cursor: Cursor) -> _RawInfo:
             kind="limit",
         )
     *shape, number, offset = cursor.record(INFO_ENDS[cursor.order][rank], "dimensions")
-    ggml_type = TYPES.get(number)
-    if ggml_type is None:
-        fail(f"tensor {quoted(name)} has the unknown type {number}", offset=at, field="type")
+    ggml_type = TYPES.get(number) or unknown(number)
     if _fastest(shape) % ggml_type.block:
         fail(
             f"tensor {quoted(name)} has rows of {_fastest(shape)} items, {ggml_type.name} has "
@@ -233,7 +239,7 @@ def _info(raw: _RawInfo, base: int, size: int, order: Literal["little", "big"]) 
         "little" if ggml_type.size == 1 else order,
         row_bytes if length and ggml_type.element is None else None,
     )
-    return Info(at, tensor)
+    return Info(at, tensor, is_known=ggml_type.size > 0)
 
 
 def _fastest(shape: Sequence[int]) -> int:
