@@ -199,6 +199,36 @@ def test_shards_of_a_size(ending: str, wtxtgit: Command) -> None:
         np.testing.assert_array_equal(back[name], array)
 
 
+def test_a_set_is_proved_before_it_takes_its_place(wtxtgit: Command) -> None:
+    weights = {f"w{n}": np.arange(1024, dtype="f4") + n for n in range(4)}
+    safetensors.numpy.save_file(weights, wtxtgit.folder / "m.safetensors")
+    (wtxtgit.folder / "out").mkdir()
+    old = wtxtgit.folder / "out" / "we:ird-00001-of-00004.safetensors"
+    old.write_bytes(b"old")
+    done = wtxtgit("convert", "m.safetensors", "out/we:ird.safetensors", "--max-shard", "4kB")
+    assert (done.code, done.out) == (3, b"")
+    assert "we:ird" in done.complaint()
+    assert old.read_bytes() == b"old"
+    assert [path.name for path in (wtxtgit.folder / "out").iterdir()] == [old.name]
+
+
+def test_what_chunks_hold_beside_tensors_is_listed(wtxtgit: Command) -> None:
+    path = FIXTURES / "fold/tsav_folds_io_a.fold"
+    done = wtxtgit("convert", path, "x.pt", "--json")
+    assert (done.code, done.err) == (0, "")
+    dropped = " ".join(json.loads(done.out)["dropped"])
+    assert "config of chunk 'torch_state'" in dropped
+
+
+def test_a_tag_that_has_no_place_is_dropped_and_listed(wtxtgit: Command) -> None:
+    tags = {"schl\u00fcssel": "x", "general.alignment": "y", "kept": "z"}
+    safetensors.numpy.save_file(WEIGHTS, wtxtgit.folder / "m.safetensors", metadata=tags)
+    done = wtxtgit("convert", "m.safetensors", "m.gguf", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert len(json.loads(done.out)["dropped"]) == 2
+    assert inspected(wtxtgit, "m.gguf")["metadata"]["metadata_kv"]["kept"] == "z"
+
+
 def test_records_without_bytes_are_said_to_be(model: str, wtxtgit: Command) -> None:
     done = wtxtgit("convert", model, "m.checkpoint", "--json")
     assert (done.code, done.err) == (0, "")

@@ -115,6 +115,19 @@ def test_values_of_a_tensor(wtxtgit: Command) -> None:
     assert "statistics" not in found["e"]
 
 
+def test_an_odd_tensor_does_not_hide_the_others(wtxtgit: Command) -> None:
+    found = inspected(wtxtgit, FIXTURES / "mlcp/size_lies_version_null_a.checkpoint")
+    assert len(found["tensors"]) == 2
+    header = b'{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]},'
+    header += b'"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}'
+    (wtxtgit.folder / "odd.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + np.arange(3, dtype="f4").tobytes()
+    )
+    by_name = {t["name"]: t for t in inspected(wtxtgit, "odd.safetensors")["tensors"]}
+    assert by_name["b"]["statistics"]["max"] == 2.0
+    assert "statistics" not in by_name["a"]
+
+
 def test_a_file_of_a_commit(repo: Repo, driver: None) -> None:
     repo.track("*.safetensors")
     repo.write("m/w.safetensors", safetensors(1.0, 2.0))

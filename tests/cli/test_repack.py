@@ -92,7 +92,7 @@ def test_an_npz_is_stored_in_place(wtxtgit: Command) -> None:
         ("taridx/pair_v1/train.taridx", "taridx"),
         ("fold/unfinalized_a.fold", "not finalized"),
         ("fold/encrypted_high_a.fold", "encrypted"),
-        ("mlcp/sibling_multishard_a.shard", ""),
+        ("mlcp/sibling_multishard_a.shard", "no compression"),
     ],
 )
 def test_what_has_no_compression_to_change(path: str, word: str, wtxtgit: Command) -> None:
@@ -100,6 +100,14 @@ def test_what_has_no_compression_to_change(path: str, word: str, wtxtgit: Comman
     assert done.code in (1, 3)
     assert done.out == b""
     assert word in done.complaint()
+    assert wtxtgit.names() == []
+
+
+@pytest.mark.parametrize("path", ["plain/arrays_c_a.npz", "plain/nested_a.pt"])
+def test_a_compression_that_the_format_does_not_know(path: str, wtxtgit: Command) -> None:
+    done = wtxtgit("repack", FIXTURES / path, "--compression", "zstd", "-o", "x")
+    assert (done.code, done.out) == (2, b"")
+    assert "zstd" in done.complaint()
     assert wtxtgit.names() == []
 
 

@@ -75,7 +75,6 @@ def run(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=60,
         check=False,
     )
     pieces = re.split(rf"{_END}(\d+)\n", done.stdout.decode())

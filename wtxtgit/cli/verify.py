@@ -87,8 +87,10 @@ def print_verdict(verdict: Verdict) -> None:
             print_line(f"        {problem.kind}: {problem}")
         if len(file.errors) > _MOST:
             print_line(f"        and {len(file.errors) - _MOST} more, --json lists them")
-        for problem in file.warnings:
+        for problem in file.warnings[:_MOST]:
             print_line(f"        note: {problem}")
+        if len(file.warnings) > _MOST:
+            print_line(f"        and {len(file.warnings) - _MOST} more notes, --json lists them")
 
 
 def _about(file: FileVerdict) -> str:

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from wtxtgit.containers import cutting, opaque
+from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import MAX_JSON, MLCP_SHARD_MAGIC, PICKLE_MAGIC, detect
 from wtxtgit.containers.ranges import Range
 from wtxtgit.errors import FormatError
@@ -164,24 +165,33 @@ def salvage(data: memoryview, options: ReadOptions = _DEFAULTS) -> Description |
     return walk.describe_unfinalized(data, options) if walk.is_unfinalized(data) else None
 
 
-def tensors(description: Description, options: ReadOptions = _DEFAULTS) -> Iterator[Tensor]:
+def tensors(
+    description: Description,
+    options: ReadOptions = _DEFAULTS,
+    untold: list[str] | None = None,
+) -> Iterator[Tensor]:
     """All tensors of a file, those of files in its chunks as `chunk/tensor`.
 
-    Chunks are decoded one at a time and given up when the iteration has passed
-    them, as far as no tensor of theirs is kept. A chunk that can't be decoded
-    or read has none: `check` says why.
+    Chunks are decoded one at a time, and given up when the iteration has
+    passed them, as far as no tensor of theirs is kept. A chunk that can't be
+    decoded or read has none: `untold` is given the reason, and what else the
+    chunks hold beside tensors. Raises FormatError (limit) for too many names.
     """
+    told = [] if untold is None else untold
     yield from description.tensors
     characters = 0
     for nested in description.nested:
         try:
             inner = describe(nested.open(), options)
-        except FormatError:
+        except FormatError as error:
+            told.append(f"chunk {quoted(nested.name)}: {error.message}")
             continue
+        if inner.format == "opaque":
+            told.append(f"chunk {quoted(nested.name)}: {inner.metadata.get('reason')}")
+        told += [f"{what} of chunk {quoted(nested.name)}" for what in (*inner.tags, *inner.untold)]
         characters += sum(len(nested.name) + len(t.name) + 1 for t in inner.tensors)
         if characters > MAX_JSON:
-            # A long name on each of a million tensors would fill the memory.
-            return
+            raise FormatError("names of tensors in chunks are too long", kind="limit", field="name")
         for tensor in inner.tensors:
             offset = None
             if nested.offset is not None and tensor.offset is not None:

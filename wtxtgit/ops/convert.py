@@ -6,8 +6,9 @@ file is read again and its tensors compared before it takes its place.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -15,10 +16,18 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from wtxtgit import containers
-from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Description, ReadOptions, TensorSource
-from wtxtgit.ops.files import map_descriptor, map_file, replace_file, shown, write_all
+from wtxtgit.ops.files import (
+    failures,
+    map_descriptor,
+    map_file,
+    named,
+    replace_file,
+    shown,
+    write_all,
+)
 from wtxtgit.ops.sources import (
     Digests,
     common_chunk,
@@ -127,7 +136,7 @@ def convert(
     if inline_data and name != "mlcp":
         raise UsageError("--inline-data is for .checkpoint files")
     writer = cast(_Writer, import_module(f"wtxtgit.containers.{name}.write"))
-    description, sources = _read(source, options, threads)
+    description, sources, dropped = _read(source, options, threads)
     notes = []
     chunk = common_chunk(sources) if description.format == "fold" else None
     if chunk is not None:
@@ -135,21 +144,21 @@ def convert(
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
     _refuse_dtypes(out, sources, writer)
     wanted = digests(sources, progress)
-    dropped = list(description.untold)
-    if not writer.KEEPS_TAGS:
-        dropped += [f"tag {quoted(key)}" for key in description.tags]
+    keeps = getattr(writer, "keeps_tag", lambda _key: writer.KEEPS_TAGS)
+    tags = {key: value for key, value in description.tags.items() if keeps(key)}
+    dropped += [f"tag {quoted(key)}" for key in description.tags if key not in tags]
     if max_shard is not None:
         notes += [
             f"tensor {quoted(source.name)} alone is larger than a file should be"
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = _write_set(out, name, sources, description.tags, max_shard, wanted, options)
+        files = _write_set(out, name, sources, tags, max_shard, wanted, options)
     else:
         build = cast(Callable[..., Iterator[Buffer]], writer.build_model)
         extra = {"inline_data": True} if inline_data else {}
-        with _named(out):
-            pieces = build(sources, description.tags, **extra)
+        with named(out):
+            pieces = build(sources, tags, **extra)
         has_bytes = name != "mlcp" or inline_data
         if not has_bytes:
             dropped.insert(0, f"bytes of all {len(sources)} tensors: --inline-data keeps them")
@@ -172,8 +181,8 @@ def convert(
 
 def _read(
     name: str, options: ReadOptions, threads: int | None
-) -> tuple[Description, list[TensorSource]]:
-    """What the source says, and its tensors."""
+) -> tuple[Description, list[TensorSource], list[str]]:
+    """What the source says, its tensors, and what they do not tell."""
     target = open_target(name, threads=threads)
     if target.report is not None:
         raise InputError(
@@ -187,12 +196,13 @@ def _read(
             f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
         )
     description = containers.describe(target.data, options, open_member)
-    sources = sources_of(name, description, options, len(target.data))
+    dropped = list(description.untold)
+    sources = sources_of(name, description, options, len(target.data), dropped)
     if not sources:
         encrypted = any(part.is_encrypted for part in description.parts)
         hint = "--key F opens what is encrypted" if encrypted else None
         raise InputError(f"{name}: a {description.format} file without tensors", hint=hint)
-    return description, sources
+    return description, sources, dropped
 
 
 def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: _Writer) -> None:
@@ -231,32 +241,32 @@ def _write_set(
     wanted: Digests,
     options: ReadOptions,
 ) -> list[Path]:
-    """Write the files of a set, its index last, and read the set again."""
+    """Write the files of a set, read the set again, and put them in their places."""
     writer = cast(_SetWriter, import_module(f"wtxtgit.containers.{name}.write_set"))
-    files = []
-    with _named(out):
+    with named(out):
         built = writer.build_set(sources, tags, out.stem, max_shard)
-    for file_name, pieces in built:
-        file = out.with_name(file_name)
-        replace_file(file, partial(_write_pieces, pieces))
-        files.append(file)
-    index = files[-1]
-    data = map_file(index)
-    open_member = members(str(index))
-    for problem in containers.check(data, options, open_member).errors:
-        raise CheckError(f"{shown(index)}: what was written does not hold: {problem}")
-    description = containers.describe(data, options, open_member)
-    _prove(shown(index), description, len(data), wanted, options)
-    return files
-
-
-@contextmanager
-def _named(out: Path) -> Iterator[None]:
-    """Put the file's name before what its writer refuses."""
+    # The set is proved in a folder of its own; its index comes into its place last.
+    with failures(out, missing=EnvironmentFailure):
+        folder = Path(tempfile.mkdtemp(prefix=".wtxtgit-", dir=out.parent))
     try:
-        yield
-    except FormatError as error:
-        raise InputError(f"{shown(out)}: {error.message}") from error
+        names = []
+        for file_name, pieces in built:
+            replace_file(folder / file_name, partial(_write_pieces, pieces))
+            names.append(file_name)
+        index = str(folder / names[-1])
+        data = map_file(Path(index))
+        open_member = members(index)
+        for problem in containers.check(data, options, open_member).errors:
+            raise CheckError(f"{shown(out)}: what was written does not hold: {problem}")
+        description = containers.describe(data, options, open_member)
+        _prove(shown(out), description, len(data), wanted, options)
+        files = [out.with_name(file_name) for file_name in names]
+        for file in files:
+            with failures(file, missing=EnvironmentFailure):
+                (folder / file.name).replace(file)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return files
 
 
 def _write_pieces(pieces: Iterable[Buffer], descriptor: int) -> None:

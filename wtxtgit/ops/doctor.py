@@ -32,6 +32,8 @@ MODULES = {
     "msgpack": "msgpack",
     "pyrage": "pyrage",
     "pygit2": "pygit2",
+    "reedsolo": "reedsolo",
+    "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
 

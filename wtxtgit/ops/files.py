@@ -15,7 +15,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, InputError, UsageError, WtxtgitError
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    FormatError,
+    InputError,
+    UsageError,
+    WtxtgitError,
+)
 from wtxtgit.model import Buffer
 
 _UMASK_PROBE = 0o666
@@ -99,6 +105,15 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
         raise missing(f"{shown(path)}: {reason(error)}") from error
     except OSError as error:
         raise EnvironmentFailure(f"{shown(path)}: {reason(error)}") from error
+
+
+@contextlib.contextmanager
+def named(path: Path | str) -> Iterator[None]:
+    """Put a file's name before what a format's reader or writer refuses."""
+    try:
+        yield
+    except FormatError as error:
+        raise InputError(f"{shown(Path(path))}: {error.message}") from error
 
 
 def reason(error: OSError) -> str:

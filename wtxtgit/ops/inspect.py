@@ -323,17 +323,23 @@ def _facts(
 ) -> Iterator[TensorFacts]:
     """What is to be told of each tensor."""
     left = max(_READ_TIMES * (description.size or size), _LEAST_READ)
-    left += options.max_chunk * len(description.nested)
+    # What is compressed may be any number of times larger than what is stored.
+    packed = sum(part.is_compressed for part in description.parts)
+    left += options.max_chunk * max(len(description.nested), packed)
+    left_at_first = left
     for tensor in containers.tensors(description, options):
         length = content_size(tensor)
         digest = found = None
-        if tensor.absent is None and length <= left:
+        absent = tensor.absent
+        if absent is None and length > left:
+            absent = f"not read: more than {left_at_first} bytes are not"
+        if absent is None:
             left -= length
-            hasher = sha256()
-            for block in tensor_bytes.blocks(tensor):
-                hasher.update(block)
-            digest = hasher.hexdigest()
-            found = statistics(tensor)
+            try:
+                digest = _sha256(tensor)
+                found = statistics(tensor)
+            except FormatError as error:
+                digest, absent = None, error.message
             if progress is not None:
                 progress(length)
         yield TensorFacts(
@@ -346,5 +352,12 @@ def _facts(
             arrays.get((tensor.offset, tensor.name)),
             tensor.order,
             found,
-            tensor.absent,
+            absent,
         )
+
+
+def _sha256(tensor: Tensor) -> str:
+    hasher = sha256()
+    for block in tensor_bytes.blocks(tensor):
+        hasher.update(block)
+    return hasher.hexdigest()

@@ -10,7 +10,7 @@ from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repair import repair
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.ops.files import map_descriptor, map_file, replace_file, shown, write_all
+from wtxtgit.ops.files import map_descriptor, map_file, named, replace_file, shown, write_all
 from wtxtgit.ops.sources import quoted, refuse_errors
 
 
@@ -32,7 +32,8 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
     mended; nothing is written then.
     """
     data = map_file(path)
-    container = containers.read(data)
+    with named(path):
+        container = containers.read(data)
     if not isinstance(container, Fold):
         raise InputError(f"{shown(path)}: no FOLD file, no other format holds parity")
     pieces, mended, lost = repair(container, options)

@@ -6,7 +6,8 @@ all of them. Without compression git stores what changed alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
@@ -16,14 +17,12 @@ from typing import Protocol, cast
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import broken_by_repack
-from wtxtgit.errors import CheckError, InputError
+from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.files import map_descriptor, map_file, replace_file, shown, write_all
+from wtxtgit.ops.files import map_descriptor, map_file, named, replace_file, shown, write_all
 from wtxtgit.ops.sources import content_size, refuse_errors
-
-COMPRESSIONS = ("none", "zstd")
 
 _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 
@@ -53,6 +52,8 @@ class Repacking:
 class _Repacker(Protocol):
     """What a format's `repack` offers."""
 
+    COMPRESSIONS: Sequence[str]
+
     def repack(
         self, container: containers.Container, compression: str, options: ReadOptions
     ) -> Iterator[Buffer]:
@@ -76,19 +77,25 @@ def repack(
     data = map_file(path)
     name = containers.detect(data)
     if name not in containers.WITH_COMPRESSION:
-        raise InputError(f"{shown(path)}: {name} files have no compression to change")
+        kind = "a file of no known format has" if name == "opaque" else f"{name} files have"
+        raise InputError(f"{shown(path)}: {kind} no compression to change")
+    repacker = cast(_Repacker, import_module(f"wtxtgit.containers.{name}.repack"))
+    if compression not in repacker.COMPRESSIONS:
+        raise UsageError(
+            f"{name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
+        )
     for problem in containers.check(data, options).errors:
         raise CheckError(
             f"{shown(path)}: {problem}",
-            hint=f"wtxtgit verify {shown(path)} lists all that is wrong",
+            hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
         )
     container = containers.read(data)
     before = _facts(data, options, progress)
-    repacker = cast(_Repacker, import_module(f"wtxtgit.containers.{name}.repack"))
     sizes = []
 
     def write(descriptor: int) -> None:
-        write_all(descriptor, repacker.repack(container, compression, options))
+        with named(path):
+            write_all(descriptor, repacker.repack(container, compression, options))
         written = map_descriptor(descriptor)
         refuse_errors(shown(out), written, options)
         if _facts(written, options, progress) != before:

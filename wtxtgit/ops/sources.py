@@ -37,15 +37,26 @@ def content_size(tensor: Tensor) -> int:
 
 
 def sources_of(
-    name: str, description: Description, options: ReadOptions, size: int
+    name: str,
+    description: Description,
+    options: ReadOptions,
+    size: int,
+    untold: list[str] | None = None,
 ) -> list[TensorSource]:
     """All tensors of a file, or a set with an index, of `size` bytes.
 
-    Raises InputError for what no other file could be written from: tensors
-    without bytes, of packed dtypes, of equal names, or far larger than the file.
+    `untold` is given what chunks hold beside tensors. Raises InputError for
+    what no other file could be written from: tensors without bytes, of packed
+    dtypes, of equal names, or far larger than the file.
     """
-    tensors = list(containers.tensors(description, options))
-    for tensor in tensors:
+    most = max(_MOST_CONTENT * (description.size or size), _LEAST_CONTENT)
+    tensors = []
+    total = 0
+    for tensor in containers.tensors(description, options, untold):
+        total += content_size(tensor)
+        if total > most:
+            raise InputError(f"{name}: tensors of over {most} bytes out of {size} bytes")
+        tensors.append(tensor)
         if tensor.absent is not None:
             raise InputError(f"{name}: tensor {quoted(tensor.name)}: {tensor.absent}")
         if tensor.element is None:
@@ -56,9 +67,6 @@ def sources_of(
     for tensor_name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
             raise InputError(f"{name}: {count} tensors are called {quoted(tensor_name)}")
-    total = sum(map(content_size, tensors))
-    if total > max(_MOST_CONTENT * (description.size or size), _LEAST_CONTENT):
-        raise InputError(f"{name}: tensors of {total} bytes out of {size} bytes")
     return [_source(name, tensor) for tensor in tensors]
 
 

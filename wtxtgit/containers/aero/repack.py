@@ -33,6 +33,9 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Findings, ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
+"""What chunks can be stored with."""
+
+COMPRESSIONS = ("none", "zstd")
 COMPRESSIBLE = frozenset({INDEX, JSON, MANIFEST})
 
 

@@ -78,6 +78,8 @@ class _Chunks:
         mended = self._mended(chunk) if is_plain and chunk.ctype in FILE_CTYPES else None
         if mended is None and chunk.nested is not None:
             self.tensors += [tensor.listed(self._data) for tensor in chunk.tensors()]
+            if chunk.nested.metadata:
+                self.untold.append(f"__metadata__ of chunk {quoted(chunk.name)}")
         elif mended is not None and chunk.ctype == TENSOR_CTYPE and self._listed(chunk, mended):
             pass
         elif (

@@ -25,6 +25,9 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
 
+COMPRESSIONS = ("none", "zstd")
+"""What chunks can be stored with."""
+
 
 def repack(
     container: Fold, compression: Compression, options: ReadOptions, *, level: int = 3

@@ -92,11 +92,14 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
     return name + pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
 
 
+def keeps_tag(key: str) -> bool:
+    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and free."""
+    return 0 < len(key) <= MAX_KEY and key.isascii() and key != ALIGNMENT_KEY
+
+
 def _entry(key: str, value: str) -> bytes:
-    if not key or not key.isascii() or len(key) > MAX_KEY:
-        raise FormatError(f"tag {quoted(key)} is not 1 to {MAX_KEY} ASCII characters", field="key")
-    if key == ALIGNMENT_KEY:
-        raise FormatError(f"tag {quoted(key)} can't be a text in a GGUF file", field="key")
+    if not keeps_tag(key):
+        raise FormatError(f"tag {quoted(key)} can't be a key of a GGUF file", field="key")
     return _string(key, "key") + pack("<I", STRING) + _string(value, f"tag {quoted(key)}")
 
 

@@ -18,6 +18,9 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
 
+COMPRESSIONS = ("none",)
+"""What chunks can be stored with."""
+
 
 def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[Buffer]:
     """The bytes of the file with its arrays stored ("none"); other members stay as they are.

@@ -60,9 +60,14 @@ class Index:
             tuple(found[name] for name in self.weight_map),
             {"metadata": self.metadata, "files": list(self._by_file())},
             tags=common,
-            untold=(*untold, *at_odds),
+            untold=(*untold, *at_odds, *self._untold()),
             size=size,
         )
+
+    def _untold(self) -> list[str]:
+        """What the index says beside the size of its tensors."""
+        metadata = self.metadata if isinstance(self.metadata, dict) else {}
+        return [f"metadata {quoted(key)}" for key in metadata if key != "total_size"]
 
     def check(self, options: ReadOptions) -> Findings:
         """Check each file, and that the index lists what they have; raises nothing."""
@@ -89,7 +94,7 @@ class Index:
 
     def _open(self, file: str) -> Safetensors:
         """Raises FormatError, whatever is wrong with the file."""
-        if not _is_inside(file):
+        if not is_inside(file):
             raise FormatError(
                 f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
             )
@@ -151,7 +156,7 @@ def read(data: memoryview, open_member: Callable[[str], memoryview]) -> Index:
     return Index(weight_map, value.get("metadata"), open_member)
 
 
-def _is_inside(file: str) -> bool:
+def is_inside(file: str) -> bool:
     """Whether a path stays in its folder, in its one spelling."""
     parts = file.split("/")
     return not (set(parts) & {"", ".", ".."} or set(file) & set("\\:\0"))

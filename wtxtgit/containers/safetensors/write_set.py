@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.safetensors.sharded import is_inside
 from wtxtgit.containers.safetensors.write import build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
@@ -35,6 +36,8 @@ def build_set(
         raise FormatError(
             f"{len(groups)} files are too many, the most is {MAX_FILES}", kind="limit", field="name"
         )
+    if not is_inside(stem + INDEX_SUFFIX):
+        raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
     taken: set[str] = set()
     for tensor in tensors:
         if tensor.name in taken:

@@ -19,6 +19,9 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
 
+COMPRESSIONS = ("none",)
+"""What chunks can be stored with."""
+
 
 def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator[Buffer]:
     """The bytes of the file with all its members stored ("none"), laid out as torch does.
