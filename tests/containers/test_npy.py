@@ -237,7 +237,23 @@ def test_headers_that_are_cut_or_too_long_are_refused() -> None:
     refused(b"\x93NUMPY\1", "version", 7)
     refused(b"\x93NUMPY\1\0\1", "header length", 8)
     refused(b"\x93NUMPY\2\0\xff\xff\0\0", "header", 12)
-    refused(b"\x93NUMPY\2\0\0\0\1\0", "header length", 8, "limit")
+    refused(b"\x93NUMPY\2\0\0\0\x10\0", "header", 12)
+    refused(b"\x93NUMPY\2\0\1\0\x10\0", "header length", 8, "limit")
+
+
+def test_headers_of_version_2_are_as_long_as_numpy_writes_them() -> None:
+    array = np.zeros(2, [(f"field_number_{n}", "<f4") for n in range(4000)])
+    data = npy(array, (2, 0))
+    assert len(data) > 65_535 + array.nbytes
+    assert data[6:8] == b"\2\0"
+    (tensor,) = describe(memoryview(data)).tensors
+    assert as_numpy(tensor).dtype == array.dtype
+    assert len(tensor.data) == array.nbytes
+    check_cut(split(memoryview(data)), data)
+    text = "{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }"
+    longest = npy_text(text.ljust(2**20), b"x", (3, 0))
+    (tensor,) = describe(memoryview(longest)).tensors
+    assert tensor.data == b"x"
     longest = npy_fields(shape="(" + "1, " * 21_000 + ")", data=bytes(4))
     assert only(longest).shape == (1,) * 21_000
 

@@ -20,7 +20,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions, Tensor
 
 from .samples import check_cut, spelled
-from .zip_files import Entry, as_numpy, deflate, npy, npy_fields, zipped
+from .zip_files import Entry, as_numpy, deflate, npy, npy_fields, npy_text, zipped
 
 A = np.arange(6, dtype="<f4").reshape(2, 3)
 RAW = npy(A)
@@ -289,11 +289,99 @@ def test_members_that_share_bytes_are_looked_at_once() -> None:
     assert [e for e in found if e[:3] != ("structure", "payload", 35)] == []
     assert len(found) == 399
     listed = describe(memoryview(data)).tensors
-    assert [tensor.absent is None for tensor in listed] == [True] + [False] * 399
+    assert [tensor.offset for tensor in listed] == [35 + 128] * 400
     cut = split(memoryview(data))
     check_cut(cut, data)
     assert cut.layout.format == "npz"
     assert [e.name for e in cut.layout.extents if e.dtype is not None] == ["0"]
+
+
+def names(data: bytes) -> list[str]:
+    """Arrays of the file's extents, gaps left out."""
+    cut = split(memoryview(data))
+    check_cut(cut, data)
+    assert cut.layout.format == "npz"
+    named = [extent.name or extent.array for extent in cut.layout.extents]
+    return [name for name in named if name is not None and not name.startswith("_gap")]
+
+
+def whole(name: bytes, offset: int, length: int = len(RAW), **changes: Any) -> Entry:
+    """A member without bytes of its own: those behind the local header at `offset`."""
+    return Entry(name, offset=offset, length=length, size=length, crc32=0, **changes)
+
+
+def test_ranges_of_members_compete_and_not_members() -> None:
+    # Equal ranges: the smaller name.
+    data = zipped([Entry(b"b.npy", RAW), whole(b"a.npy", 0)])
+    assert names(data) == ["_npy", "a", "_directory"]
+    # Behind the array that the member starts with, its bytes are no range.
+    inside = Entry(b"a.npy", RAW + b"PK\3\4" + bytes(22) + b"\1\0\0\0i" + b"inside")
+    data = zipped([inside, whole(b"i", 35 + len(RAW), 6)])
+    assert names(data) == ["_npy", "a", "i", "_directory"]
+    assert set(errors(data)) == {("structure", "payload", 35 + len(RAW) + 31, "i")}
+    # A local header that lies in another member's tail says where a payload starts.
+    data = zipped(
+        [Entry(b"x.npy", RAW, length=len(RAW) + 40, size=len(RAW) + 40), Entry(b"y.npy", RAW)]
+    )
+    assert names(data) == ["_npy", "x", "_npy__2", "y", "_directory"]
+    assert list(tensors(data)) == ["x", "y"]
+
+
+def test_a_payload_that_starts_before_the_directory_keeps_its_bytes() -> None:
+    longer = {"length": len(RAW) + 20, "size": len(RAW) + 20}
+    data = zipped([Entry(b"a.npy", RAW, **longer)])
+    assert names(data) == ["_npy", "a", "_directory"]
+    assert errors(data) == [("structure", "payload", 35, "a.npy")]
+    data = zipped([Entry(b"a.npy", RAW), Entry(b"t", b"text", length=24, size=24)])
+    assert names(data) == ["_npy", "a", "t"]
+    assert errors(data) == [("structure", "payload", data.index(b"text"), "t")]
+
+
+def test_headers_that_many_members_claim_have_a_limit_together() -> None:
+    text = "{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }"
+    long = npy_text(text.ljust(60_000), b"x")
+    length = len(long)
+
+    def claimed(count: int) -> bytes:
+        others = [whole(b"%02d.npy" % n, 0, length) for n in range(1, count)]
+        return zipped([Entry(b"00.npy", long), *others])
+
+    # 4 x 60,000 bytes and 1 MiB are 21 headers; entries add less than half of one.
+    assert names(claimed(21)) == ["_npy", "00", "_directory"]
+    cut = split(memoryview(claimed(22)))
+    assert (cut.layout.format, spelled(cut)) == ("opaque", ["data"])
+    assert errors(claimed(22)) == [("limit", "header", 36, None)]
+    assert "too long" in (cut.reason or "")
+
+
+@pytest.mark.parametrize("method", [0, 8])
+def test_encrypted_members_are_payloads(method: int) -> None:
+    data = zipped([Entry(b"a.npy", RAW, method, flags=1), Entry(b"b.npy", RAW)])
+    assert names(data) == ["a.npy", "_npy", "b", "_directory"]
+    assert warned(data) == [("structure", "flags", data.index(b"PK\1\2"), "a.npy")]
+    found = tensors(data)
+    assert "'a.npy' is encrypted" in (found["a"].absent or "")
+    assert found["b"].data == A.tobytes()
+
+
+def test_an_empty_member_points_nowhere() -> None:
+    data = zipped([Entry(b"a.npy", RAW), Entry(b"e", offset=2**31)])
+    assert names(data) == ["_npy", "a", "_directory"]
+    place = data.rindex(b"PK\1\2")
+    assert warned(data) == [
+        ("structure", "local header", place, "e"),
+        ("structure", "name", len(data), "e"),
+    ]
+
+
+def test_bytes_after_the_end_belong_to_the_directory() -> None:
+    good = zipped([Entry(b"a.npy", RAW)])
+    data = good + b"after"
+    with np.load(io.BytesIO(data)) as loaded:
+        assert loaded["a"].tobytes() == A.tobytes()
+    assert names(data) == ["_npy", "a", "_directory"]
+    assert split(memoryview(data)).layout.extents[-1].array == "_directory"
+    assert tensors(data)["a"].data == A.tobytes()
 
 
 def test_members_inside_one_another() -> None:

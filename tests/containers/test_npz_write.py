@@ -211,3 +211,5 @@ def test_what_can_not_be_repacked_is_refused_at_once() -> None:
     assert "readable" in str(refused(zipped([Entry(b"a.npy", raw, 8, payload=b"\xff")]), "payload"))
     shared = zipped([Entry(b"a.npy", raw), Entry(b"b.npy", offset=0, length=9)])
     refused(shared, "payload")
+    refused(zipped([Entry(b"a.npy", raw, length=len(raw) + 9, size=len(raw) + 9)]), "payload")
+    refused(zipped([Entry(b"a.npy", raw, 8), Entry(b"b", raw, flags=1)]), "flags")

@@ -24,6 +24,7 @@ from .torch_files import (
     number,
     pickled,
     storage,
+    tensor,
     text,
     vector,
     zipped,
@@ -101,6 +102,20 @@ def test_storages_of_another_length_than_the_pickle_says(numel: int, raw: bytes)
     error = only(found(aligned(value, {"0": raw})).errors)
     assert (error.kind, error.field) == ("structure", "numel")
     assert error.offset is not None
+
+
+def test_tensors_that_reach_outside_of_their_storage() -> None:
+    shared = tensor("0", 6, [2, 3], [4, 1]) + b"q\x00"
+    data = aligned(named(w=shared, v=b"h\x00"), {"0": FLOATS})
+    error = only(found(data).errors)
+    assert (error.kind, error.field) == ("structure", "storage")
+    assert error.offset == data.index(b"archive/data/0") + len("archive/data/0")
+    assert "'w'" in error.message
+
+
+def test_storages_of_unknown_items_have_no_length_to_check() -> None:
+    value = named(w=vector("0", 6, "OddStorage"))
+    assert found(aligned(value, {"0": FLOATS})).errors == []
 
 
 def test_storages_of_no_tensor() -> None:

@@ -10,7 +10,7 @@ from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import describe, detect, identify, split
+from wtxtgit.containers import check, describe, detect, identify, split
 from wtxtgit.containers.torch import legacy as format_legacy
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Tensor
@@ -95,12 +95,20 @@ def test_a_storage_that_is_missing() -> None:
     assert listed["w"].absent is not None
 
 
+def test_a_view_outside_of_its_storage_is_absent() -> None:
+    data = legacy(ONE, {"a": (5, FLOATS[:-4])})
+    assert found(data)["w"].absent == "reaches outside of its storage of 20 bytes"
+    fields = [(e.kind, e.field, e.offset) for e in check(memoryview(data)).errors]
+    assert ("structure", "storage", len(data) - 20) in fields
+
+
 def refusal(data: bytes) -> FormatError:
     with pytest.raises(FormatError) as caught:
         describe(memoryview(data))
     return caught.value
 
 
+ODD = named(w=rebuilt(storage("OddStorage", "a", 6, b"N"), 0, [6], [1]))
 ONE = named(w=rebuilt(held("a", 6), 0, [6], [1]))
 PICKLES = LEGACY_MAGIC + LEGACY_VERSION + pickled(b"}") + pickled(ONE)
 
@@ -117,7 +125,7 @@ PICKLES = LEGACY_MAGIC + LEGACY_VERSION + pickled(b"}") + pickled(ONE)
         (PICKLES + pickled(list_of(text("a"))), "numel"),
         (PICKLES + pickled(list_of(text("a"))) + b"\xff" * 8, "storage"),
         (PICKLES + pickled(list_of(text("a"))) + b"\x06" + bytes(7) + FLOATS[:-1], "storage"),
-        (legacy(ONE, {"a": (5, FLOATS[:-4])}), "storage"),
+        (legacy(ODD, {"a": (6, FLOATS)}), "storage keys"),
     ],
 )
 def test_what_is_refused(data: bytes, field: str) -> None:

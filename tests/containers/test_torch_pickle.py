@@ -16,11 +16,30 @@ from hypothesis import strategies as st
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.torch import pickle_machine
 from wtxtgit.containers.torch.listing import list_tensors
-from wtxtgit.containers.torch.pickle_values import Dict, Global, List, Made, Pickle, Set
+from wtxtgit.containers.torch.pickle_values import (
+    Dict,
+    Global,
+    List,
+    LongInteger,
+    Made,
+    Pickle,
+    Set,
+)
 from wtxtgit.errors import FormatError
 
 from .samples import check_cut
-from .torch_files import archive, list_of, name, named, number, pickled, text, tuple_of, vector
+from .torch_files import (
+    archive,
+    dict_of,
+    list_of,
+    name,
+    named,
+    number,
+    pickled,
+    text,
+    tuple_of,
+    vector,
+)
 
 
 def run(data: bytes) -> Pickle:
@@ -149,7 +168,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "duplicate of nothing": (b"2.", "structure"),
     "memo without a value": (b"q\x00.", "structure"),
     "memo that is empty": (b"h\x00.", "structure"),
-    "memo far away": (b"Nr\xff\xff\xff\xff.", "structure"),
     "append to a tuple": (b")Na.", "structure"),
     "set items of a list": (b"]NNs.", "structure"),
     "odd count of pairs": (b"}(Nu.", "structure"),
@@ -167,9 +185,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "text of 2^64": (b"\x8d" + b"\xff" * 8 + b".", "structure"),
     "bytes of 2^63": (b"\x8e" + b"\xff" * 7 + b"\x7f.", "structure"),
     "string of a negative length": (b"T\xff\xff\xff\xff.", "structure"),
-    "integer of 2 GiB": (b"\x8b\xff\xff\xff\x7f.", "limit"),
-    "integer of a negative length": (b"\x8b\xff\xff\xff\xff.", "limit"),
-    "integer of 256 bytes": (b"\x8b" + LONG.to_bytes(4, "little") + bytes(LONG) + b".", "limit"),
+    "integer of 2 GiB": (b"\x8b\xff\xff\xff\x7f.", "structure"),
+    "integer of a negative length": (b"\x8b\xff\xff\xff\xff.", "structure"),
+    "integer cut short": (b"\x8b" + LONG.to_bytes(4, "little") + bytes(LONG - 1), "structure"),
 }
 
 
@@ -177,6 +195,33 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 def test_what_is_refused(case: str) -> None:
     data, kind = REFUSED[case]
     assert refusal(data).kind == kind
+
+
+def test_the_memo_has_any_numbers_wherever_the_pickle_stands() -> None:
+    assert run(b"Nr\xff\xff\xff\xffj\xff\xff\xff\xff.").root is None
+
+
+def test_long_integers_are_passed_over() -> None:
+    found = run(b"\x8b" + LONG.to_bytes(4, "little") + bytes(LONG) + b".").root
+    assert isinstance(found, LongInteger)
+    assert found.nbytes == LONG
+    key = pickle.dumps(2**2100, 2)[2:-1]
+    assert listed(dict_of((key, vector("0", 2)), (key, vector("0", 2)))) == ["int", "int"]
+
+
+def test_a_text_that_is_encoded_often_is_encoded_once() -> None:
+    long = text("k" * 2**20) + b"q\x00"
+    encode = name("_codecs", "encode") + b"q\x01"
+    again = b"h\x01h\x00h\x02\x86R" * 10_000
+    value = b"(" + long + encode + text("latin1") + b"q\x02" + again + b"l"
+    found = run(value + b".").root
+    assert isinstance(found, List)
+    assert len({id(item) for item in found.items[3:]}) == 1
+    # A text that can't be encoded is tried once, too.
+    long = text("k" * 2**20 + "\u0100") + b"q\x00"
+    found = run(b"(" + long + encode + text("latin1") + b"q\x02" + again + b"l.").root
+    assert isinstance(found, List)
+    assert all(isinstance(item, Made) for item in found.items[3:])
 
 
 def test_too_many_opcodes_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,30 +251,48 @@ def test_shared_lists_do_not_blow_up() -> None:
     for level in range(64):
         bomb += b"0](" + bytes([ord("h"), level]) * 2 + b"eq" + bytes([level + 1])
     assert "too" in why_opaque(bomb)
-    tuples = b"N" + b"2\x86" * 64
-    assert "too often" in why_opaque(tuples)
+    tuples = vector("0", 2) + b"2\x86" * 64
+    assert "too" in why_opaque(tuples)
 
 
 def test_values_that_are_long_and_shared_do_not_blow_up() -> None:
     again = b"h\x00" * 800
+    leaf = vector("0", 2)
+    pair = text("w") + leaf
     for long in (
-        b"}(" + b"NN" * 6_000 + b"u",
-        b"](" + b"N" * 6_000 + b"e",
-        b"(" + b"N" * 6_000 + b"t",
-        name("torch._utils", "_rebuild_parameter") + b"(" + b"N" * 6_000 + b"tR",
-        name("collections", "OrderedDict") + b"](" + b"N" * 6_000 + b"e\x85R",
-        name("collections", "OrderedDict") + b")R}(" + b"NN" * 6_000 + b"ub",
+        b"}(" + pair + b"NN" * 6_000 + b"u",
+        b"](" + leaf + b"N" * 6_000 + b"e",
+        b"(" + leaf + b"N" * 6_000 + b"t",
+        name("torch._utils", "_rebuild_parameter") + b"(" + leaf + b"N" * 6_000 + b"tR",
+        name("collections", "OrderedDict") + b"](" + pair + b"\x86" + b"N" * 6_000 + b"e\x85R",
+        name("collections", "OrderedDict") + b")R}(" + pair + b"NN" * 6_000 + b"ub",
     ):
         assert "too often" in why_opaque(b"](" + long + b"q\x00" + again + b"e")
 
 
+def test_values_without_tensors_are_looked_at_once() -> None:
+    numbers = b"](" + b"N" * 6_000 + b"K\x07eq\x00"
+    value = named(w=vector("0", 2), a=numbers, b=list_of(*[b"h\x00"] * 800))
+    data = memoryview(archive(value, {"0": bytes(8)}))
+    assert [tensor.name for tensor in describe(data).tensors] == ["w"]
+    assert describe(data).untold == ("a", "b")
+    tuples = b"N" + b"2\x86" * 64
+    assert listed(tuples) == []
+
+
+def test_values_inside_of_themselves_have_their_tensors_elsewhere() -> None:
+    inner = b"]q\x01h\x00a"
+    outer = b"]q\x00" + inner + b"a" + vector("0", 2) + b"a"
+    assert listed(list_of(outer, b"h\x01")) == ["0.1", "1.0.1"]
+
+
 def test_deep_values_are_refused() -> None:
-    assert listed(b"](" * 200 + vector("0", 2) + b"e" * 200) == [".".join("0" * 200)]
+    assert listed(b"](" * 999 + vector("0", 2) + b"e" * 999) == [".".join("0" * 999)]
     deep: dict[str, bytes] = {
-        "lists": b"](" * 300 + b"N" + b"e" * 300,
+        "lists": b"](" * 1001 + b"N" + b"e" * 1001,
         "tuples": b"N" + b"\x85" * 50_000,
         "calls": b"N" + b")R" * 50_000,
-        "states": b"N)RN" + b"\x85" * 1000 + b"b",
+        "states": b"N)RN" + b"\x85" * 1001 + b"b",
     }
     for value in deep.values():
         assert "nested too deeply" in why_opaque(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -98,10 +99,21 @@ def test_a_name_that_claims_to_be_utf8_and_is_not_is_refused() -> None:
     refused(data, "name", data.index(b"PK\1\2") + 46 + 1)
 
 
-@pytest.mark.parametrize("flags", [1 << 0, 1 << 6, 1 << 13])
-def test_encrypted_members_are_refused(flags: int) -> None:
-    data = zipped([Entry(b"a", b"secret", flags=flags)])
-    assert "encrypted" in refused(data, "flags", data.index(b"PK\1\2"))
+@pytest.mark.parametrize("method", [0, 8])
+def test_encrypted_members_are_not_looked_into(method: int) -> None:
+    data = memoryview(zipped([Entry(b"a", b"secret", method, flags=1), Entry(b"b", b"plain")]))
+    directory = read(data)
+    encrypted, plain = directory.members
+    assert (encrypted.encrypted, encrypted.stored) == (True, False)
+    assert (plain.encrypted, plain.stored) == (False, True)
+    for look in (content, lambda *args: list(zip_directory.blocks(*args))):
+        with pytest.raises(FormatError, match="'a' is encrypted") as caught:
+            look(data, encrypted, LIMIT)
+        assert (caught.value.kind, caught.value.field) == ("structure", "flags")
+        assert caught.value.offset == encrypted.entry
+    (note,) = zip_directory.part_notes(directory)
+    assert (note.offset, note.about) == (encrypted.start, "a, encrypted")
+    assert (note.is_encrypted, note.is_compressed) == (True, method == 8)
 
 
 def test_members_of_other_disks_are_refused() -> None:
@@ -155,9 +167,31 @@ def test_more_members_than_a_file_may_have_are_refused() -> None:
 def test_a_zip_without_an_end_is_refused() -> None:
     assert "no end" in refused(b"PK\3\4" + bytes(30), "end of central directory", 34)
     refused(b"", "end of central directory", 0)
+    end = len(zipped([Entry(b"a")]))
+    refused(zipped([Entry(b"a")], comment_length=1), "end of central directory", end)
+    refused(zipped([Entry(b"a")]) + bytes(65_536), "end of central directory", end + 65_536)
+
+
+@pytest.mark.parametrize("after", [b"x", b"PK\5\6", b"PK\5\6" + bytes(18), bytes(65_535)])
+@pytest.mark.parametrize("comment", [b"", b"PK\5\6 is the magic"])
+def test_bytes_after_the_end_are_left_alone(after: bytes, comment: bytes) -> None:
+    after = after[: 65_535 - len(comment)]
+    good = zipped([Entry(b"a", b"x")], comment=comment)
+    directory = read(memoryview(good + after))
+    assert directory == read(memoryview(good))
+
+
+def test_the_last_end_record_whose_numbers_fit_counts() -> None:
     good = zipped([Entry(b"a", b"x")])
-    refused(good + b"x", "end of central directory", len(good) + 1)
-    refused(zipped([Entry(b"a")], comment_length=1), "end of central directory", len(good) - 1)
+    at = good.index(b"PK\5\6")
+    empty = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 0, 0, 0, len(good), 0)
+    assert read(memoryview(good + empty)).members == ()
+    astray = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 0, 0, 0, len(good) + 1, 0)
+    assert len(read(memoryview(good + astray)).members) == 1
+    # Where none fits the last one is told.
+    bad = good.replace(b"PK\5\6\0\0", b"PK\5\6\1\0")
+    refused(bad, "disk", at)
+    refused(bad + astray, "central directory", len(good))
 
 
 def test_an_end_record_in_the_comment_is_none() -> None:
@@ -244,15 +278,42 @@ def test_extra_fields_must_hold_what_they_say() -> None:
     assert len(read(memoryview(data)).members) == 1
 
 
-def test_members_must_stand_before_the_directory() -> None:
+def test_zip64_numbers_are_eight_bytes_and_the_disk_is_four() -> None:
+    for field in ("length", "size", "offset"):
+        for extra in (b"", bytes(4), bytes(7)):
+            extra = struct.pack("<HH", 1, len(extra)) + extra
+            entry = Entry(b"a", b"xyz", extra=extra, **{field: 0xFFFFFFFF})  # type: ignore[arg-type]
+            data = zipped([entry])
+            refused(data, "zip64 field", data.index(b"PK\1\2"))
+    for length, disk in ((2, b"\0\0"), (4, struct.pack("<I", 1))):
+        entry = Entry(b"a", b"xyz", disk=0xFFFF, extra=struct.pack("<HH", 1, length) + disk)
+        data = zipped([entry])
+        refused(data, "zip64 field" if length < 4 else "disk", data.index(b"PK\1\2"))
+
+
+def test_members_must_stand_inside_of_the_file() -> None:
     data = zipped([Entry(b"a", b"xyz")])
     directory = data.index(b"PK\1\2")
-    refused(zipped([Entry(b"a", b"xyz", length=4)]), "member 'a'", directory - 3)
+    length = len(data) - directory + 3
+    (member,) = read(memoryview(zipped([Entry(b"a", b"xyz", length=length)]))).members
+    assert (member.start, member.end) == (directory - 3, len(data))
+    refused(zipped([Entry(b"a", b"xyz", length=length + 1)]), "member 'a'", directory - 3)
     refused(zipped([Entry(b"a", b"xyz", offset=directory)]), "local header", directory)
     refused(zipped([Entry(b"a", b"xyz", offset=0xFFFFFFFF)]), "local header", 0xFFFFFFFF)
     refused(zipped([Entry(b"a", b"xyz", local_magic=b"PK\3\5")]), "local header", 0)
-    cut_name = zipped([Entry(b"a", local_name=b"a")]).replace(b"\1\0\0\0a", b"\xff\xff\0\0a", 1)
+    cut_name = zipped([Entry(b"a", b"xyz")]).replace(b"\1\0\0\0a", b"\xff\xff\0\0a", 1)
     refused(cut_name, "local header", 0)
+
+
+def test_empty_members_need_no_local_header() -> None:
+    first, good = Entry(b"a", b"xyz"), Entry(b"b")
+    (_, member) = read(memoryview(zipped([first, good]))).members
+    assert (member.start, member.end) == (34 + 31, 34 + 31)
+    for offset in (1, 2**31, 2**32 - 1):
+        data = memoryview(zipped([first, replace(good, offset=offset)]))
+        (_, member) = read(data).members
+        assert (member.start, member.end) == (min(offset, len(data)),) * 2
+        assert content(data, member, LIMIT) == b""
 
 
 def test_content_that_is_not_what_the_directory_says() -> None:
@@ -298,6 +359,15 @@ def test_members_that_share_bytes_are_named() -> None:
     short, long = Entry(b"a", b"x" * 40), Entry(b"a", b"x" * 40, length=75)
     assert overlapping(read(memoryview(zipped([short, *rest]))).members) == {2}
     assert overlapping(read(memoryview(zipped([long, *rest]))).members) == {1}
+    # Of equal ranges the smaller name keeps them.
+    same = [Entry(b"b", b"x" * 20), Entry(b"a", offset=0, length=20)]
+    assert overlapping(read(memoryview(zipped(same))).members) == {0}
+
+
+def test_members_that_reach_into_the_directory_are_named() -> None:
+    directory = read(memoryview(zipped([Entry(b"a", b"x"), Entry(b"b", b"y", length=2)])))
+    assert overlapping(directory.members) == frozenset()
+    assert overlapping(directory.members, directory.start) == {1}
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from wtxtgit.ops.statistics import statistics
 from .container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
 from .seeds import sets
 
-BASE = MIB
+BASE = 2 * MIB
 FACTOR = 40
 """Memory for a file without anything compressed: BASE, and FACTOR times its size."""
 FACTOR_OF_MSGPACK = 100
@@ -163,7 +163,7 @@ def shaped(count: int) -> dict[str, bytes]:
     nested = samples.safetensors({"a": samples.tensor_item("F32", shape, 0, 4)}, b"abcd")
     record = b"\1\0\0\0" + samples.mlcp_record(b"a", "Float32", shape, 4)
     tidx = samples.tidx([samples.aero_entry("a", 0, 4, shape=shape)])
-    literal = "(" + "4611686018427387904, " * count + "0)"
+    literal = "(" + "4611686018427387904, " * count + "2)"
     header = "{'descr': '<f4', 'fortran_order': True, 'shape': %s, }"
     return {
         "safetensors": nested,

@@ -21,8 +21,8 @@ from wtxtgit.model.elements import ITEM_BYTES
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """The bytes of the length and the encoding of the text of each version."""
 KEYS = frozenset({"descr", "fortran_order", "shape"})
-MAX_TEXT = 65_535
-"""Bytes of a header's text: all that a version 1.0 header can have."""
+MAX_TEXT = 2**20
+"""Bytes of a header's text. numpy writes version 2.0 where it is over 65,535 bytes."""
 MAX_SIZE = len(NPY_MAGIC) + 2 + 4 + MAX_TEXT
 """Bytes of a whole header, at most."""
 MAX_ITEM = 2**31 - 1
@@ -107,21 +107,8 @@ class Header:
 def read(data: memoryview, start: int, end: int) -> Header:
     """Read the header of the npy file that is data[start:end]; raises FormatError."""
     cursor = Cursor(data[:end], start)
-    if cursor.take(len(NPY_MAGIC), "magic") != NPY_MAGIC:
-        fail("npy file has no magic", offset=start, field="magic")
-    version = (cursor.integer(1, "version"), cursor.integer(1, "version"))
-    if version not in VERSIONS:
-        major, minor = version
-        fail(f"npy version is {major}.{minor}", offset=cursor.pos - 2, field="version")
-    width, encoding = VERSIONS[version]
-    length = cursor.integer(width, "header length")
-    if length > MAX_TEXT:
-        fail(
-            f"header of {length} bytes is too long",
-            offset=cursor.pos - width,
-            field="header length",
-            kind="limit",
-        )
+    version, length = _fixed(cursor)
+    _, encoding = VERSIONS[version]
     offset = cursor.pos
     raw = bytes(cursor.take(length, "header"))
     try:
@@ -155,6 +142,35 @@ def read(data: memoryview, start: int, end: int) -> Header:
         byteorder,
         text.endswith("\n"),
     )
+
+
+def measure(data: memoryview, start: int, end: int) -> int:
+    """The size in bytes of what `read` would read, its text not looked at; raises FormatError."""
+    cursor = Cursor(data[:end], start)
+    _, length = _fixed(cursor)
+    cursor.skip(length, "header")
+    return cursor.pos - start
+
+
+def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:
+    """The version and the length of the text, which comes next."""
+    start = cursor.pos
+    if cursor.take(len(NPY_MAGIC), "magic") != NPY_MAGIC:
+        fail("npy file has no magic", offset=start, field="magic")
+    version = (cursor.integer(1, "version"), cursor.integer(1, "version"))
+    if version not in VERSIONS:
+        major, minor = version
+        fail(f"npy version is {major}.{minor}", offset=cursor.pos - 2, field="version")
+    width, _ = VERSIONS[version]
+    length = cursor.integer(width, "header length")
+    if length > MAX_TEXT:
+        fail(
+            f"header of {length} bytes is too long",
+            offset=cursor.pos - width,
+            field="header length",
+            kind="limit",
+        )
+    return version, length
 
 
 def build(element: str, shape: tuple[int, ...]) -> bytes:

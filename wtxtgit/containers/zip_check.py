@@ -10,6 +10,7 @@ from collections import Counter
 
 from wtxtgit.containers import zip_directory
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     DEFLATED,
     ENTRY,
@@ -27,21 +28,29 @@ from wtxtgit.model.reading import Findings, ReadOptions
 def check_members(
     data: memoryview, directory: Directory, options: ReadOptions, findings: Findings
 ) -> frozenset[int]:
-    """Check every member's size and CRC-32, each byte of the file once.
+    """Check every member's size and CRC-32, each byte of the file once; no encrypted one's.
 
     Deflated members are inflated a block at a time, of at most `max_chunk`
     bytes each. Returns the positions of the members whose content holds.
     """
-    shared = zip_directory.overlapping(directory.members)
+    shared = zip_directory.overlapping(directory.members, directory.start)
     good: set[int] = set()
     for n, member in enumerate(directory.members):
         _check_local(data, member, findings)
         if n in shared:
             findings.error(
                 "structure",
-                f"member {quoted(member.name)} shares bytes with another one",
+                f"member {quoted(member.name)} shares bytes with another one or the directory",
                 offset=member.start,
                 field="payload",
+                chunk=member.name,
+            )
+        elif member.encrypted:
+            findings.warn(
+                "structure",
+                f"member {quoted(member.name)} is encrypted and not checked",
+                offset=member.entry,
+                field="flags",
                 chunk=member.name,
             )
         elif member.method not in (STORED, DEFLATED):
@@ -89,6 +98,17 @@ def _check_content(
 
 def _check_local(data: memoryview, member: Member, findings: Findings) -> None:
     """Warn where a local header is at odds with the directory, which alone is read."""
+    if data[member.header : member.header + len(ZIP_MAGIC)] != ZIP_MAGIC or (
+        member.header + LOCAL.size > len(data)
+    ):
+        findings.warn(
+            "structure",
+            "empty member has no local header",
+            offset=member.entry,
+            field="local header",
+            chunk=member.name,
+        )
+        return
     _, _, flags, method, _, _, crc32, length, size, name_length, _ = LOCAL.unpack_from(
         data, member.header
     )

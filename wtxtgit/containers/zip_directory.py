@@ -1,8 +1,8 @@
 """The members of a zip, as its central directory lists them. Little-endian.
 
 Local headers only say where payloads start: their sizes may be left out for
-those of a descriptor. The zip starts where it is said to, its comment ends
-where it does, and members stand before the directory.
+those of a descriptor. The zip starts where it is said to. Members may share
+bytes with one another and with the directory, and bytes may stand behind it.
 Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
 """
 
@@ -19,6 +19,7 @@ from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.zip_end import MAX_16, MAX_32
+from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import PartNote
 
 STORED = 0
@@ -34,7 +35,7 @@ EXTRA = Struct("<HH")
 """id length."""
 
 ZIP64_EXTRA = 1
-ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+ENCRYPTED = 1 << 0
 WITH_DESCRIPTOR = 1 << 3
 UTF8_NAME = 1 << 11
 """Flags of entries and local headers."""
@@ -64,9 +65,15 @@ class Member:
     flags: int
 
     @property
+    def encrypted(self) -> bool:
+        """Whether the payload is encrypted; it is never looked into."""
+        return bool(self.flags & ENCRYPTED)
+
+    @property
     def stored(self) -> bool:
         """Whether the payload is the member's content as it is."""
-        return self.method == STORED and self.size == self.end - self.start
+        plain = self.method == STORED and not self.encrypted
+        return plain and self.size == self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,53 +87,57 @@ class Directory:
 def read(data: memoryview, start: int = 0, end: int | None = None) -> Directory:
     """Read the directory of the zip that is data[start:end], offsets in `data`.
 
-    Raises FormatError, also where a member is encrypted or on another disk.
+    Raises FormatError, also where a member is on another disk.
     """
     held = data if end is None else data[:end]
     said = zip_end.read(held, start)
     first = start + said.offset
-    if first + said.size != said.limit:
-        fail(
-            f"central directory of {said.size} bytes at byte {first} does not end",
-            offset=said.limit,
-            field="central directory",
-        )
     if said.entries > MAX_TENSORS:
         fail(f"zip has {said.entries} members", offset=said.limit, field="entries", kind="limit")
     if said.entries * ENTRY.size > said.size:
         fail("central directory is cut short", offset=first, field="central directory")
     cursor = Cursor(held[: said.limit], first)
-    members = tuple(_member(cursor, held, start, first) for _ in range(said.entries))
+    members = tuple(_member(cursor, held, start) for _ in range(said.entries))
     if cursor.remaining:
         fail("central directory has more bytes", offset=cursor.pos, field="central directory")
     return Directory(members, first)
 
 
-def overlapping(members: Sequence[Member]) -> frozenset[int]:
-    """The members, by position, that lose bytes to another one.
+def overlapping(members: Sequence[Member], limit: int | None = None) -> frozenset[int]:
+    """The members, by position, that lose bytes to another one or reach beyond byte `limit`.
 
-    Of those that share bytes the one that starts first keeps them, or the
-    longest, or the first. Files may claim the same bytes as many members:
-    whoever looks into those only that are not named here looks at each byte once.
+    Of those that share bytes the one that starts first keeps them, then the
+    longer, then the smaller name, then the first. Files may claim the same
+    bytes as many members: whoever looks into those only that are not named
+    here looks at each byte once.
     """
+
+    def place(n: int) -> tuple[int, int, bytes]:
+        return members[n].start, -members[n].end, members[n].name.encode()
+
     taken = 0
     lost = set()
-    for n in sorted(range(len(members)), key=lambda n: (members[n].start, -members[n].end)):
+    for n in sorted(range(len(members)), key=place):
         member = members[n]
-        if member.start >= taken or member.start == member.end:
-            taken = max(taken, member.end)
-        else:
+        if member.start == member.end:
+            continue
+        if member.start < taken or (limit is not None and member.end > limit):
             lost.add(n)
+        else:
+            taken = member.end
     return frozenset(lost)
 
 
 def part_notes(directory: Directory) -> tuple[PartNote, ...]:
     """Words on members that are not stored as they are."""
-    return tuple(
-        PartNote(member.start, f"{member.name}, deflated, {member.size} bytes inflated", True)
-        for member in directory.members
-        if not member.stored
-    )
+    return tuple(_note(member) for member in directory.members if not member.stored)
+
+
+def _note(member: Member) -> PartNote:
+    if member.encrypted:
+        return PartNote(member.start, f"{member.name}, encrypted", member.method != STORED, True)
+    about = f"{member.name}, deflated, {member.size} bytes inflated"
+    return PartNote(member.start, about, is_compressed=True)
 
 
 def content(data: memoryview, member: Member, limit: int) -> memoryview | bytes:
@@ -152,6 +163,8 @@ def blocks(data: memoryview, member: Member, limit: int) -> Iterator[memoryview 
 def _check_size(member: Member, limit: int) -> None:
     """Raise FormatError where the sizes already say that there is no content."""
     length = member.end - member.start
+    if member.encrypted:
+        fail(f"member {quoted(member.name)} is encrypted", offset=member.entry, field="flags")
     if member.method not in (STORED, DEFLATED):
         _fail_member(member, f"has the compression method {member.method}, which is not read")
     if member.method == STORED and member.size != length:
@@ -192,7 +205,7 @@ def _fail_member(member: Member, why: str, *, kind: str = "structure") -> NoRetu
     fail(f"member {quoted(member.name)} {why}", offset=member.start, field="payload", kind=kind)
 
 
-def _member(cursor: Cursor, data: memoryview, start: int, directory: int) -> Member:
+def _member(cursor: Cursor, data: memoryview, start: int) -> Member:
     """Read the entry at the cursor and find where its payload starts."""
     at = cursor.pos
     magic, _, _, flags, method, _, _, crc32, length, size, *rest = cursor.record(ENTRY, "entry")
@@ -202,18 +215,21 @@ def _member(cursor: Cursor, data: memoryview, start: int, directory: int) -> Mem
     name = _name(cursor, name_length, flags)
     extra = cursor.take(extra_length, "extra fields")
     cursor.skip(comment_length, "comment")
-    wide = _zip64_extra(extra, at) if extra_length else iter(())
-    size, length, offset = (
-        next(wide, value) if value == MAX_32 else value for value in (size, length, offset)
-    )
-    disk = next(wide, disk) if disk == MAX_16 else disk
+    wide = _zip64_extra(extra, at) if extra_length else None
+    if wide is not None:
+        try:
+            size, length, offset = (
+                wide.integer(8, "zip64 field") if value == MAX_32 else value
+                for value in (size, length, offset)
+            )
+            disk = wide.integer(4, "zip64 field") if disk == MAX_16 else disk
+        except FormatError:
+            fail("zip64 field is cut short", offset=at, field="zip64 field")
     if disk != 0:
         fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
-    if flags & ENCRYPTED:
-        fail(f"member {quoted(name)} is encrypted", offset=at, field="flags")
     header = start + offset
-    payload = _payload(data, header, directory)
-    check_inside(payload, length, directory, f"member {quoted(name)}")
+    payload = _payload(data, header) if length else _nowhere(data, header)
+    check_inside(payload, length, len(data), f"member {quoted(name)}")
     return Member(name, method, crc32, payload, payload + length, size, header, at, flags)
 
 
@@ -223,30 +239,35 @@ def _name(cursor: Cursor, length: int, flags: int) -> str:
     return bytes(cursor.take(length, "name")).decode("cp437")
 
 
-def _zip64_extra(extra: memoryview, offset: int) -> Iterator[int]:
-    """The 64-bit values of the first zip64 field, then its disk; none without one."""
+def _zip64_extra(extra: memoryview, offset: int) -> Cursor | None:
+    """The first zip64 field: those of size, length and offset that are all ones in the entry,
+    of 8 bytes each, then the disk, of 4. None where there is no such field."""
     cursor = Cursor(extra)
     while cursor.remaining >= EXTRA.size:
         kind, length = cursor.record(EXTRA, "extra field")
         if length > cursor.remaining:
             fail("extra field is cut short", offset=offset, field="extra fields")
         if kind == ZIP64_EXTRA:
-            inner = Cursor(cursor.take(length, "extra field"))
-            while inner.remaining >= 8:
-                yield inner.integer(8, "zip64 field")
-            if inner.remaining >= 4:
-                yield inner.integer(4, "zip64 field")
-            return
+            return Cursor(cursor.take(length, "extra field"))
         cursor.skip(length, "extra field")
+    return None
 
 
-def _payload(data: memoryview, header: int, directory: int) -> int:
+def _payload(data: memoryview, header: int) -> int:
     """Where the payload behind a local header starts."""
-    check_inside(header, LOCAL.size, directory, "local header")
+    check_inside(header, LOCAL.size, len(data), "local header")
     magic, *_, name_length, extra_length = LOCAL.unpack_from(data, header)
     if magic != ZIP_MAGIC:
         fail("local header has no signature", offset=header, field="local header")
     start = header + LOCAL.size + int(name_length) + int(extra_length)
-    if start > directory:
+    if start > len(data):
         fail("local header is cut short", offset=header, field="local header")
     return start
+
+
+def _nowhere(data: memoryview, header: int) -> int:
+    """Where an empty payload stands: it points nowhere and needs no local header."""
+    try:
+        return _payload(data, header)
+    except FormatError:
+        return min(header, len(data))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
+from wtxtgit.errors import FormatError
 
 END_MAGIC = b"PK\x05\x06"
 ZIP64_END_MAGIC = b"PK\x06\x06"
@@ -31,7 +32,7 @@ MAX_COMMENT = MAX_16
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the end of a zip says of its directory, which must end at `limit`."""
+    """What the end of a zip says of its directory, which ends at `limit`."""
 
     entries: int
     size: int
@@ -40,23 +41,32 @@ class End:
 
 
 def read(data: memoryview, start: int) -> End:
-    """Read the last end record whose comment ends with `data`, and its zip64 record.
+    """Read the last end record whose numbers fit, and its zip64 record.
 
-    Offsets that they name count from `start`. Raises FormatError.
+    Bytes may stand behind it and its comment. Offsets that it names count from
+    `start`. Raises FormatError, of the last record where none fits.
     """
     size = len(data)
     lowest = max(start, size - END.size - MAX_COMMENT)
     tail = bytes(data[lowest:size])
     found = len(tail)
+    refused: FormatError | None = None
     while (found := tail.rfind(END_MAGIC, 0, found + len(END_MAGIC) - 1)) >= 0:
-        if found + END.size <= len(tail):
-            record = END.unpack_from(tail, found)
-            if found + END.size + record[-1] == len(tail):
-                break
-    else:
+        comment = found + END.size
+        if comment > len(tail) or comment + END.unpack_from(tail, found)[-1] > len(tail):
+            continue
+        try:
+            return _end(data, start, lowest + found)
+        except FormatError as error:
+            refused = refused or error
+    if refused is None:
         fail("zip has no end of central directory", offset=size, field="end of central directory")
-    pos = lowest + found
-    _, disk, directory_disk, disk_entries, *rest, _comment = record
+    raise refused
+
+
+def _end(data: memoryview, start: int, pos: int) -> End:
+    """Read the end record at `pos`; raises FormatError where its directory does not end there."""
+    _, disk, directory_disk, disk_entries, *rest, _comment = END.unpack_from(data, pos)
     entries, length, offset = rest
     zip64 = _zip64_end(data, start, pos)
     for field, value, expected, unknown in (
@@ -69,7 +79,15 @@ def read(data: memoryview, start: int) -> End:
     ):
         if value != expected and not (zip64 and value == unknown):
             fail(f"{field} is {value}, not {expected}", offset=pos, field=field)
-    return zip64 or End(entries, length, offset, pos)
+    end = zip64 or End(entries, length, offset, pos)
+    first = start + end.offset
+    if first + end.size != end.limit:
+        fail(
+            f"central directory of {end.size} bytes at byte {first} does not end",
+            offset=end.limit,
+            field="central directory",
+        )
+    return end
 
 
 def _zip64_end(data: memoryview, start: int, end: int) -> End | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers import npy_header, ranges, zip_directory
+from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
@@ -16,6 +17,8 @@ from wtxtgit.model.reading import Description, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
+MAX_HEADERS = 4
+"""All headers of arrays have at most so many times the bytes of the file, and MAX_TEXT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Npz:
     """An npz file that was read.
 
     `arrays` are by position of their member; `shared` are the positions of
-    the members that lose bytes to others, which are not looked into.
+    the members that lose bytes to others or reach into the directory: they
+    are not inflated.
     """
 
     data: memoryview
@@ -42,8 +46,6 @@ class Npz:
     def ranges(self) -> Iterator[ranges.Range]:
         for n, member in enumerate(self.directory.members):
             array = self.arrays.get(n)
-            if n in self.shared:
-                continue
             if array is None:
                 yield ranges.payload(member.start, member.end, member.name)
             else:
@@ -62,7 +64,7 @@ class Npz:
                 tensors.append(array.stored.listed(self.data))
             elif not member.name.endswith(NPY_SUFFIX):
                 others.append(member.name)
-            elif n in self.shared:
+            elif n in self.shared and not member.encrypted:
                 tensors.append(_nothing(member, "shares bytes with another member"))
             else:
                 tensors.append(_decoded(self.data, member, left))
@@ -84,17 +86,26 @@ def read(data: memoryview) -> Npz:
     """Read an npz file; raises FormatError.
 
     A member named as an npy file that is none, or is not stored as it is,
-    only stays whole.
+    only stays whole. Members may claim the same header: all of them together
+    have a limit.
     """
     directory = zip_directory.read(data)
-    shared = zip_directory.overlapping(directory.members)
+    shared = zip_directory.overlapping(directory.members, directory.start)
+    left = MAX_HEADERS * len(data) + npy_header.MAX_TEXT
     arrays: dict[int, StoredArray] = {}
     for n, member in enumerate(directory.members):
-        if n not in shared and member.stored and member.name.endswith(NPY_SUFFIX):
-            try:
+        if not member.stored or not member.name.endswith(NPY_SUFFIX):
+            continue
+        try:
+            left -= npy_header.measure(data, member.start, member.end)
+            if left >= 0:
                 arrays[n] = read_array(data, member.start, member.end, array_name(member))
-            except FormatError:
-                continue
+        except FormatError:
+            continue
+        if left < 0:
+            fail(
+                "headers of arrays are too long", offset=member.start, field="header", kind="limit"
+            )
     return Npz(data, directory, arrays, shared)
 
 

@@ -35,6 +35,9 @@ def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[B
         )
     if container.shared:
         raise FormatError("members share bytes", field="payload")
+    if any(member.encrypted for member in container.directory.members):
+        # The check of a password rests on fields that would change.
+        raise FormatError("a member is encrypted", field="flags")
     data, members = container.data, container.directory.members
     for member in members:
         if _is_packed(member):

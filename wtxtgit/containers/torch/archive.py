@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from wtxtgit.containers.torch.dtypes import PACKED
 from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Pickle
-from wtxtgit.containers.torch.views import NO_STORAGE, Storage, View
+from wtxtgit.containers.torch.views import NO_STORAGE, Storage, View, why_outside
 from wtxtgit.model.reading import Tensor
 
 MAX_GLOBALS = 1000
 """Names of globals that a description tells."""
 MISSING = "its storage is missing"
+UNKNOWN = "its dtype is unknown"
 EXPANDED = "its view repeats items to more bytes than the limit"
 
 
@@ -43,7 +44,11 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
         absent = held if view.numel else None
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     start, end = view.span()
-    absent = None
+    absent = why_outside(view, len(held.data))
+    if view.item == 0:
+        absent = UNKNOWN
+    if absent is not None:
+        return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     strides = None
     if view.dtype not in PACKED and not view.is_contiguous:
         strides = view.strides
@@ -77,6 +82,7 @@ def covers(view: View, size: int) -> bool:
         and view.offset == 0
         and view.storage is not None
         and view.storage.part is None
+        and view.item > 0
         and view.is_contiguous
         and view.numel * view.item == size
     )

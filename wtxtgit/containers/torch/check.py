@@ -12,7 +12,7 @@ from wtxtgit.containers import zip_directory
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch.pickle_values import Global, Pickle
 from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, PICKLE, STORAGE, Torch
-from wtxtgit.containers.torch.views import Storage
+from wtxtgit.containers.torch.views import Storage, View, why_outside
 from wtxtgit.containers.torch.weights_only import OPCODES, is_safe
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
@@ -30,6 +30,7 @@ def check(container: Torch, options: ReadOptions) -> Findings:
     places = {key: (member.start, member.size) for key, member in container.storages.items()}
     start = container.pickle_member.start
     check_storages(findings, container.named, places, start)
+    check_views(findings, container.listing.tensors, places)
     _check_unused(findings, container)
     _check_alignment(findings, container)
     if container.member(CONSTANTS) is not None:
@@ -63,12 +64,33 @@ def check_storages(
                 told.add(storage.key)
                 message = f"storage {quoted(storage.key)} is missing"
                 findings.error("structure", message, offset=start, field="storage")
-        elif place[1] != storage.nbytes:
+        elif storage.nbytes is not None and place[1] != storage.nbytes:
             message = (
                 f"storage {quoted(storage.key)} has {place[1]} bytes, "
                 f"{storage.numel} items of {storage.dtype} have {storage.nbytes}"
             )
             findings.error("structure", message, offset=place[0], field="numel")
+
+
+def check_views(
+    findings: Findings,
+    tensors: Iterable[tuple[str, View]],
+    places: Mapping[str, tuple[int, int]],
+) -> None:
+    """Check that each tensor lies inside of its storage; `places` as above.
+
+    A tensor of several names is told by the first one.
+    """
+    told: set[int] = set()
+    for name, view in tensors:
+        place = places.get(view.storage.key) if view.storage is not None else None
+        if place is None or id(view) in told:
+            continue
+        told.add(id(view))
+        why = why_outside(view, place[1])
+        if why is not None:
+            message = f"tensor {quoted(name)} {why}"
+            findings.error("structure", message, offset=place[0], field="storage")
 
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
@@ -100,7 +122,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
         message = "written without CRC-32: zip tools call it damaged"
         findings.warn("crc32", message, offset=container.directory.start, field="crc32")
         return
-    overlapping = zip_directory.overlapping(members)
+    overlapping = zip_directory.overlapping(members, container.directory.start)
     for number, member in enumerate(members):
         if number in overlapping:
             message = f"member {quoted(member.name)} shares bytes with another one"

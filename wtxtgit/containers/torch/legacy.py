@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from wtxtgit.containers.cursor import Cursor, fail, quoted
 from wtxtgit.containers.torch import archive, listing, pickle_machine, views
 from wtxtgit.containers.torch.archive import MISSING, Held
-from wtxtgit.containers.torch.check import check_pickle, check_storages
-from wtxtgit.containers.torch.dtypes import SIZES
+from wtxtgit.containers.torch.check import check_pickle, check_storages, check_views
 from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
 from wtxtgit.containers.torch.views import Storage
@@ -89,10 +88,6 @@ def read(data: memoryview) -> Legacy:
     listed = listing.list_tensors(pickle, start, "pickle")
     keys = pickle_machine.parse(data, "storage keys", load, start=pickle.end)
     storages, end = _storages(data, keys, tuple(named))
-    for name, view in listed.tensors:
-        place = storages.get(view.storage.key) if view.storage is not None else None
-        if place is not None:
-            views.check_inside(view, place[1] - place[0], name, place[0])
     pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
     little = next((value for key, value in pairs if key == "little_endian"), None)
     return Legacy(data, start, pickle, listed, tuple(named), storages, little, end)
@@ -127,12 +122,9 @@ def check(data: memoryview) -> Findings:
     except FormatError as error:
         findings.refuse(error)
         return findings
-    check_storages(
-        findings,
-        made.named,
-        {key: (start, end - start) for key, (start, end) in made.storages.items()},
-        made.start,
-    )
+    places = {key: (start, end - start) for key, (start, end) in made.storages.items()}
+    check_storages(findings, made.named, places, made.start)
+    check_views(findings, made.listing.tensors, places)
     check_pickle(findings, made.pickle, made.start, "pickle")
     if made.end < len(data):
         message = f"{len(data) - made.end} bytes follow the last storage"
@@ -145,9 +137,9 @@ def _storages(
 ) -> tuple[dict[str, tuple[int, int]], int]:
     """Where the storages stand, and where the last one ends."""
     # The class that a key is named with first says how long its items are.
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int | None] = {}
     for storage in named:
-        sizes.setdefault(storage.key, SIZES[storage.dtype])
+        sizes.setdefault(storage.key, storage.item)
     cursor = Cursor(data, keys.end)
     found: dict[str, tuple[int, int]] = {}
     for key in _keys(keys):
@@ -156,8 +148,12 @@ def _storages(
             fail(message, offset=keys.end, field="storage keys")
         if key in found:
             fail(f"storage {quoted(key)} is there twice", offset=keys.end, field="storage keys")
+        size = sizes[key]
+        if size is None:
+            message = f"storage {quoted(key)} is of an unknown class"
+            fail(message, offset=keys.end, field="storage keys")
         count = cursor.integer(COUNT_SIZE, "numel", signed=True)
-        start = cursor.skip(count * sizes[key], "storage")
+        start = cursor.skip(count * size, "storage")
         found[key] = start, cursor.pos
     return found, cursor.pos
 

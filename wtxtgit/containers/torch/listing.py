@@ -1,14 +1,15 @@
 """The tensors of a pickle's value, by the paths that lead to them.
 
 A path is made of keys, indexes and attribute names. Plain data (dicts,
-lists, tuples) is walked wherever it is referred to, an object of any other
-class once, so that objects which refer to one another end somewhere.
+lists, tuples) is walked wherever it is referred to, unless there were no
+tensors in it, an object of any other class once, so that objects which refer
+to one another end somewhere.
 Spec: `docs/spec/torch.md`, "Names".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -16,10 +17,19 @@ from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.torch.pickle_values import Dict, Global, List, Made, Pickle, Set
-from wtxtgit.containers.torch.views import UTILS, View, view
+from wtxtgit.containers.torch.children import (
+    FROM_TYPE,
+    ORDERED_DICT,
+    PARAMETERS,
+    Child,
+    calls,
+    children_of,
+    state_children,
+)
+from wtxtgit.containers.torch.pickle_values import Dict, List, Made, Pickle, Set
+from wtxtgit.containers.torch.views import View, view
 
-MAX_DEPTH = 256
+MAX_DEPTH = 1000
 """Values inside one another."""
 LEAST_STEPS = 65_536
 STEPS_A_BYTE = 16
@@ -34,36 +44,17 @@ ROOT_NAME = "tensor"
 """What a tensor is called that is the whole value."""
 UNTOLD_VALUE = "values that are no tensors"
 MAX_UNTOLD = 100
-MAX_COMPARED = 256
-"""Characters of a key up to which equal keys are found."""
-MAX_INNER = 8
-"""Items of a key that its part of a path shows."""
 
-ORDERED_DICT = Global("collections", "OrderedDict")
-PARAMETERS = (
-    Global(UTILS, "_rebuild_parameter"),
-    Global(UTILS, "_rebuild_parameter_with_state"),
-    Global(UTILS, "_rebuild_device_tensor_from_cpu_tensor"),
-)
-"""Calls whose first argument is the tensor; a fourth one is attributes."""
-STATE_OF_PARAMETER = 3
-QUANTIZER = 4
-"""Places of an attributes' dict, and of what a quantised tensor is quantised by."""
-FROM_TYPE = (
-    Global("torch._tensor", "_rebuild_from_type"),
-    Global("torch._tensor", "_rebuild_from_type_v2"),
-)
-"""Calls of (function, class, arguments, state): the tensor is what the function gives."""
-MODULE_METADATA = "_metadata"
-"""What torch keeps at a state dict: versions of modules."""
-
-_Child = tuple[str | None, object]
-"""A value and its part of the path, None where its path is that of its parent."""
+_Counts = tuple[int, int, int]
+"""Tensors, other values, and values not walked again inside of themselves, so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Tensors in the order of the pickle; `tags` and `untold` as in a Description."""
+    """Tensors in the order of the pickle; `tags` and `untold` as in a Description.
+
+    One tensor may have several names: the view is the same object then.
+    """
 
     tensors: tuple[tuple[str, View], ...]
     tags: dict[str, str]
@@ -86,41 +77,92 @@ class _Walk:
         self.what = what
         self.steps_left = min(max(STEPS_A_BYTE * size, LEAST_STEPS), MAX_STEPS)
         self.characters_left = min(max(NAMES_A_BYTE * size, LEAST_NAMES), MAX_JSON)
-        self.has_keys = isinstance(pickle.root, Dict) or _calls(pickle.root, ORDERED_DICT)
+        self.has_keys = isinstance(pickle.root, Dict) or calls(pickle.root, ORDERED_DICT)
         self.path: list[str] = []
         self.tensors: list[tuple[str, View]] = []
         self.tags: dict[str, str] = {}
         self.untold: dict[str, None] = {}
+        self.views: dict[int, View] = {}
+        self.inner: dict[int, Made] = {}
+        self.without: dict[int, bool] = {}
+        self.noted = 0
+        self.cycles = 0
 
     def run(self, root: object) -> None:
         visited: dict[int, object] = {}
         open_ids: set[int] = set()
-        frames: list[tuple[Iterator[_Child], object, bool]] = [(iter([(None, root)]), None, False)]
+        first: Iterator[Child] = iter([(None, root)])
+        frames: list[tuple[Iterator[Child], object, bool, _Counts]] = [
+            (first, None, False, self._counts())
+        ]
         while frames:
-            children, parent, has_part = frames[-1]
+            children, parent, has_part, before = frames[-1]
             child = next(children, None)
             if child is None:
                 frames.pop()
                 open_ids.discard(id(parent))
+                self._close(parent, before)
                 if has_part:
                     self.path.pop()
                 continue
             part, value = child
-            made = view(value, self.start)
+            made = self._view(value)
             if made is not None:
                 self._add(part, made)
             elif not isinstance(value, List | Dict | Set | Made | tuple):
                 self._note(part, value)
                 continue
-            if id(value) in open_ids or id(value) in visited:
+            if id(value) in visited:
+                continue
+            if id(value) in open_ids:
+                self.cycles += 1
+                continue
+            if id(value) in self.without:
+                if self.without[id(value)]:
+                    self._note(part, value)
                 continue
             self._count(1 + _size(value), len(frames))
             if _is_object(value):
                 visited[id(value)] = value
             open_ids.add(id(value))
-            frames.append((_children(value, made is not None), value, part is not None))
+            children = self._children(value, made is not None)
+            frames.append((children, value, part is not None, self._counts()))
             if part is not None:
                 self.path.append(part)
+
+    def _counts(self) -> _Counts:
+        return len(self.tensors), self.noted, self.cycles
+
+    def _close(self, value: object, before: _Counts) -> None:
+        """Keep in mind that a value has no tensors, and whether it has others.
+
+        What is inside of itself would have other tensors elsewhere.
+        """
+        tensors, noted, cycles = before
+        if len(self.tensors) == tensors and self.cycles == cycles:
+            self.without[id(value)] = self.noted > noted
+
+    def _view(self, value: object) -> View | None:
+        """The tensor that a value is: the same one each time that the value is met."""
+        made = self.views.get(id(value))
+        if made is None:
+            made = view(value, self.start)
+            if made is not None:
+                self.views[id(value)] = made
+        return made
+
+    def _children(self, value: object, is_tensor: bool) -> Iterator[Child]:
+        if calls(value, *FROM_TYPE) and isinstance(value, Made) and len(value.args) == 4:
+            function, _, args, state = value.args
+            if isinstance(args, tuple):
+                if id(value) not in self.inner:
+                    self.inner[id(value)] = Made(function, args)
+                yield None, self.inner[id(value)]
+            yield from state_children(state)
+            for more in value.states:
+                yield from state_children(more)
+        else:
+            yield from children_of(value, is_tensor)
 
     def _count(self, steps: int, depth: int) -> None:
         self.steps_left -= steps
@@ -146,6 +188,7 @@ class _Walk:
         top = self.path[0] if self.path else part
         if value is None:
             return
+        self.noted += 1
         if top is None or not self.has_keys:
             self.untold.setdefault(UNTOLD_VALUE)
         elif not _is_short_text(top):
@@ -166,18 +209,9 @@ def _is_short_text(value: object) -> bool:
     return True
 
 
-def _calls(value: object, *callees: Global) -> bool:
-    """Whether a value is made by a call of one of these.
-
-    What is called in a file may be a tuple of any depth, whose hash would
-    never end.
-    """
-    return isinstance(value, Made) and isinstance(value.callee, Global) and value.callee in callees
-
-
 def _is_object(value: object) -> bool:
     """Whether a value is an object of a class that is not understood here."""
-    return isinstance(value, Made) and not _calls(value, ORDERED_DICT, *PARAMETERS, *FROM_TYPE)
+    return isinstance(value, Made) and not calls(value, ORDERED_DICT, *PARAMETERS, *FROM_TYPE)
 
 
 def _size(value: object) -> int:
@@ -196,115 +230,3 @@ def _length(value: object) -> int:
     if isinstance(value, List | Set):
         return len(value.items)
     return len(value.pairs) if isinstance(value, Dict) else 0
-
-
-def _children(value: object, is_tensor: bool) -> Iterator[_Child]:
-    """The values inside a value, in the order in which they are written."""
-    if isinstance(value, tuple):
-        yield from _indexed(value)
-    elif isinstance(value, List | Set):
-        yield from _indexed(value.items)
-    elif isinstance(value, Dict):
-        yield from _keyed(value.pairs)
-    elif isinstance(value, Made):
-        if is_tensor:
-            # How a quantised tensor is quantised; hooks are never written.
-            scheme = value.args[QUANTIZER] if len(value.args) > QUANTIZER else None
-            if isinstance(scheme, tuple):
-                yield str(QUANTIZER), scheme
-        elif _calls(value, *PARAMETERS):
-            yield from ((None, data) for data in value.args[:1])
-            yield from (
-                child
-                for state in value.args[STATE_OF_PARAMETER : STATE_OF_PARAMETER + 1]
-                for child in _state(state)
-            )
-        elif _calls(value, *FROM_TYPE) and len(value.args) == 4:
-            function, _, args, state = value.args
-            if isinstance(args, tuple):
-                yield None, Made(function, args)
-            yield from _state(state)
-        elif _calls(value, ORDERED_DICT):
-            # Python 2 gives the pairs as a list of lists.
-            yield from _keyed([*_listed_pairs(value.args), *value.pairs])
-        else:
-            if not isinstance(value.callee, Global):
-                yield None, value.callee
-            yield from _indexed(value.args)
-            if value.kwargs is not None:
-                yield None, value.kwargs
-            yield from _indexed(value.items)
-            yield from _keyed(value.pairs)
-        for state in value.states:
-            yield from _state(state, skip=MODULE_METADATA if _calls(value, ORDERED_DICT) else None)
-
-
-def _indexed(items: Iterable[object]) -> Iterator[_Child]:
-    return ((str(index), item) for index, item in enumerate(items))
-
-
-def _keyed(pairs: list[tuple[object, object]]) -> Iterator[_Child]:
-    """Each key once, where it is first, with its last value, as a dict has it."""
-    last = {_identity(key): value for key, value in pairs}
-    for key, _ in pairs:
-        identity = _identity(key)
-        if identity in last:
-            yield _word(key), last.pop(identity)
-
-
-def _identity(key: object) -> str:
-    """The same for keys that are equal in Python, as far as they are plain and short.
-
-    A text, because files could be made of integers with equal hashes; short,
-    because a long one may be referred to any number of times.
-    """
-    if isinstance(key, str) and len(key) <= MAX_COMPARED:
-        return "s" + key
-    if isinstance(key, bytes) and len(key) <= MAX_COMPARED:
-        return "b" + key.hex()
-    if isinstance(key, float) and key.is_integer():
-        key = int(key)
-    if isinstance(key, int):
-        return f"i{int(key):x}"
-    if isinstance(key, float):
-        return f"f{key!r}"
-    return f"o{id(key)}"
-
-
-def _word(key: object) -> str:
-    """A key as a part of a path."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, bytes):
-        return repr(key[:MAX_COMPARED])
-    if key is None or isinstance(key, int | float):
-        return str(key)
-    if isinstance(key, tuple):
-        inner = [
-            "..." if isinstance(k, tuple) else _word(k)[:MAX_COMPARED] for k in key[:MAX_INNER]
-        ]
-        return f"({', '.join(inner)})"
-    if isinstance(key, Made):
-        key = key.callee
-    if isinstance(key, Global):
-        return key.path
-    return type(key).__name__.lower()
-
-
-def _listed_pairs(args: tuple[object, ...]) -> Iterator[tuple[object, object]]:
-    held = args[0] if len(args) == 1 else None
-    for item in held.items if isinstance(held, List) else ():
-        pair = item.items if isinstance(item, List) else item
-        if isinstance(pair, tuple | list) and len(pair) == 2:
-            yield pair[0], pair[1]
-
-
-def _state(state: object, skip: str | None = None) -> Iterator[_Child]:
-    """Attributes: a dict, or a tuple of two, the second one of slots; `skip` is left out."""
-    parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
-    if all(part is None or isinstance(part, Dict) for part in parts):
-        for part in parts:
-            if isinstance(part, Dict):
-                yield from (child for child in _keyed(part.pairs) if child[0] != skip)
-    else:
-        yield None, state

@@ -16,14 +16,22 @@ from typing import Literal, NoReturn
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.torch.pickle_values import Dict, Global, List, Made, Pickle, Set
+from wtxtgit.containers.torch.pickle_values import (
+    Dict,
+    Global,
+    List,
+    LongInteger,
+    Made,
+    Pickle,
+    Set,
+)
 
 MAX_PROTOCOL = 5
 MAX_OPCODES = 32 * MAX_TENSORS
 MAX_CONTAINERS = 4 * MAX_TENSORS
 """Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle."""
 MAX_INTEGER_BYTES = 255
-"""Bytes of an integer: any more are of no use, and printing them takes long."""
+"""Bytes of an integer that is read: any more are of no use, and printing them takes long."""
 MAX_GLOBAL = 1024
 """Characters of a global's module or name."""
 
@@ -34,6 +42,11 @@ FIRST_LOOK = 64
 
 FLOAT = Struct(">d")
 STOP = ord(".")
+
+ENCODE = Global("_codecs", "encode")
+LATIN_1 = "latin1"
+BYTES = (Global("__builtin__", "bytes"), Global("builtins", "bytes"))
+"""How protocol 2 has bytes: a text to be encoded, or a call without arguments."""
 
 Load = Callable[[object, int], object]
 """Gives the object for a persistent id, read at that offset; raises FormatError."""
@@ -58,6 +71,7 @@ class _Machine:
         self.stack: list[object] = []
         self.marked: list[list[object]] = []
         self.memo: dict[int, object] = {}
+        self.encoded: dict[int, tuple[str, bytes | None]] = {}
         self.globals: dict[tuple[str, str], Global] = {}
         self.opcodes = bytearray(256)
         self.containers = 0
@@ -179,9 +193,6 @@ class _Machine:
         self.stack.append(self._top())
 
     def _put(self, index: int) -> None:
-        # A pickler numbers by ones, so it can't get past its count of bytes.
-        if index > len(self.data):
-            self._fail(f"puts into the memo at {index}")
         self.memo[index] = self._top()
 
     def _get(self, index: int) -> None:
@@ -193,9 +204,13 @@ class _Machine:
 
     def binary_long(self, width: Literal[1, 4]) -> None:
         length = self._integer(width, signed=width > 1)
-        if not 0 <= length <= MAX_INTEGER_BYTES:
-            self._fail(f"has an integer of {length} bytes", kind="limit")
-        self.stack.append(self._integer(length, signed=True))
+        if not 0 <= length <= len(self.data) - self.pos:
+            self._fail("is cut short")
+        if length <= MAX_INTEGER_BYTES:
+            self.stack.append(self._integer(length, signed=True))
+        else:
+            self.pos += length
+            self.stack.append(LongInteger(length))
 
     def binary_float(self) -> None:
         self.stack.append(FLOAT.unpack(self._take(FLOAT.size))[0])
@@ -259,7 +274,31 @@ class _Machine:
 
     def call(self) -> None:
         args = self._pop_args()
-        self._push_container(Made(self._pop(), args))
+        callee = self._pop()
+        encoded = self._encoded(callee, args)
+        if encoded is None:
+            self._push_container(Made(callee, args))
+        else:
+            self.stack.append(encoded)
+
+    def _encoded(self, callee: object, args: tuple[object, ...]) -> bytes | None:
+        """The bytes that a call stands for, None if it stands for none."""
+        if not isinstance(callee, Global):
+            return None
+        if not args:
+            return b"" if callee in BYTES else None
+        text = args[0]
+        if callee != ENCODE or len(args) != 2 or args[1] != LATIN_1 or not isinstance(text, str):
+            return None
+        # One text may be encoded any number of times: that is done once, and
+        # the text is kept so that its id stays its own.
+        if id(text) not in self.encoded:
+            try:
+                raw = text.encode("latin-1")
+            except UnicodeEncodeError:
+                raw = None
+            self.encoded[id(text)] = text, raw
+        return self.encoded[id(text)][1]
 
     def call_with_names(self) -> None:
         kwargs = self._pop()

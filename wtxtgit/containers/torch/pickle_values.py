@@ -21,6 +21,13 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LongInteger:
+    """An integer of so many bytes that nothing is done with it."""
+
+    nbytes: int
+
+
 @dataclass(slots=True, eq=False)
 class List:
     """A list."""

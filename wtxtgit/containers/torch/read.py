@@ -8,13 +8,12 @@ Spec: `docs/spec/torch.md`
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wtxtgit.containers import ranges, zip_directory
+from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.magic import MAX_JSON, NPY_SUFFIX
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.torch import archive, listing, pickle_machine, views
 from wtxtgit.containers.torch.archive import MISSING, Held
@@ -34,7 +33,10 @@ ALIGNMENT = ".storage_alignment"
 CONSTANTS = "constants.pkl"
 """A member that only TorchScript archives have."""
 DIRECTORY_ROLE = "_directory"
+ARRAY_ROLE = "_npy"
 BYTEORDERS = (b"little", b"big")
+HEADERS_A_BYTE = 4
+"""Bytes of all headers of npy files for each byte of the file, beside MAX_TEXT."""
 MAX_WORD = 64
 """Bytes of a member that holds a word or a number."""
 TOO_LARGE = "its storage is deflated, and more than the limit"
@@ -45,7 +47,8 @@ class Torch:
     """A torch file that was read: `folder` is what all its members' names start with.
 
     `storages` are the storages' members by key; `named` all distinct
-    storages that the pickle names.
+    storages that the pickle names; `arrays` the npy files that are stored
+    members, by position.
     """
 
     data: memoryview
@@ -57,14 +60,19 @@ class Torch:
     byteorder: str
     storages: dict[str, Member]
     named: tuple[Storage, ...]
+    arrays: dict[int, Stored]
 
     def ranges(self) -> Iterator[Range]:
         tensors = self._covering()
-        for member in self.directory.members:
+        for n, member in enumerate(self.directory.members):
             covering = tensors.get(id(member))
-            if covering is None:
+            array = self.arrays.get(n)
+            if covering is None and array is None:
                 yield ranges.payload(member.start, member.end, member.name)
-            else:
+            elif covering is None and array is not None:
+                yield ranges.part(member.start, array.start, ARRAY_ROLE)
+                yield ranges.tensor(array)
+            elif covering is not None:
                 name, view = covering
                 yield ranges.tensor(
                     Stored(
@@ -82,7 +90,7 @@ class Torch:
     def describe(self, options: ReadOptions) -> Description:
         return Description(
             "torch",
-            tuple(self._tensors(options)),
+            (*self._tensors(options), *(a.listed(self.data) for a in self.arrays.values())),
             {
                 "protocol": self.pickle.protocol,
                 "byteorder": self.byteorder,
@@ -116,22 +124,22 @@ class Torch:
         return alignment if 1 <= alignment <= MAX_ALIGNMENT else DEFAULT_ALIGNMENT
 
     def _covering(self) -> dict[int, tuple[str, View]]:
-        """The tensor of each stored member, by its id, that just one tensor covers."""
-        covered: Counter[str] = Counter()
+        """The tensor of each stored member, by its id, that just one tensor covers.
+
+        A tensor of several names is one, and has the first of them.
+        """
         found: dict[int, tuple[str, View]] = {}
+        shared: set[int] = set()
         for name, view in self.listing.tensors:
             key = view.storage.key if view.storage is not None else None
             member = None if key is None else self.storages.get(key)
             if key is None or member is None or not member.stored:
                 continue
-            if archive.covers(view, member.size):
-                covered[key] += 1
-                found[id(member)] = name, view
-        return {
-            place: (name, view)
-            for place, (name, view) in found.items()
-            if view.storage is not None and covered[view.storage.key] == 1
-        }
+            if not archive.covers(view, member.size):
+                continue
+            if found.setdefault(id(member), (name, view))[1] is not view:
+                shared.add(id(member))
+        return {place: tensor for place, tensor in found.items() if place not in shared}
 
     def _tensors(self, options: ReadOptions) -> Iterator[Tensor]:
         left = options.max_chunk
@@ -189,11 +197,10 @@ def read(data: memoryview) -> Torch:
 
     pickle, listed = _read_pickle(data, member, load)
     storages = _storages(directory, folder)
-    for name, view in listed.tensors:
-        held = storages.get(view.storage.key) if view.storage is not None else None
-        if held is not None:
-            views.check_inside(view, held.size, name, held.start)
-    return Torch(data, directory, folder, pickle, member, listed, byteorder, storages, tuple(named))
+    arrays = _arrays(data, directory)
+    return Torch(
+        data, directory, folder, pickle, member, listed, byteorder, storages, tuple(named), arrays
+    )
 
 
 def _read_pickle(
@@ -240,6 +247,30 @@ def _storages(directory: Directory, folder: str) -> dict[str, Member]:
         for member in directory.members
         if member.name.startswith(start)
     }
+
+
+def _arrays(data: memoryview, directory: Directory) -> dict[int, Stored]:
+    """The stored members that are npy files, by position; a member that is none stays whole.
+
+    Members may share bytes, so that headers are many times longer than the file.
+    """
+    left = HEADERS_A_BYTE * len(data) + npy_header.MAX_TEXT
+    found: dict[int, Stored] = {}
+    for n, member in enumerate(directory.members):
+        if not member.stored or not member.name.endswith(NPY_SUFFIX):
+            continue
+        try:
+            left -= npy_header.measure(data, member.start, member.end)
+        except FormatError:
+            continue
+        if left < 0:
+            fail("zip has too many npy headers", offset=member.start, field="header", kind="limit")
+        try:
+            header = npy_header.read(data, member.start, member.end)
+            found[n] = header.stored(member.name.removesuffix(NPY_SUFFIX), member.end)
+        except FormatError:
+            continue
+    return found
 
 
 def _last(directory: Directory, name: str) -> Member | None:

@@ -33,7 +33,7 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     if compression != "none":
         raise FormatError(f"torch has no {compression} in its files", field="method")
     data, members = container.data, container.directory.members
-    if zip_directory.overlapping(members):
+    if zip_directory.overlapping(members, container.directory.start):
         raise FormatError("members share bytes", field="payload")
     has_crc32 = any(member.crc32 for member in members)
     contents = []

@@ -14,7 +14,6 @@ from typing import NoReturn
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.torch.dtypes import ELEMENTS, PACKED, SIZES, STORAGES
 from wtxtgit.containers.torch.pickle_values import Dict, Global, List, Made
-from wtxtgit.errors import FormatError
 
 UTILS = "torch._utils"
 MAX_RANK = 64
@@ -36,8 +35,9 @@ NO_STORAGE = "a tensor on the meta device has no storage"
 class Storage:
     """A storage as a persistent id names it, `numel` items of `dtype`.
 
-    `part` is the first item and the count of items where it is a part of the
-    storage `key`.
+    `dtype` is the name of the storage's class where that is unknown. `part` is
+    the first item and the count of items where it is a part of the storage
+    `key`.
     """
 
     key: str
@@ -46,27 +46,33 @@ class Storage:
     part: tuple[int, int] | None = None
 
     @property
-    def nbytes(self) -> int:
-        return self.numel * SIZES[self.dtype]
+    def item(self) -> int | None:
+        """Bytes of an item, None where the class is unknown."""
+        return SIZES.get(self.dtype)
+
+    @property
+    def nbytes(self) -> int | None:
+        return None if self.item is None else self.numel * self.item
 
     @property
     def begin(self) -> int:
         """The byte of the storage `key` at which this one starts."""
-        return self.part[0] * SIZES[self.dtype] if self.part is not None else 0
+        return self.part[0] * (self.item or 0) if self.part is not None else 0
 
     @property
     def end(self) -> int:
         """The byte of the storage `key` at which this one ends."""
         items = self.part[1] if self.part is not None else self.numel
-        return self.begin + items * SIZES[self.dtype]
+        return self.begin + items * (self.item or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """A tensor: items of `dtype` in a storage, from `offset` on, `strides` apart.
 
-    All three count items. `element` is None where the items are no plain
-    numbers, `storage` where there are none.
+    All three count items. `dtype` may be one that is unknown, which has no
+    `item`; `element` is None where the items are no plain numbers, `storage`
+    where there are none.
     """
 
     dtype: str
@@ -78,7 +84,8 @@ class View:
 
     @property
     def item(self) -> int:
-        return SIZES[self.dtype]
+        """Bytes of an item, 0 where the dtype is unknown."""
+        return SIZES.get(self.dtype, 0)
 
     @property
     def numel(self) -> int:
@@ -98,8 +105,11 @@ class View:
         return True
 
     def span(self) -> tuple[int, int]:
-        """First and last byte + 1 of the view in its storage's bytes; packed items: whole bytes."""
-        if self.numel == 0:
+        """First and last byte + 1 of the view in its storage's bytes; packed items: whole bytes.
+
+        An empty span where there are no items, or their size is unknown.
+        """
+        if self.numel == 0 or self.item == 0:
             return 0, 0
         packed = PACKED.get(self.dtype, 1)
         last = self.offset + sum(
@@ -122,9 +132,9 @@ def storage(pid: object, offset: int) -> object:
     if pid[0] != "storage" or len(pid) not in (5, 6):
         _fail("persistent id names no storage", offset)
     _, kind, key, _location, numel, *rest = pid
-    dtype = STORAGES.get(kind.name) if isinstance(kind, Global) else None
-    if dtype is None:
-        _fail("persistent id names an unknown class of storage", offset)
+    if not isinstance(kind, Global):
+        _fail("persistent id names no class of storage", offset)
+    dtype = STORAGES.get(kind.name) or _printable(kind)
     if not isinstance(key, str) or len(key) > MAX_KEY:
         _fail("persistent id has a wrong key", offset)
     if not _is_size(numel):
@@ -173,17 +183,14 @@ def view(value: object, offset: int) -> View | None:
     return View(dtype, shape, strides, first, held, element)
 
 
-def check_inside(made: View, nbytes: int, name: str, offset: int) -> None:
-    """Raise FormatError where a view reaches outside of its storage of `nbytes` bytes."""
+def why_outside(made: View, nbytes: int) -> str | None:
+    """Words on a view that reaches outside of its storage of `nbytes` bytes, None if inside."""
     limit = nbytes
     if made.storage is not None and made.storage.part is not None:
         limit = min(nbytes, made.storage.end)
-    if made.span()[1] > limit:
-        raise FormatError(
-            f"tensor {quoted(name)} reaches outside of its storage of {limit} bytes",
-            offset=offset,
-            field="storage",
-        )
+    if made.span()[1] <= limit:
+        return None
+    return f"reaches outside of its storage of {limit} bytes"
 
 
 def sizes(value: object) -> tuple[int, ...] | None:
@@ -206,9 +213,14 @@ def _meta_view(args: tuple[object, ...], offset: int) -> View:
 
 def _dtype(args: tuple[object, ...], offset: int) -> str:
     dtype = args[0] if args else None
-    if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in SIZES:
-        _fail("tensor has an unknown dtype", offset)
-    return dtype.name
+    if not isinstance(dtype, Global):
+        _fail("tensor has no dtype", offset)
+    return dtype.name if dtype.module == "torch" and dtype.name in SIZES else _printable(dtype)
+
+
+def _printable(made: Global) -> str:
+    """A word for a class or dtype that is unknown; none of those that are known has a dot."""
+    return made.path.encode("utf-8", "backslashreplace").decode()
 
 
 def _changes_values(args: tuple[object, ...]) -> bool:
