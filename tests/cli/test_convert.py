@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from conftest import Repo
 from data import FIXTURES, fixture
 from gguf import GGUFReader
+
+from wtxtgit.containers import describe
+from wtxtgit.containers.fold.chunks import ChunkSource
+from wtxtgit.containers.fold.write import build
 
 from .command import Command
 from .test_inspect import inspected
@@ -252,3 +258,51 @@ def test_in_words(model: str, wtxtgit: Command) -> None:
     lines = done.out.decode().splitlines()
     assert lines[0].startswith("out.npz: npz, 4 tensors, ")
     assert "dropped: tag 'author'" in lines
+
+
+def index_of(member: str) -> str:
+    return json.dumps({"metadata": {}, "weight_map": {"w": member}})
+
+
+def test_a_set_of_a_commit_has_its_files_there_alone(repo: Repo, driver: None) -> None:
+    repo.write("e.index.json", index_of("e.safetensors"))
+    repo.add()
+    repo.commit()
+    outside = repo.path.parent / "secret.safetensors"
+    safetensors.numpy.save_file({"w": WEIGHTS["step"]}, outside)
+    (repo.path / "HEAD:e.safetensors").symlink_to(outside)
+    done = repo.wtxtgit("verify", "HEAD:e.index.json", ok=(1,))
+    assert b"can't be opened" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["loop", "pipe", "long", "missing", "outside", "folder"])
+def test_a_file_of_a_set_that_can_not_be_opened_is_a_finding(kind: str, wtxtgit: Command) -> None:
+    name = "x" * 300 + ".safetensors" if kind == "long" else "x.safetensors"
+    member = wtxtgit.folder / "x.safetensors"
+    if kind == "loop":
+        member.symlink_to(member)
+    elif kind == "pipe":
+        os.mkfifo(member)
+    elif kind == "folder":
+        member.mkdir()
+    elif kind == "outside":
+        member.symlink_to(FIXTURES / "plain/pair_v1.safetensors")
+    (wtxtgit.folder / "m.index.json").write_text(index_of(name))
+    good = FIXTURES / "plain/pair_v1.safetensors"
+    done = wtxtgit("verify", "m.index.json", good, "--json")
+    assert (done.code, done.err) == (1, "")
+    bad, fine = json.loads(done.out)["files"]
+    assert not bad["ok"]
+    assert fine["ok"]
+
+
+def test_damage_in_a_chunks_file_is_not_converted(wtxtgit: Command) -> None:
+    inner = bytearray(fixture("plain/nested_a.pt"))
+    inner[describe(memoryview(bytes(inner))).tensors[0].offset or 0] ^= 1
+    chunk = ChunkSource("t", b"TSAV", len(inner), lambda: iter([bytes(inner)]))
+    (wtxtgit.folder / "m.fold").write_bytes(b"".join(build([chunk])))
+    assert wtxtgit("verify", "m.fold").code == 0
+    done = wtxtgit("convert", "m.fold", "m.safetensors")
+    assert (done.code, done.out) == (1, b"")
+    assert "crc32" in done.complaint()
+    assert wtxtgit.names() == ["m.fold"]

@@ -296,3 +296,10 @@ def test_help_of_each_command(wtxtgit: Command) -> None:
         done = wtxtgit("taridx", name, "--help")
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith(f"Usage: wtxtgit taridx {name} [OPTIONS]".encode())
+
+
+def test_a_shard_is_not_replaced_by_its_index(shards: Path, wtxtgit: Command) -> None:
+    before = (shards / "t_0.tar").read_bytes()
+    done = wtxtgit("taridx", "build", "t_1.tar", "t_0.tar", "-o", "t_0.tar")
+    assert "one of the shards" in complaint(done, 2)
+    assert (shards / "t_0.tar").read_bytes() == before

@@ -154,7 +154,9 @@ def test_metadata_chunks_are_shown_and_give_tags() -> None:
 def test_metadata_that_can_not_be_read_is_left_out(chunk: Chunk) -> None:
     found = describe(model(chunk))
     assert set(found.metadata) == {"version", "uuid", "file_flags", "chunks"}
-    assert (found.tags, found.untold) == ({}, ())
+    assert found.tags == {}
+    assert [told for told in found.untold if "too large" in told] == list(found.untold)
+    assert len(found.untold) <= 1
     assert len(found.tensors) == 2
 
 

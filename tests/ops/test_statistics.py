@@ -263,3 +263,13 @@ def test_equal_numbers_have_no_spread(element: str) -> None:
     found = stated(numbers.tobytes(), element)
     assert found.min == found.max == found.mean == float(numbers[0])
     assert found.std == 0
+
+
+def test_the_largest_numbers_do_not_overflow() -> None:
+    most = np.finfo("f8").max
+    values = np.array([most] * 25 + [np.nextafter(most, 0)] * 5 + [-most] * 30)
+    found = statistics(Tensor("w", "<f8", (60,), memoryview(values.tobytes()), 0, "f64"))
+    assert found is not None
+    assert (found.min, found.max) == (-most, most)
+    assert found.std is not None
+    assert found.std <= most

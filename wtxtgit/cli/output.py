@@ -15,6 +15,8 @@ from typing import Any
 
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
+_MOST_PADDED = 200
+"""Characters up to which a column is padded."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -83,7 +85,8 @@ def _width(columns: Sequence[str], rows: list[list[str]]) -> int:
 
 def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
     table = [list(columns), *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    # One endless name must not pad every line.
+    widths = [min(max(len(row[i]) for row in table), _MOST_PADDED) for i in range(len(columns))]
     for row in table:
         aligned = [
             cell.rjust(width) if name in right else cell.ljust(width)

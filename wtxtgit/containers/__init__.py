@@ -24,6 +24,7 @@ from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
 
 __all__ = [
     "check",
+    "check_nested",
     "describe",
     "detect",
     "identify",
@@ -165,6 +166,23 @@ def salvage(data: memoryview, options: ReadOptions = _DEFAULTS) -> Description |
     return walk.describe_unfinalized(data, options) if walk.is_unfinalized(data) else None
 
 
+def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
+    """Check the files in a container's chunks, which `check` of the container does not."""
+    findings = Findings()
+    for nested in description.nested:
+        try:
+            inner = check(nested.open(), options)
+        except FormatError as error:
+            findings.refuse(error, chunk=nested.name)
+            continue
+        for problem in inner.errors:
+            if problem.field != "magic":
+                findings.error(
+                    problem.kind, problem.message, field=problem.field, chunk=nested.name
+                )
+    return findings
+
+
 def tensors(
     description: Description,
     options: ReadOptions = _DEFAULTS,
@@ -188,6 +206,7 @@ def tensors(
             continue
         if inner.format == "opaque":
             told.append(f"chunk {quoted(nested.name)}: {inner.metadata.get('reason')}")
+        told += [f"chunk {quoted(other.name)} in {quoted(nested.name)}" for other in inner.nested]
         told += [f"{what} of chunk {quoted(nested.name)}" for what in (*inner.tags, *inner.untold)]
         characters += sum(len(nested.name) + len(t.name) + 1 for t in inner.tensors)
         if characters > MAX_JSON:

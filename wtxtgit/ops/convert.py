@@ -196,6 +196,8 @@ def _read(
             f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
         )
     description = containers.describe(target.data, options, open_member)
+    for problem in containers.check_nested(description, options).errors:
+        raise CheckError(f"{name}: the file in {problem}")
     dropped = list(description.untold)
     sources = sources_of(name, description, options, len(target.data), dropped)
     if not sources:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from math import copysign, frexp, inf, isfinite, ldexp, nan, prod, sqrt
+from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -205,8 +206,17 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
         sums.join(len(scaled), mean, float(np.square(scaled, out=scaled).sum()))
     if not sums.count:
         return Statistics(count, None, None, None, None, zeros, nans, infs)
-    mean, std = ldexp(sums.mean, exponent), ldexp(sqrt(sums.squares / sums.count), exponent)
+    mean = _scaled(sums.mean, exponent)
+    std = _scaled(sqrt(sums.squares / sums.count), exponent)
     return Statistics(count, least, most, mean, std, zeros, nans, infs)
+
+
+def _scaled(value: float, exponent: int) -> float:
+    """value x 2^exponent; the largest float where rounding would lead beyond it."""
+    try:
+        return ldexp(value, exponent)
+    except OverflowError:
+        return copysign(float_info.max, value)
 
 
 @dataclass(slots=True)

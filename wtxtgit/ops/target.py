@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.errors import InputError
+from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.git import index as git_index
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops.files import map_file, shown
@@ -33,8 +33,15 @@ class Target:
 
 def read(target: str) -> memoryview:
     """The bytes of a file or blob as they are. A file that exists wins over a revision."""
-    if ":" not in target or os.path.lexists(target):
-        return map_file(Path(target))
+    return _blob(target) if is_blob(target) else map_file(Path(target))
+
+
+def is_blob(target: str) -> bool:
+    """Whether a target is REV:PATH; a file that exists wins."""
+    return ":" in target and not os.path.lexists(target)
+
+
+def _blob(target: str) -> memoryview:
     repo = Repository.discover()
     revision, _, path = target.partition(":")
     if path.startswith(("./", "../")):
@@ -46,7 +53,10 @@ def read(target: str) -> memoryview:
 
 def open_target(target: str, *, threads: int | None = None) -> Target:
     """A target as the file that a checkout would give."""
-    data = read(target)
+    return _opened(target, read(target), threads)
+
+
+def _opened(target: str, data: memoryview, threads: int | None) -> Target:
     if data[: len(MAGIC)] != MAGIC:
         return Target(target, data)
     report = verify(data, threads=threads)
@@ -62,23 +72,32 @@ def members(target: str, *, threads: int | None = None) -> Callable[[str], memor
     Raises InputError for what is not in the set's folder: paths that lead
     out of it, by themselves or through a symbolic link, included.
     """
-    in_tree = ":" in target and not os.path.lexists(target)
+    from_commit = is_blob(target)
 
     def open_blob(path: str) -> memoryview:
-        _refuse_outside(path)
         revision, _, index = target.partition(":")
-        folder = posixpath.dirname(index)
-        return open_target(f"{revision}:{posixpath.join(folder, path)}", threads=threads).data
+        member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
+        return _opened(member, _blob(member), threads).data
 
     def open_file(path: str) -> memoryview:
-        _refuse_outside(path)
-        folder = Path(target).parent.resolve()
-        file = (folder / path).resolve()
-        if not file.is_relative_to(folder):
+        folder = Path(target).parent
+        file = folder / path
+        if not file.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{shown(Path(path))} leads out of the set's folder")
-        return open_target(str(file), threads=threads).data
+        if not file.is_file():
+            # A pipe or a device would be read without end.
+            raise InputError(f"{shown(Path(path))} is no file")
+        return _opened(str(file), map_file(file), threads).data
 
-    return open_blob if in_tree else open_file
+    def open_member(path: str) -> memoryview:
+        _refuse_outside(path)
+        try:
+            return open_blob(path) if from_commit else open_file(path)
+        except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
+            # Of a set a file that can't be opened is a finding, not the end.
+            raise InputError(f"{shown(Path(path))} can't be opened: {error}") from error
+
+    return open_member
 
 
 def _refuse_outside(path: str) -> None:

@@ -63,6 +63,8 @@ def build(
     for path, following in pairwise(ordered):
         if path.name == following.name:
             raise UsageError(f"two shards are called {shown(Path(path.name))}")
+    if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
+        raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
     made = write.index(_opened(ordered, progress), contiguous=contiguous)
     if out is not None:
         replace_file(out, lambda descriptor: write_all(descriptor, made.pieces()))

@@ -26,7 +26,7 @@ from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, PartNote, ReadOptions, Tensor
 
-MAX_SHOWN = 2**20
+MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""
 MOST_EXTRA = 1000
 """Tensors whose further index keys are listed."""
@@ -189,6 +189,9 @@ def _tags(
             tags[key] = str(value)
         elif value is not None:
             untold.append(f"mjsn {quoted(key)}")
+    for fourcc, held in ((JSON, json), (MANIFEST, manifest)):
+        if aero.first(fourcc) is not None and not held:
+            untold.append(f"chunk {fourcc.decode()}, which is empty or too large to be looked into")
     untold += [f"mmsg {quoted(key)}" for key in manifest if key not in MANIFEST_KEYS]
     keys = {key for entry in aero.entries for key in entry.extra} - {HASH_KEY, FLAGS_KEY}
     untold += [f"tidx {quoted(key)}" for key in sorted(keys)]

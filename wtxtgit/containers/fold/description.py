@@ -34,6 +34,7 @@ OF_THE_WRITING = frozenset(
         CHUNK_HASHES,
         MANIFEST_HASH,
         "security_level",
+        "signature",
         "security_features",
         "sharding",
     }
