@@ -148,7 +148,7 @@ def test_metadata_chunks_are_shown_and_give_tags() -> None:
         mmsg(b""),
         Chunk(b"MMSG", b"manifest", b"{}", 1, b"no zstd"),
         Chunk(b"MJSN", b"meta.json", b"{}", 1, ulen=2**40),
-        Chunk(b"MJSN", b"meta.json", b'{"a":"' + b"a" * 2**20 + b'"}', 1),
+        Chunk(b"MJSN", b"meta.json", b'{"a":"' + b"a" * 2**22 + b'"}', 1),
     ],
 )
 def test_metadata_that_can_not_be_read_is_left_out(chunk: Chunk) -> None:
