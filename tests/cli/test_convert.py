@@ -78,6 +78,7 @@ def test_there_and_back(ending: str, model: str, wtxtgit: Command) -> None:
         assert [d for d in said["dropped"] if "author" in d]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"), list(zip(ENDINGS, ENDINGS[3:] + ENDINGS[:3], strict=True))
 )

@@ -50,24 +50,29 @@ _TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 _HASH = rb"[0-9a-f]{64}"
 _HEX16 = rb"[0-9a-f]{16}"
 _BASE64_64 = rb"[A-Za-z0-9+/]{86}=="
-_CAP_ITEM = rb"[A-Za-z0-9._/+:@-]+"
+# Lists are matched as one run of characters: a repeated group takes memory for each
+# of its turns, and possessive ones match too much before Python 3.11.5.
+_CAP_ITEMS = rb"(?!,)(?![^\n]*,[,\n])[A-Za-z0-9._/+:@,-]+"
+_DIMS = rb"(?!,)(?![^ \n]*,[, ])[0-9,]+"
 _NAME = rb"[A-Za-z0-9_]+"
 _DTYPE = b"|".join(name.encode() for name in ITEM_SIZE)
-_AUDIT_FIELD = _TOKEN + rb'=(?:"[ !#-~]*"|[!#-~]+)'
+_AUDIT_FIELD = re.compile(_TOKEN + rb'=(?:"[ !#-~]*"|[!#-~]+)([ \n])')
+_AUDIT_WORD = b"audit "
+_DIM = re.compile(_NUMBER)
 
 _META = re.compile(
     rb"meta schema=(" + _TOKEN + rb") gen=(" + _GEN + rb") ts=(" + _TIME + rb") build=(" + _TOKEN
     + rb") endian=LE host=(" + _TOKEN + rb") cuda=(" + _TOKEN + rb")\n"
 )  # fmt: skip
-_CAP = re.compile(rb"cap ext=(" + _CAP_ITEM + rb"(?:," + _CAP_ITEM + rb")*+)\n")
+_CAP = re.compile(rb"cap ext=(" + _CAP_ITEMS + rb")\n")
 _ROOT = re.compile(
     rb"root sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
     + rb") fastxor=(" + _HEX16 + rb")\n"
 )  # fmt: skip
 _SIGN = re.compile(rb"sign ed25519=(" + _BASE64_64 + rb") keyid=(" + _HEX16 + rb")\n")
 _ARRAY = re.compile(
-    rb"arr name=(" + _NAME + rb") dtype=(" + _DTYPE + rb") shape=(scalar|" + _NUMBER
-    + rb"(?:," + _NUMBER + rb")*+) order=C bytes=(" + _NUMBER + rb") sha256=(" + _HASH
+    rb"arr name=(" + _NAME + rb") dtype=(" + _DTYPE + rb") shape=(scalar|" + _DIMS
+    + rb") order=C bytes=(" + _NUMBER + rb") sha256=(" + _HASH
     + rb") hmac=(" + _HASH + rb") salt=(" + _HEX16 + rb")\n"
 )  # fmt: skip
 _ROWS = re.compile(
@@ -77,7 +82,6 @@ _CHUNK = re.compile(
     rb"ch ix=([0-9]{6}) off=([0-9]{12}) len=(" + _NUMBER + rb") sha256=(" + _HASH
     + rb") crc32c=([0-9a-f]{8}) b64=on width=76 lines=(" + _NUMBER + rb")\n"
 )  # fmt: skip
-_AUDIT = re.compile(rb"audit (" + _AUDIT_FIELD + rb"(?: " + _AUDIT_FIELD + rb")*+)\n")
 _WSUM = re.compile(
     rb"WSUM 1 sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
     + rb")(?: sign=(" + _BASE64_64 + rb"))?\n"
@@ -229,7 +233,10 @@ def check_sign(sign: Signature) -> None:
 def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
     if (m := _ARRAY.match(text, pos)) is None:
         return None
-    shape = () if m[3] == b"scalar" else tuple(int(dim) for dim in m[3].split(b","))
+    dims = [] if m[3] == b"scalar" else m[3].split(b",")
+    if not all(map(_DIM.fullmatch, dims)):
+        return None
+    shape = tuple(map(int, dims))
     return ArrayLine(
         m[1].decode("ascii"),
         m[2].decode("ascii"),
@@ -279,14 +286,20 @@ def format_chunk(line: ChunkLine) -> bytes:
 
 
 def parse_audit(text: Buffer, pos: int) -> tuple[str, int] | None:
-    if (m := _AUDIT.match(text, pos)) is None:
+    start = pos + len(_AUDIT_WORD)
+    if text[pos:start] != _AUDIT_WORD:
         return None
-    return m[1].decode("ascii"), m.end()
+    m = _AUDIT_FIELD.match(text, start)
+    while m is not None and m[1] == b" ":
+        m = _AUDIT_FIELD.match(text, m.end())
+    if m is None:
+        return None
+    return bytes(text[start : m.end() - 1]).decode("ascii"), m.end()
 
 
 def format_audit(audit: str) -> bytes:
-    line = b"audit " + audit.encode("utf-8", "backslashreplace") + b"\n"
-    if not audit.isascii() or _AUDIT.fullmatch(line) is None:
+    line = _AUDIT_WORD + audit.encode("utf-8", "backslashreplace") + b"\n"
+    if not audit.isascii() or parse_audit(line, 0) != (audit, len(line)):
         raise TextError("syntax", f'audit "{audit}" is not of key=value or key="value"')
     return line
 
