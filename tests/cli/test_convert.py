@@ -89,6 +89,7 @@ def test_from_each_format_to_another(first: str, second: str, model: str, wtxtgi
     assert values(wtxtgit, f"b{second}") == values(wtxtgit, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_same_tensors_give_the_same_bytes(ending: str, model: str, wtxtgit: Command) -> None:
     for name in ("one", "two"):

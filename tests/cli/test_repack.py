@@ -29,7 +29,8 @@ def tensors(wtxtgit: Command, path: str | Path) -> list[tuple[Any, ...]]:
     return sorted((t["name"], t["dtype"], tuple(t["shape"]), t.get("sha256")) for t in found)
 
 
-@pytest.mark.parametrize("path", FOLDS[::6])
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FOLDS[::3])
 def test_a_fold_there_and_back(path: str, wtxtgit: Command) -> None:
     before = tensors(wtxtgit, FIXTURES / path)
     for compression, name in (("none", "a.fold"), ("zstd", "b.fold")):
@@ -52,6 +53,14 @@ def test_an_aero(path: str, compression: str, wtxtgit: Command) -> None:
     assert (done.code, done.err) == (0, "")
     assert wtxtgit("verify", "x.aero").code == 0
     assert tensors(wtxtgit, "x.aero") == tensors(wtxtgit, FIXTURES / path)
+
+
+def test_a_fold_in_place(wtxtgit: Command) -> None:
+    (wtxtgit.folder / "m.fold").write_bytes(fixture("fold/zstd3_sten_npz_a.fold"))
+    before = tensors(wtxtgit, "m.fold")
+    assert wtxtgit("repack", "m.fold").code == 0
+    assert wtxtgit("verify", "m.fold").code == 0
+    assert tensors(wtxtgit, "m.fold") == before
 
 
 def test_hashes_that_are_hmacs_need_their_key(wtxtgit: Command, tmp_path: Path) -> None:
