@@ -225,3 +225,9 @@ def test_big_endian_files_give_what_was_written() -> None:
     path = "golden/gguf/big_endian.gguf"
     listed = describe(memoryview(fixture(path))).tensors
     assert {t.name: sha256(joined(t)).hexdigest() for t in listed} == golden()[path]["tensors"]
+
+
+def test_fields_of_a_record_are_little_endian_each() -> None:
+    held = np.array([(1, 2.5), (3, -4.0)], [("a", ">i4"), ("b", "<f8")])
+    tensor = tensor_of(held.tobytes(), (2,), None, dtype="[('a', '>i4'), ('b', '<f8')]")
+    assert joined(tensor) == held.astype([("a", "<i4"), ("b", "<f8")]).tobytes()

@@ -47,6 +47,8 @@ WITH_COMPRESSION = frozenset({"fold", "aero", "npz", "torch"})
 SETS = {"aeroset": "aero.aeroset", "safetensors-index": "safetensors.sharded"}
 """Modules of files that list other files; each file of a set is stored on its own."""
 
+_HEAD = 64
+"""Bytes in which the index of a set starts."""
 _DEFAULTS = ReadOptions()
 
 OpenMember = Callable[[str], memoryview]
@@ -250,7 +252,7 @@ def is_foreign(data: memoryview) -> bool:
 
 def _set_of(data: memoryview) -> str | None:
     """Which set a JSON file is the index of."""
-    if not data or data[0] != ord("{") or detect(data) != "opaque":
+    if bytes(data[:_HEAD]).lstrip()[:1] != b"{" or detect(data) != "opaque":
         return None
     return next((name for name in SETS if _set_format(name).is_index(data)), None)
 

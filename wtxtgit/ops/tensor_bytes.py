@@ -245,11 +245,12 @@ def _gathered(data: memoryview, steps: _Steps, item: int, size: int) -> Iterator
 
 def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
     """The big-endian dtype of the items, None where there is nothing to swap."""
-    if tensor.byteorder == "little":
-        return None
     if tensor.element is None:
+        # The fields of a record may each have an order of their own.
         dtype = _described(tensor.dtype)
         return None if dtype is None or dtype == dtype.newbyteorder("<") else dtype
+    if tensor.byteorder == "little":
+        return None
     width = ITEM_BYTES[tensor.element] // PARTS.get(tensor.element, 1)
     return np.dtype(f">u{width}") if width > 1 else None
 
