@@ -110,7 +110,11 @@ def test_the_first_tidx_and_the_first_shard_of_a_name_count() -> None:
 
 def test_tensors_without_a_readable_shard_are_skipped_and_listed() -> None:
     # The first shard of the name counts, and what it holds is no zstd.
-    entries = [aero_entry("a", 0, 10**9), aero_entry("b", 0, 4, shard_id=-7)]
+    entries = [
+        aero_entry("a", 0, 10**9),
+        aero_entry("b", 0, 4, shard_id=-7),
+        aero_entry("c", 0, 4),
+    ]
     data = samples.aero(
         [
             (b"TIDX", b"", tidx(entries)),
@@ -120,14 +124,18 @@ def test_tensors_without_a_readable_shard_are_skipped_and_listed() -> None:
     )
     assert words(data) == ["_control", "_tidx", "_wtsh", "hex:01020304"]
     listed = describe(memoryview(data))
-    assert [(t.name, len(t.data), t.offset) for t in listed.tensors] == [
+    assert [(t.name, t.nbytes, t.offset) for t in listed.tensors] == [
         ("a", 0, None),
         ("b", 0, None),
+        ("c", 4, None),
     ]
     assert [t.absent for t in listed.tensors] == [
-        f"its shard can't be decoded: chunk is not a zstd frame at byte {len(data) - 8}",
+        "tensor of 1000000000 bytes at byte 0 reaches outside of 4 bytes",
         "its shard is in another file",
+        None,
     ]
+    with pytest.raises(FormatError, match="its shard can't be decoded: chunk is not a zstd frame"):
+        assert listed.tensors[2].data
 
 
 @pytest.mark.parametrize(

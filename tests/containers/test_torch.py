@@ -273,11 +273,12 @@ def test_a_deflated_storage_is_a_part_and_its_tensor_is_read() -> None:
     assert found(data, max_chunk=24)["w"].absent is None
 
 
-def test_the_limit_is_for_all_deflated_storages_together() -> None:
+def test_each_deflated_storage_has_a_limit() -> None:
     value = named(v=vector("0", 6), w=vector("1", 6), u=vector("0", 6))
-    data = archive(value, {"0": FLOATS, "1": FLOATS}, deflated=["data/0", "data/1"])
-    listed = found(data, max_chunk=47)
+    data = archive(value, {"0": FLOATS, "1": FLOATS + FLOATS}, deflated=["data/0", "data/1"])
+    listed = found(data, max_chunk=24)
     assert [listed[key].absent for key in "vwu"] == [None, read.TOO_LARGE, None]
+    assert bytes(listed["v"].data) == bytes(listed["u"].data) == FLOATS
 
 
 def test_a_deflated_pickle_is_read() -> None:

@@ -24,7 +24,7 @@ ELEMENTS = sorted(NUMPY)
 
 def tensor_of(raw: bytes, shape: tuple[int, ...], element: str | None, **changes: Any) -> Tensor:
     fields = {"dtype": "?", "offset": 64} | changes
-    return Tensor(name="w", shape=shape, data=memoryview(raw), element=element, **fields)
+    return Tensor(name="w", shape=shape, held=memoryview(raw), element=element, **fields)
 
 
 def joined(tensor: Tensor, size: int = BLOCK) -> bytes:

@@ -10,14 +10,12 @@ Spec: `docs/spec/containers.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from importlib import import_module
 from typing import Protocol, cast
 
-from wtxtgit.containers import cutting, opaque
-from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers import cutting, nested, opaque
 from wtxtgit.containers.magic import MAX_JSON, MLCP_SHARD_MAGIC, PICKLE_MAGIC, detect
-from wtxtgit.containers.ranges import Range
+from wtxtgit.containers.ranges import MAX_TENSORS, Range
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Cut
 from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
@@ -171,17 +169,16 @@ def salvage(data: memoryview, options: ReadOptions = _DEFAULTS) -> Description |
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
     """Check the files in a container's chunks, which `check` of the container does not."""
     findings = Findings()
-    for nested in description.nested:
+    for chunk in description.nested:
         try:
-            inner = check(nested.open(), options)
+            data = nested.opened(chunk)
         except FormatError as error:
-            findings.refuse(error, chunk=nested.name)
+            findings.refuse(error, chunk=chunk.name)
             continue
-        for problem in inner.errors:
-            if problem.field != "magic":
-                findings.error(
-                    problem.kind, problem.message, field=problem.field, chunk=nested.name
-                )
+        if data is None:
+            continue
+        for problem in check(data, options).errors:
+            findings.error(problem.kind, problem.message, field=problem.field, chunk=chunk.name)
     return findings
 
 
@@ -192,32 +189,21 @@ def tensors(
 ) -> Iterator[Tensor]:
     """All tensors of a file, those of files in its chunks as `chunk/tensor`.
 
-    Chunks are decoded one at a time, and given up when the iteration has
-    passed them, as far as no tensor of theirs is kept. A chunk that can't be
-    decoded or read has none: `untold` is given the reason, and what else the
-    chunks hold beside tensors. Raises FormatError (limit) for too many names.
+    What is decoded for it is given up again, tensors that are kept decode
+    theirs when they are read. A chunk that can't be decoded or read has none:
+    `untold` is given the reason, and what else the chunks hold beside tensors.
+    Raises FormatError (limit) for too many tensors or too long names.
     """
     told = [] if untold is None else untold
     yield from description.tensors
-    characters = 0
-    for nested in description.nested:
-        try:
-            inner = describe(nested.open(), options)
-        except FormatError as error:
-            told.append(f"chunk {quoted(nested.name)}: {error.message}")
-            continue
-        if inner.format == "opaque":
-            told.append(f"chunk {quoted(nested.name)}: {inner.metadata.get('reason')}")
-        told += [f"chunk {quoted(other.name)} in {quoted(nested.name)}" for other in inner.nested]
-        told += [f"{what} of chunk {quoted(nested.name)}" for what in (*inner.tags, *inner.untold)]
-        characters += sum(len(nested.name) + len(t.name) + 1 for t in inner.tensors)
-        if characters > MAX_JSON:
-            raise FormatError("names of tensors in chunks are too long", kind="limit", field="name")
-        for tensor in inner.tensors:
-            offset = None
-            if nested.offset is not None and tensor.offset is not None:
-                offset = nested.offset + tensor.offset
-            yield replace(tensor, name=f"{nested.name}/{tensor.name}", offset=offset)
+    count = characters = 0
+    for chunk in description.nested:
+        for tensor in nested.tensors(chunk, describe, options, told):
+            count += 1
+            characters += len(tensor.name)
+            if count > MAX_TENSORS or characters > MAX_JSON:
+                raise FormatError("chunks list too many tensors", kind="limit", field="tensors")
+            yield tensor
 
 
 def check(

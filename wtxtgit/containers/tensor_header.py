@@ -61,8 +61,8 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
     Raises FormatError.
     """
     cursor = Cursor(data[:end], start)
-    length = cursor.integer(SAFETENSORS_LENGTH_SIZE, "header length")
-    body = cursor.take(length, "header")
+    body = _body(cursor)
+    length = len(body)
     if not body or body[0] != SAFETENSORS_BRACE:
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
     items = json_limits.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
@@ -73,6 +73,21 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
         fail(f"header lists {len(items)} tensors", offset=start, field="header", kind="limit")
     tensors = tuple(_tensor(name, item, cursor.pos, end) for name, item in items.items())
     return TensorHeader(cursor.pos, tensors, metadata)
+
+
+def refuse_values(data: memoryview, most: int) -> None:
+    """Raise FormatError (limit) where the header of a file may have more JSON values than `most`.
+
+    Commas and brackets in names count as well.
+    """
+    raw = bytes(_body(Cursor(data))[:MAX_JSON])
+    if sum(map(raw.count, b",[{")) > most:
+        raise FormatError(f"header has over {most} values", field="header", kind="limit")
+
+
+def _body(cursor: Cursor) -> memoryview:
+    length = cursor.integer(SAFETENSORS_LENGTH_SIZE, "header length")
+    return cursor.take(length, "header")
 
 
 def format_header(

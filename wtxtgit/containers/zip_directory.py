@@ -145,7 +145,7 @@ def content(data: memoryview, member: Member, limit: int) -> memoryview | bytes:
 
     Raises FormatError, with kind "limit" where it inflates to over `limit` bytes.
     """
-    _check_size(member, limit)
+    check_size(member, limit)
     if member.stored:
         return data[member.start : member.end]
     return b"".join(blocks(data, member, limit))
@@ -153,15 +153,18 @@ def content(data: memoryview, member: Member, limit: int) -> memoryview | bytes:
 
 def blocks(data: memoryview, member: Member, limit: int) -> Iterator[memoryview | bytes]:
     """`content` piece by piece, of at most BLOCK bytes where it is inflated."""
-    _check_size(member, limit)
+    check_size(member, limit)
     if member.stored:
         yield data[member.start : member.end]
     else:
         yield from _inflated(data, member)
 
 
-def _check_size(member: Member, limit: int) -> None:
-    """Raise FormatError where the sizes already say that there is no content."""
+def check_size(member: Member, limit: int) -> None:
+    """Raise FormatError where the sizes already say that there is no content.
+
+    With kind "limit" where it would inflate to over `limit` bytes.
+    """
     length = member.end - member.start
     if member.encrypted:
         fail(f"member {quoted(member.name)} is encrypted", offset=member.entry, field="flags")

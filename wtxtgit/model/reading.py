@@ -6,7 +6,7 @@ Plain data; the readers are in `containers`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer, Problem
@@ -30,15 +30,30 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """Bytes that are decoded whenever they are asked for, `nbytes` of them.
+
+    `open` raises FormatError where they can't be.
+    """
+
+    nbytes: int
+    open: Callable[[], memoryview]
+
+    def part(self, start: int, nbytes: int) -> Packed:
+        """`nbytes` of the bytes, from byte `start` on."""
+        return Packed(nbytes, lambda: self.open()[start : start + nbytes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """A tensor as its container lists it.
 
     `dtype` and `shape` are the container's own. `element` is the common name
     of what its items are (`model.elements`), None where they are no numbers
-    of whole bytes. `data` are the stored bytes: the items lie in `order`, "C",
+    of whole bytes. `held` has the stored bytes: the items lie in `order`, "C",
     "F" (columns first) or "reversed" (the shape names its fastest dimension
     first), or `strides` apart (in items; shape and strides as in numpy, the
-    first item at data[0]). `absent` says why a tensor that is listed has no
+    first item at byte 0). `absent` says why a tensor that is listed has no
     bytes. A tensor nested in a chunk is named `chunk/tensor`; `offset` is in
     the file, None where the bytes do not stand there as they are.
     """
@@ -46,13 +61,31 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    held: memoryview | Packed
     offset: int | None
     element: str | None = None
     order: str = "C"
     byteorder: str = "little"
     strides: tuple[int, ...] | None = None
     absent: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes are stored; nothing is decoded."""
+        return self.held.nbytes
+
+    @property
+    def data(self) -> memoryview:
+        """The stored bytes; raises FormatError where they can't be decoded."""
+        return self.held if isinstance(self.held, memoryview) else self.held.open()
+
+    def first(self, nbytes: int) -> Tensor:
+        """The tensor without what is stored behind its first `nbytes` bytes."""
+        if nbytes == self.nbytes:
+            return self
+        if isinstance(self.held, memoryview):
+            return replace(self, held=self.held[:nbytes])
+        return replace(self, held=self.held.part(0, nbytes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
 def content_size(tensor: Tensor) -> int:
     """Bytes of the tensor's items, of which a strided view may hold fewer or more."""
     if tensor.strides is None or tensor.element is None:
-        return tensor.data.nbytes
+        return tensor.nbytes
     return prod(tensor.shape) * ITEM_BYTES[tensor.element]
 
 
@@ -107,11 +107,11 @@ def refuse_errors(name: str, data: memoryview, options: ReadOptions) -> None:
 def _source(name: str, tensor: Tensor) -> TensorSource:
     element = tensor.element or "u8"
     shape = tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
-    items = prod(shape) if tensor.strides else item_count(shape, tensor.data.nbytes)
+    items = prod(shape) if tensor.strides else item_count(shape, tensor.nbytes)
     nbytes = items * ITEM_BYTES[element]
     if tensor.strides is None:
-        if not 0 <= nbytes <= tensor.data.nbytes:
+        if not 0 <= nbytes <= tensor.nbytes:
             raise InputError(f"{name}: tensor {quoted(tensor.name)} does not fit its shape")
         # Writers of some formats count padding in.
-        tensor = replace(tensor, data=tensor.data[:nbytes])
+        tensor = tensor.first(nbytes)
     return TensorSource(tensor.name, element, shape, nbytes, partial(tensor_bytes.blocks, tensor))

@@ -8,7 +8,7 @@ Golub, LeVeque (1979).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import copysign, frexp, inf, isfinite, ldexp, nan, prod, sqrt
 from sys import float_info
@@ -86,14 +86,14 @@ def statistics(tensor: Tensor) -> Statistics | None:
     element = tensor.element
     if element is None or tensor.absent is not None:
         return None
-    held = tensor.data.nbytes
+    held = tensor.nbytes
     items = prod(tensor.shape) if tensor.strides else tensor_bytes.item_count(tensor.shape, held)
     needed = ITEM_BYTES[element] * items
     if needed <= 0 or (tensor.strides is None and held < needed):
         return None
     if tensor.strides is None:
         # Some formats count padding in.
-        tensor = replace(tensor, data=tensor.data[:needed])
+        tensor = tensor.first(needed)
     # A signalling NaN is no reason to warn.
     with np.errstate(invalid="ignore", over="ignore"):
         if ITEM_BYTES[element] <= 2:

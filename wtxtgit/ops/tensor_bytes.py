@@ -197,17 +197,17 @@ def _item_size(tensor: Tensor, steps: _Steps) -> int:
     dtype = _described(tensor.dtype)
     if dtype is not None and dtype.itemsize:
         return dtype.itemsize
-    size, rest = divmod(tensor.data.nbytes, steps.span)
+    size, rest = divmod(tensor.nbytes, steps.span)
     if rest or not size:
-        raise _wrong(tensor, f"has {tensor.data.nbytes} bytes, which do not fit its shape")
+        raise _wrong(tensor, f"has {tensor.nbytes} bytes, which do not fit its shape")
     return size
 
 
 def _check_bounds(tensor: Tensor, steps: _Steps, item: int) -> None:
-    if steps.span * item > tensor.data.nbytes:
+    if steps.span * item > tensor.nbytes:
         raise _wrong(
             tensor,
-            f"needs {steps.span * item} bytes and has {tensor.data.nbytes}",
+            f"needs {steps.span * item} bytes and has {tensor.nbytes}",
         )
 
 
@@ -272,7 +272,7 @@ def _described(text: str) -> np.dtype[Any] | None:
 
 def _little(tensor: Tensor, piece: memoryview, dtype: np.dtype[Any]) -> memoryview:
     if piece.nbytes % dtype.itemsize:
-        raise _wrong(tensor, f"has {tensor.data.nbytes} bytes, which are no whole items")
+        raise _wrong(tensor, f"has {tensor.nbytes} bytes, which are no whole items")
     return _bytes(np.frombuffer(piece, dtype).astype(dtype.newbyteorder("<")))
 
 

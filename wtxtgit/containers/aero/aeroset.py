@@ -16,7 +16,6 @@ from wtxtgit.containers import json_limits
 from wtxtgit.containers.aero.description import (
     ARCHITECTURE_TAG,
     NAME_TAG,
-    Room,
     TensorReader,
     is_tag,
     model_tags,
@@ -25,6 +24,7 @@ from wtxtgit.containers.aero.index import IndexEntry
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError, InputError
@@ -136,7 +136,8 @@ class _Readers:
 
     def __init__(self, aeroset: AeroSet, options: ReadOptions) -> None:
         self._set = aeroset
-        self._room = Room(options.max_chunk)
+        self._options = options
+        self._decoded = DecodedParts(options)
         self._files: dict[str, Aero] = {}
         self._readers: dict[str, TensorReader | str] = {}
 
@@ -168,7 +169,8 @@ class _Readers:
                 reader = error.message
             else:
                 self._files[part.path] = aero
-                reader = TensorReader(aero, self._room)
+                decoded = self._decoded.of_file(len(aero.data))
+                reader = TensorReader(aero, self._options, decoded)
             self._readers[part.path] = reader
         return reader
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.records import MAX_METADATA_ULEN, METADATA, Chunk
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
@@ -21,9 +22,6 @@ from wtxtgit.model.reading import ReadOptions
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""
-MOST_RATIO = 256
-"""A file's compressed chunks may decode to this many times its size, or to
-`max_chunk` bytes."""
 MOST_PASSES = 8
 """Each byte of a file may be hashed about so often: as part of a chunk, a page, a tensor."""
 LEAST_HASHED = 2**20
@@ -43,7 +41,7 @@ class Allowance:
     """
 
     def __init__(self, size: int, options: ReadOptions) -> None:
-        self._decoding = max(options.max_chunk, MOST_RATIO * size)
+        self._decoding = most_decoded(size, options)
         self._hashing = max(MOST_PASSES * size, LEAST_HASHED)
         self._parsing = size
         self._max_chunk = options.max_chunk

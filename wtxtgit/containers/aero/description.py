@@ -6,7 +6,7 @@ Spec: `docs/spec/aero.md`, "Tensors and metadata".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from wtxtgit.containers import json_limits, msgpack_limits
@@ -23,8 +23,9 @@ from wtxtgit.containers.aero.records import (
     chunk_name,
 )
 from wtxtgit.containers.cursor import check_inside, fail, quoted
+from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Description, PartNote, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Packed, PartNote, ReadOptions, Tensor
 
 MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""
@@ -41,68 +42,67 @@ GGUF = "gguf"
 MANIFEST_KEYS = frozenset({"format", "model", "chunks", "shards"})
 
 
-@dataclass(slots=True)
-class Room:
-    """How many bytes of decoded shards may still be held."""
-
-    left: int
-
-
 class TensorReader:
-    """Tensors of a file's index, those of compressed shards decoded.
+    """Tensors of a file's index; compressed shards are decoded when they are read."""
 
-    Tensors of shards for which there is no room are absent, as are those of
-    shards that can't be decoded.
-    """
-
-    def __init__(self, aero: Aero, room: Room) -> None:
+    def __init__(self, aero: Aero, options: ReadOptions, decoded: DecodedParts) -> None:
         self._aero = aero
-        self._room = room
-        self._decoded: dict[Chunk, memoryview | str] = {}
+        self._most = options.max_chunk
+        self._decoded = decoded
         self.order = "reversed" if mjsn(aero).get(SOURCE_KEY) == GGUF else "C"
 
     def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
         """The tensor that `entry` describes, in the shard of that number."""
         absent = None
         offset = None
-        data = self._aero.data[:0]
+        held: memoryview | Packed = self._aero.data[:0]
         shard = self._aero.shard(shard_id)
-        held = OTHER_FILE if shard is None else self._shard(shard)
-        if isinstance(held, str):
-            absent = held
-        elif shard is not None:
+        if shard is None:
+            absent = OTHER_FILE
+        elif shard.is_compressed and shard.ulen > self._most:
+            absent = f"its shard of {shard.ulen} bytes decoded is over {self._most}"
+        else:
+            size = shard.ulen if shard.is_compressed else shard.length
             try:
-                check_inside(entry.data_off, entry.data_len, len(held), "tensor")
+                check_inside(entry.data_off, entry.data_len, size, "tensor")
             except FormatError as error:
                 absent = error.message
             else:
-                data = held[entry.data_off : entry.data_end] if entry.data_len else data
+                held = self._held(shard, entry)
                 if not shard.is_compressed:
                     offset = shard.offset + entry.data_off
         return Tensor(
             entry.name,
             entry.dtype_name,
             entry.shape,
-            data,
+            held,
             offset,
             entry.element,
             self.order,
             absent=absent,
         )
 
-    def _shard(self, shard: Chunk) -> memoryview | str:
-        """The shard's content, or why there is none."""
+    def _held(self, shard: Chunk, entry: IndexEntry) -> memoryview | Packed:
+        if entry.data_len == 0:
+            return self._aero.data[:0]
         if not shard.is_compressed:
-            return self._aero.stored(shard)
-        held = self._decoded.get(shard)
-        if held is None:
-            try:
-                held = content(self._aero, shard, self._room.left)
-                self._room.left -= len(held)
-            except FormatError as error:
-                held = f"its shard can't be decoded: {error.message}"
-            self._decoded[shard] = held
-        return held
+            return self._aero.stored(shard)[entry.data_off : entry.data_end]
+        # Sets read several files with one store of decoded parts.
+        opened = partial(
+            self._decoded.open, (self._aero, shard), shard.ulen, partial(self._decode, shard)
+        )
+        return Packed(shard.ulen, opened).part(entry.data_off, entry.data_len)
+
+    def _decode(self, shard: Chunk) -> memoryview:
+        try:
+            return content(self._aero, shard, self._most)
+        except FormatError as error:
+            raise FormatError(
+                f"its shard can't be decoded: {error.message}",
+                kind=error.kind,
+                offset=error.offset,
+                field=error.field,
+            ) from None
 
 
 def describe(aero: Aero, options: ReadOptions) -> Description:
@@ -110,7 +110,7 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
     most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
     if sum(chunk.name_len for chunk in aero.chunks) > most:
         fail("chunk names are too long", offset=0, field="name_len", kind="limit")
-    reader = TensorReader(aero, Room(options.max_chunk))
+    reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
     metadata: dict[str, object] = {
         "version": ".".join(map(str, VERSION)),
         "uuid": aero.header.uuid.hex(),

@@ -7,12 +7,13 @@ from hashlib import sha256
 from wtxtgit.containers.aero.aeroset import NO_PART, AeroSet, Member
 from wtxtgit.containers.aero.check import check_file
 from wtxtgit.containers.aero.content import Allowance
-from wtxtgit.containers.aero.description import Room, TensorReader
+from wtxtgit.containers.aero.description import TensorReader
 from wtxtgit.containers.aero.digests import digest, short
 from wtxtgit.containers.aero.index import HASH_KEY, IndexEntry
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.tensor_rules import hash_of, is_inside
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
 
@@ -99,7 +100,7 @@ def _check_agreement(
     own: dict[str, IndexEntry] = {}
     for entry in aero.entries:
         own.setdefault(entry.name, entry)
-    reader = TensorReader(aero, Room(options.max_chunk))
+    reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
     allowance = Allowance(len(aero.data), options)
     for entry in entries:
         number = aeroset.homes[entry.shard_id][1]

@@ -11,6 +11,7 @@ import json
 import zlib
 
 from wtxtgit.containers import json_limits
+from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.fold import agreement, integrity, payloads
 from wtxtgit.containers.fold.agreement import TRUST_BLOCK
 from wtxtgit.containers.fold.integrity import Digests, Verdict
@@ -100,6 +101,7 @@ class _ChunkCheck:
         self._options = options
         self._findings = findings
         self._passes = Passes(fold.data)
+        self._decoding_left = most_decoded(len(fold.data), options)
         self._parity_left = MAX_PARITY_BLOCKS
         self._mending_left = MAX_MENDED_BLOCKS
         self.keyed: list[bool | None] = []
@@ -117,6 +119,17 @@ class _ChunkCheck:
                 "chunks overlap too much for all of them to be checked",
                 offset=chunk.offset,
                 field="offset",
+                chunk=chunk.name,
+            )
+            return
+        if chunk.flags == ZSTD:
+            self._decoding_left -= chunk.uncomp_len
+        if self._decoding_left < 0:
+            self._findings.error(
+                "limit",
+                "chunks decode to too much for a file of this size",
+                offset=chunk.offset + 8,
+                field="uncomp_len",
                 chunk=chunk.name,
             )
             return

@@ -10,6 +10,7 @@ from functools import partial
 
 from wtxtgit.containers import tensor_header
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import integrity, payloads
 from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import (
@@ -23,7 +24,7 @@ from wtxtgit.containers.fold.read import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tags import texts
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Description, Nested, PartNote, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Nested, Packed, PartNote, ReadOptions, Tensor
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
@@ -67,6 +68,7 @@ class _Chunks:
         self._data = fold.data
         self._options = options
         self._passes = payloads.Passes(fold.data)
+        self._decoded = DecodedParts(options).of_file(len(fold.data))
         self._mended_tensors = 0
         self._mended_characters = 0
         self._opened: set[int] = set()
@@ -91,7 +93,10 @@ class _Chunks:
             # An index can name one chunk any number of times: it is decoded once.
             self._opened.add(chunk.offset)
             offset = chunk.payload_start if is_plain and mended is None else None
-            opened = partial(payloads.payload, self._data, chunk, self._options)
+            decode = partial(payloads.payload, self._data, chunk, self._options)
+            opened = decode
+            if offset is None:
+                opened = partial(self._decoded.open, chunk, chunk.uncomp_len, decode)
             self.nested.append(Nested(chunk.name, opened, offset))
         else:
             self.untold.append(f"chunk {quoted(chunk.name)}")
@@ -128,12 +133,16 @@ class _Chunks:
                 field="tensors",
                 kind="limit",
             )
+        mend = partial(payloads.stored, self._data, chunk, self._options)
+        whole = Packed(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
         for stored in header.tensors:
-            tensor = stored.listed(mended)
-            start = chunk.payload_start + stored.start
-            is_there = tensor.data == self._data[start : start + len(tensor.data)]
-            name = f"{chunk.name}/{tensor.name}"
-            self.tensors.append(replace(tensor, name=name, offset=start if is_there else None))
+            name = f"{chunk.name}/{stored.name}"
+            start, size = chunk.payload_start + stored.start, stored.end - stored.start
+            there = self._data[start : start + size]
+            tensor = replace(stored, name=name, start=start, end=start + size).listed(self._data)
+            if mended[stored.start : stored.end] != there:
+                tensor = replace(tensor, held=whole.part(stored.start, size), offset=None)
+            self.tensors.append(tensor)
         return True
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Description, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
@@ -54,8 +55,8 @@ class Npz:
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
     def describe(self, options: ReadOptions) -> Description:
-        """List the arrays; those that are deflated are decoded, all of them to `max_chunk`."""
-        left = options.max_chunk
+        """List the arrays; of those that are deflated the headers alone are decoded."""
+        decoded = DecodedParts(options).of_file(len(self.data))
         tensors: list[Tensor] = []
         others: list[str] = []
         for n, member in enumerate(self.directory.members):
@@ -67,8 +68,7 @@ class Npz:
             elif n in self.shared and not member.encrypted:
                 tensors.append(_nothing(member, "shares bytes with another member"))
             else:
-                tensors.append(_decoded(self.data, member, left))
-                left -= len(tensors[-1].data)
+                tensors.append(_packed(self.data, member, decoded, options))
         members = [
             {"name": member.name, "method": member.method, "size": member.size}
             for member in self.directory.members
@@ -120,29 +120,33 @@ def array_name(member: Member) -> str:
     return member.name.removesuffix(NPY_SUFFIX)
 
 
-def _decoded(data: memoryview, member: Member, limit: int) -> Tensor:
-    """The array of a member, absent where that is over `limit` bytes or damaged."""
-    try:
-        raw = memoryview(zip_directory.content(data, member, limit))
-        found = zlib.crc32(raw)
-        if found != member.crc32:
-            return _absent(
-                data, member, f"crc32 is {found:08x}, the directory has {member.crc32:08x}"
-            )
-        array = read_array(raw, 0, len(raw), array_name(member))
-    except FormatError as error:
-        return _absent(data, member, error.message)
-    return replace(array.stored.listed(raw), offset=None)
-
-
-def _absent(data: memoryview, member: Member, why: str) -> Tensor:
-    """An array that can't be read, with what its header says where that can be."""
+def _packed(
+    data: memoryview, member: Member, decoded: DecodedParts, options: ReadOptions
+) -> Tensor:
+    """The array of a member that is not stored as it is."""
     try:
         header = decoded_header(data, member)
-    except FormatError:
-        return _nothing(member, why)
-    stored = Stored(array_name(member), header.dtype, header.shape, 0, 0, header.element)
-    return replace(stored.listed(data, why), offset=None)
+        stored = header.stored(array_name(member), member.size)
+    except FormatError as error:
+        return _nothing(member, error.message)
+
+    def inflate() -> memoryview:
+        raw = memoryview(zip_directory.content(data, member, options.max_chunk))
+        found = zlib.crc32(raw)
+        if found != member.crc32:
+            raise FormatError(
+                f"crc32 is {found:08x}, the directory has {member.crc32:08x}",
+                kind="crc32",
+                offset=member.start,
+            )
+        return raw
+
+    whole = Packed(member.size, lambda: decoded.open(member, member.size, inflate))
+    absent = None
+    if member.size > options.max_chunk:
+        absent = f"{member.size} bytes inflated are over {options.max_chunk}"
+    held = whole.part(stored.start, stored.end - stored.start)
+    return replace(stored.listed(data[:0], absent), held=held, offset=None)
 
 
 def _nothing(member: Member, why: str) -> Tensor:

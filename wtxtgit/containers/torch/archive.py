@@ -12,7 +12,7 @@ from wtxtgit.containers.torch.dtypes import PACKED
 from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Pickle
 from wtxtgit.containers.torch.views import NO_STORAGE, Storage, View, why_outside
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.reading import Packed, Tensor
 
 MAX_GLOBALS = 1000
 """Names of globals that a description tells."""
@@ -25,8 +25,13 @@ EXPANDED = "its view repeats items to more bytes than the limit"
 class Held:
     """The bytes of a storage; `offset` is where they stand in the file, None where decoded."""
 
-    data: memoryview
+    data: memoryview | Packed
     offset: int | None
+
+    def part(self, start: int, end: int) -> memoryview | Packed:
+        if isinstance(self.data, Packed):
+            return self.data.part(start, end - start)
+        return self.data[start:end]
 
 
 Find = Callable[[Storage], Held | str]
@@ -44,7 +49,8 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
         absent = held if view.numel else None
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     start, end = view.span()
-    absent = why_outside(view, len(held.data))
+    size = held.data.nbytes
+    absent = why_outside(view, size)
     if view.item == 0:
         absent = UNKNOWN
     if absent is not None:
@@ -52,13 +58,13 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
     strides = None
     if view.dtype not in PACKED and not view.is_contiguous:
         strides = view.strides
-        if view.numel * view.item > max(most, len(held.data)):
+        if view.numel * view.item > max(most, size):
             absent = EXPANDED
     return Tensor(
         name,
         view.dtype,
         view.shape,
-        held.data[start:end],
+        held.part(start, end),
         None if held.offset is None else held.offset + start,
         view.element,
         byteorder=byteorder,

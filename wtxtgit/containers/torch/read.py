@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import MAX_JSON, NPY_SUFFIX
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.torch import archive, listing, pickle_machine, views
@@ -23,7 +25,7 @@ from wtxtgit.containers.torch.views import Storage, View
 from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Description, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
 
 PICKLE = "data.pkl"
 STORAGE = "data/"
@@ -142,30 +144,30 @@ class Torch:
         return {place: tensor for place, tensor in found.items() if place not in shared}
 
     def _tensors(self, options: ReadOptions) -> Iterator[Tensor]:
-        left = options.max_chunk
-        opened: dict[str, Held | str] = {}
+        decoded = DecodedParts(options).of_file(len(self.data))
 
         def find(storage: Storage) -> Held | str:
-            nonlocal left
-            if storage.key not in opened:
-                member = self.storages.get(storage.key)
-                held = MISSING if member is None else self._open(member, left)
-                opened[storage.key] = held
-                if isinstance(held, Held) and held.offset is None:
-                    left -= len(held.data)
-            return opened[storage.key]
+            member = self.storages.get(storage.key)
+            if member is None:
+                return MISSING
+            return self._held(member, decoded, options)
 
         for name, view in self.listing.tensors:
             yield archive.tensor(name, view, find, options.max_chunk, self.byteorder)
 
-    def _open(self, member: Member, most: int) -> Held | str:
+    def _held(self, member: Member, decoded: DecodedParts, options: ReadOptions) -> Held | str:
         if member.stored:
             return Held(self.data[member.start : member.end], member.start)
         try:
-            held = zip_directory.content(self.data, member, most)
+            zip_directory.check_size(member, options.max_chunk)
         except FormatError as error:
             return TOO_LARGE if error.kind == "limit" else error.message
-        return Held(memoryview(held), None)
+
+        def inflate() -> memoryview:
+            return memoryview(zip_directory.content(self.data, member, options.max_chunk))
+
+        opened = partial(decoded.open, member, member.size, inflate)
+        return Held(Packed(member.size, opened), None)
 
     def word(self, name: str) -> str | None:
         """The content of a short member as text, None where there is none."""

@@ -1,0 +1,148 @@
+"""Parts that are decoded when they are read: what is held, how often, and what is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fuzz.container_oracle import MIB, peak_of
+
+from containers import samples, zip_files
+from containers.zip_files import Entry
+from wtxtgit import containers
+from wtxtgit.containers import decoded
+from wtxtgit.containers.decoded import DecodedParts
+from wtxtgit.containers.fold import write
+from wtxtgit.containers.fold.chunks import ChunkSource, Compression
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.ops import sources
+
+
+def listed(data: bytes, max_chunk: int = MIB) -> list[Tensor]:
+    options = ReadOptions(max_chunk=max_chunk)
+    return list(containers.tensors(containers.describe(memoryview(data), options), options))
+
+
+class Counted:
+    """Decodes to zeros, and counts how often."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.times = 0
+
+    def __call__(self) -> memoryview:
+        self.times += 1
+        return memoryview(bytes(self.size))
+
+
+def test_what_fits_is_decoded_once() -> None:
+    parts = DecodedParts(ReadOptions(max_chunk=30))
+    made = [Counted(10) for _ in range(3)]
+    for _ in range(100):
+        for key, part in enumerate(made):
+            assert len(parts.open(key, 10, part)) == 10
+    assert [part.times for part in made] == [1, 1, 1]
+
+
+def test_the_part_used_last_stays() -> None:
+    parts = DecodedParts(ReadOptions(max_chunk=20))
+    made = {key: Counted(10) for key in "abc"}
+    for key in "abacab":
+        parts.open(key, 10, made[key])
+    # c takes b's place, b that of c.
+    assert {key: part.times for key, part in made.items()} == {"a": 1, "b": 2, "c": 1}
+
+
+def test_what_does_not_fit_is_decoded_within_bounds() -> None:
+    options = ReadOptions(max_chunk=10)
+    parts = DecodedParts(options).of_file(1)
+    made = [Counted(10), Counted(10)]
+
+    def alternate() -> None:
+        while True:
+            parts.open(0, 10, made[0])
+            parts.open(1, 10, made[1])
+
+    with pytest.raises(FormatError, match="over 10 bytes together") as refused:
+        alternate()
+    assert refused.value.kind == "limit"
+    per_pass = options.max_chunk + decoded.MOST_RATIO
+    assert 10 * sum(part.times for part in made) <= decoded.MAX_PASSES * per_pass
+
+
+def packed_npz(count: int, size: int) -> bytes:
+    member = zip_files.npy(np.zeros(size // 8))
+    return zip_files.zipped([Entry(b"%d.npy" % n, member, 8) for n in range(count)])
+
+
+def fold_of(content: bytes, count: int = 1, *, compression: Compression = "zstd") -> bytes:
+    """A FOLD file of chunks c0, c1 and so on that all hold the same file."""
+    chunks = [
+        ChunkSource(f"c{n}", b"STEN", len(content), lambda: iter([content])) for n in range(count)
+    ]
+    return b"".join(write.build(chunks, compression=compression))
+
+
+def packed_fold(count: int, size: int) -> bytes:
+    """One chunk with a safetensors file for each tensor, compressed."""
+    item = {"w": samples.tensor_item("U8", [size], 0, size)}
+    return fold_of(samples.safetensors(item, bytes(size)), count)
+
+
+@pytest.mark.parametrize("made", [packed_npz, packed_fold])
+def test_listing_and_keeping_tensors_keeps_nothing_decoded(
+    made: Callable[[int, int], bytes],
+) -> None:
+    data = made(6, MIB - 1024)
+    options = ReadOptions(max_chunk=MIB)
+
+    def read() -> None:
+        description = containers.describe(memoryview(data), options)
+        kept = sources.sources_of("f", description, options, len(data))
+        assert len(kept) == 6
+        for source in (*kept, *kept):
+            assert sum(len(block) for block in source.blocks()) == source.nbytes > MIB // 2
+
+    read()
+    assert peak_of(read) < 4 * MIB
+
+
+@pytest.mark.parametrize("text", [b"{},", b"[],", b"0,", b'"a":0,'])
+def test_a_bomb_of_json_in_a_compressed_chunk(text: bytes) -> None:
+    start = b'{"a":[' if text[:1] != b'"' else b"{"
+    header = start + text * (24 * MIB // len(text))
+    content = len(header).to_bytes(8, "little") + header
+    data = fold_of(content, 3)
+    assert len(data) < 20_000
+    options = ReadOptions(max_chunk=32 * MIB)
+
+    def read() -> list[str]:
+        description = containers.describe(memoryview(data), options)
+        untold: list[str] = []
+        assert list(containers.tensors(description, options, untold)) == []
+        return untold
+
+    assert read() == [f"chunk 'c{n}': header has over 2000000 values" for n in range(3)]
+    # The chunk, its header, and the decoder's block.
+    assert peak_of(read) < 100 * MIB
+
+
+def test_chunks_of_a_fold_file_decode_to_no_more_than_a_file_may() -> None:
+    data = memoryview(packed_fold(20, MIB - 1024))
+    found = containers.check(data, ReadOptions(max_chunk=MIB)).errors
+    allowed = decoded.most_decoded(len(data), ReadOptions(max_chunk=MIB)) // MIB
+    assert [(e.kind, e.field, e.chunk) for e in found] == [
+        ("limit", "uncomp_len", f"c{n}") for n in range(allowed, 20)
+    ]
+    assert containers.check(data, ReadOptions(max_chunk=20 * MIB)).errors == []
+
+
+def test_files_of_other_formats_in_chunks_are_named_and_not_looked_into() -> None:
+    inner = packed_fold(1, 100)
+    data = fold_of(inner, compression="none")
+    description = containers.describe(memoryview(data))
+    untold: list[str] = []
+    assert list(containers.tensors(description, untold=untold)) == []
+    assert untold == ["chunk 'c0': holds no file with tensors that is looked into"]

@@ -1,0 +1,79 @@
+"""Files in chunks of a container: what they hold, without keeping them decoded.
+
+Only formats of tensors alone are looked into. A few compressed bytes can
+claim millions of entries, so those of files that were decoded are limited
+further than those of files that stand in a repository as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from wtxtgit.containers import tensor_header
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import PICKLE_MAGIC, detect
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Description, Nested, Packed, ReadOptions, Tensor
+
+FORMATS = frozenset({"safetensors", "npy", "npz", "torch"})
+"""Formats of files that are looked for in chunks, and torch's legacy files."""
+MAX_DECODED_VALUES = 2_000_000
+"""Values that the JSON header of a file may have that was compressed."""
+
+Describe = Callable[[memoryview, ReadOptions], Description]
+
+
+def opened(nested: Nested) -> memoryview | None:
+    """The bytes of a file in a chunk, None where it is of no format that is looked into.
+
+    Raises FormatError.
+    """
+    data = nested.open()
+    name = detect(data)
+    if name == "safetensors" and nested.offset is None:
+        tensor_header.refuse_values(data, MAX_DECODED_VALUES)
+    is_pickle = name == "opaque" and data[: len(PICKLE_MAGIC)] == PICKLE_MAGIC
+    return data if name in FORMATS or is_pickle else None
+
+
+def tensors(
+    nested: Nested, describe: Describe, options: ReadOptions, untold: list[str]
+) -> Iterator[Tensor]:
+    """The tensors of a file in a chunk as `chunk/tensor`, in its order.
+
+    A file that can't be read has none. `untold` is given the reason, and what
+    it holds beside tensors.
+    """
+    where = f"chunk {quoted(nested.name)}"
+    try:
+        data = opened(nested)
+        inner = None if data is None else describe(data, options)
+    except FormatError as error:
+        untold.append(f"{where}: {error.message}")
+        return
+    if inner is None or inner.format == "opaque":
+        untold.append(f"{where}: holds no file with tensors that is looked into")
+        return
+    untold += [f"{what} of {where}" for what in (*inner.tags, *inner.untold)]
+    for n, tensor in enumerate(inner.tensors):
+        name = f"{nested.name}/{tensor.name}"
+        if nested.offset is None:
+            held = _again(nested, describe, options, n, tensor)
+            yield replace(tensor, name=name, held=held, offset=None)
+        elif tensor.offset is None:
+            yield replace(tensor, name=name)
+        else:
+            yield replace(tensor, name=name, offset=nested.offset + tensor.offset)
+
+
+def _again(
+    nested: Nested, describe: Describe, options: ReadOptions, n: int, tensor: Tensor
+) -> memoryview | Packed:
+    """The bytes of a decoded file's tensor, which do not keep the file."""
+    size, offset = tensor.nbytes, tensor.offset
+    if size == 0:
+        return memoryview(b"")
+    if offset is not None:
+        return Packed(size, lambda: nested.open()[offset : offset + size])
+    return Packed(size, lambda: describe(nested.open(), options).tensors[n].data)
