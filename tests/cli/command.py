@@ -81,11 +81,16 @@ class Command:
         return Done(done.returncode, done.stdout or b"", done.stderr.decode())
 
     def start(self, *arguments: Argument, **more: Any) -> subprocess.Popen[bytes]:
-        # A shell starts background jobs with SIGINT ignored, and children inherit that.
+        def receptive() -> None:
+            # A shell starts background jobs with SIGINT ignored, nohup all with SIGHUP:
+            # children inherit that.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
         return subprocess.Popen(
             self.argv(*arguments),
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=receptive,
             **self.options(),
             **more,
         )

@@ -55,6 +55,7 @@ def model(wtxtgit: Command) -> str:
     return path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_there_and_back(ending: str, model: str, wtxtgit: Command) -> None:
     there = wtxtgit("convert", model, f"out{ending}", *options_for(ending), "--json")

@@ -46,6 +46,7 @@ def test_a_fold_there_and_back(path: str, wtxtgit: Command) -> None:
     assert a == c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", AEROS)
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_an_aero(path: str, compression: str, wtxtgit: Command) -> None:

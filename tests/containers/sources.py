@@ -12,7 +12,10 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import TensorSource
 
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
+    # Which safetensors keeps for itself.
+    lambda name: name != "__metadata__"
+)
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
 

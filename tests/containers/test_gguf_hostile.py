@@ -116,6 +116,7 @@ CROWDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CROWDS)
 def test_memory_is_a_small_multiple_of_the_file(name: str) -> None:
     data = memoryview(CROWDS[name])

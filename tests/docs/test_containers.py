@@ -68,6 +68,7 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
     assert not any((models / name).exists() for name in ("no.fold", "bad.pt", "model.gguf"))
 
 
+@pytest.mark.slow
 def test_what_repacking_saves(tmp_path: Path) -> None:
     first = blocks(PAGE, "console", "Checkpoint formats")
     done = run(steps(*first, *blocks(PAGE, "console", "Repack")), tmp_path)

@@ -22,6 +22,8 @@ from wtxtgit.ops.statistics import statistics
 from .container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
 from .seeds import sets
 
+pytestmark = pytest.mark.slow
+
 BASE = 2 * MIB
 FACTOR = 40
 """Memory for a file without anything compressed: BASE, and FACTOR times its size."""

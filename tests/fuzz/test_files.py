@@ -12,6 +12,8 @@ from wtxtgit.containers import CUT_FORMATS, detect
 from .mutations import bytes_mutant, text_mutant
 from .oracle import check_file
 
+pytestmark = pytest.mark.slow
+
 SMALL = 5200
 MUTANTS_OF_A_FILE = 40
 FILES = [path for path in golden() if path and len(fixture(path)) <= SMALL]

@@ -57,6 +57,7 @@ def test_a_mutated_vector_is_refused_or_says_the_same(case: Case) -> None:
             assert facts(report.index) == original
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES)
 def test_a_mutated_text_of_a_file_is_refused_or_gives_the_file(path: str) -> None:
     text = text_of(path)
@@ -128,6 +129,7 @@ def is_free(text: bytes, at: int, new: int, *, keyed: bool) -> bool:
 REPLACEMENTS = b"\n =A0\xff"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TINY_CASES, ids=lambda c: c.file)
 def test_exactly_the_fields_that_no_hash_covers_can_be_changed(case: Case) -> None:
     """Every byte of the text, replaced by a byte of each kind."""
