@@ -92,6 +92,45 @@ def case_named(file: str) -> Case:
     return next(case for case in cases() if case.file == file)
 
 
+@dataclass(frozen=True)
+class LedgerCase:
+    """A ledger, and what a verifier that knows these keys must say.
+
+    `signed_by` counts the good signatures of each record; None where there
+    are no records to be read.
+    """
+
+    file: str
+    valid: bool
+    kinds: frozenset[str]
+    public_keys: tuple[bytes, ...]
+    signed_by: tuple[int, ...] | None
+
+    @property
+    def path(self) -> Path:
+        return VECTORS / self.file
+
+    @property
+    def text(self) -> bytes:
+        return self.path.read_bytes()
+
+
+@cache
+def ledger_cases() -> tuple[LedgerCase, ...]:
+    """All ledgers of the vectors; each file of the folder belongs to one."""
+    manifest = json.loads((VECTORS / "ledger.json").read_bytes())
+    found = tuple(_ledger_case(record) for record in manifest["cases"])
+    there = {f"ledger/{path.name}" for path in (VECTORS / "ledger").iterdir()}
+    assert there
+    assert {case.file for case in found} == there
+    assert len(found) == len(there)
+    return found
+
+
+def ledger_named(name: str) -> LedgerCase:
+    return next(case for case in ledger_cases() if case.file == f"ledger/{name}.wsum")
+
+
 @cache
 def golden() -> dict[str, dict[str, Any]]:
     """What clean makes of each file, by path; the key '' is the empty file.
@@ -199,4 +238,15 @@ def _case(record: dict[str, Any]) -> Case:
         record.get("wsum"),
         None if key is None else bytes.fromhex(key),
         tuple(bytes.fromhex(k) for k in record.get("public_keys", ())),
+    )
+
+
+def _ledger_case(record: dict[str, Any]) -> LedgerCase:
+    counts = record["signed_by"]
+    return LedgerCase(
+        record["file"],
+        record["valid"],
+        frozenset(record["kinds"]),
+        tuple(bytes.fromhex(key) for key in record["public_keys"]),
+        None if counts is None else tuple(counts),
     )

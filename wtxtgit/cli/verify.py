@@ -10,6 +10,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import progress, raw_size
 from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.errors import counted
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 _MOST = 20
@@ -39,7 +40,11 @@ _MOST = 20
     metavar="F",
     help="Known signers: allowed_signers lines, or a .pub file.",
 )
-@click.option("--require-signed", is_flag=True, help="Demand a signature by a known signer.")
+@click.option(
+    "--require-signed",
+    is_flag=True,
+    help="Demand a signature by a known signer, in a ledger for each record.",
+)
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(
@@ -53,7 +58,7 @@ def verify(
     max_chunk: int,
     as_json: bool,
 ) -> int:
-    """Check FILES, or blobs as REV:PATH: texts and containers to the last hash.
+    """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
@@ -62,6 +67,7 @@ def verify(
     \b
     wtxtgit verify model.fold.wtxt
     wtxtgit verify step-100.wtxt --signers .wtxt/signers --require-signed
+    wtxtgit verify model.fold.wsum --signers .wtxt/signers --require-signed
     """
     from wtxtgit.ops.verify import Keys, verify_files
 
@@ -97,6 +103,8 @@ def _about(file: FileVerdict) -> str:
     parts = [file.format]
     if file.arrays is not None:
         parts.append(f"{len(file.arrays)} arrays")
+    if file.records is not None:
+        parts.append(counted(len(file.records), "record"))
     if file.signature is not None:
         parts.append(f"signature {file.signature}" + (f" {file.keyid}" if file.keyid else ""))
     if file.authenticated:

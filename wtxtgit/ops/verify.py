@@ -1,7 +1,8 @@
 """Verify: everything that can be checked of files, as a verdict.
 
-A text is checked to its last hash; a container in its structure, its limits
-and every hash that it holds; a set with all files that it lists.
+A text is checked to its last hash; a ledger in its order, its chain and its
+signatures; a container in its structure, its limits and every hash that it
+holds; a set with all files that it lists.
 """
 
 from __future__ import annotations
@@ -17,15 +18,25 @@ from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops.emit import MAX_WSUM, hmac_key
 from wtxtgit.ops.files import read_small, shown
 from wtxtgit.ops.target import members, read
-from wtxtgit.report.verdict import ArrayFacts, FileVerdict, Verdict
+from wtxtgit.report.verdict import ArrayFacts, FileVerdict, RecordFacts, Verdict
+from wtxtgit.text import ledger
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
+from wtxtgit.text.ledger_chain import signed_by
 from wtxtgit.text.signature import SignatureState
-from wtxtgit.text.verify import Report, verify
-from wtxtgit.trust.keys import MAX_SIGNERS_FILE, parse_signers
+from wtxtgit.text.verify import Report, read_wsum, verify
+from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
 
+LEDGER = "ledger"
+"""What the verdict calls a ledger's format."""
 _QUOTED = 16
 """How many of the first bytes of an unknown file a message shows."""
+_WORST_FIRST = (
+    SignatureState.INVALID,
+    SignatureState.ABSENT,
+    SignatureState.UNKNOWN_KEY,
+    SignatureState.VALID,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +89,27 @@ def verify_files(
                 progress=progress,
             )
             verdicts.append(_text_verdict(path, report, keys.require_signed))
+        elif data[: len(ledger.MAGIC)] == ledger.MAGIC:
+            verdict = _ledger_verdict(path, data, public_keys, keys.require_signed)
+            verdicts.append(_with_demands(keys, verdict))
+            if progress is not None:
+                progress(data.nbytes)
         else:
             options = replace(keys.reading, integrity_key=key)
             verdict = _container_verdict(path, data, options, threads)
-            verdicts.append(replace(verdict, errors=(*verdict.errors, *_demands(keys, verdict))))
+            verdicts.append(_with_demands(keys, verdict))
             if progress is not None:
                 progress(data.nbytes)
     return Verdict(tuple(verdicts))
 
 
+def _with_demands(keys: Keys, verdict: FileVerdict) -> FileVerdict:
+    """A verdict, and as errors what is asked for that no file of its kind has."""
+    return replace(verdict, errors=(*verdict.errors, *_demands(keys, verdict)))
+
+
 def _demands(keys: Keys, verdict: FileVerdict) -> Iterator[Problem]:
-    """What is asked for that the file does not have."""
-    if keys.require_signed:
+    if keys.require_signed and verdict.format != LEDGER:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
     told = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
     if keys.hmac_key is not None and not (keys.allow_unauthenticated or told):
@@ -105,9 +125,8 @@ def _public_keys(path: Path | None) -> list[bytes]:
 
 def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdict:
     errors = list(report.problems)
-    if require_signed and report.signature in (SignatureState.ABSENT, SignatureState.UNKNOWN_KEY):
-        what = "not signed" if report.signature is SignatureState.ABSENT else "by an unknown key"
-        errors.append(Problem("signature", f"a signature by a known key is required: {what}"))
+    if require_signed and (missing := _missing(report.signature)) is not None:
+        errors.append(Problem("signature", missing))
     arrays = tuple(
         ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
         for a in report.index.arrays
@@ -125,6 +144,46 @@ def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdi
     )
 
 
+def _ledger_verdict(
+    path: Path, data: memoryview, public_keys: Sequence[bytes], require_signed: bool
+) -> FileVerdict:
+    report = ledger.read(data)
+    if report.ledger is None:
+        return FileVerdict(str(path), LEDGER, report.problems)
+    errors = list(report.problems)
+    records, states = [], set()
+    lines = ledger.record_lines(report.ledger)
+    for record, line in zip(report.ledger.records, lines, strict=True):
+        found = signed_by(report.ledger.head, record, public_keys)
+        states.add(found.state)
+        for keyid in found.invalid:
+            message = f"the signature of keyid {keyid} does not fit the record and the keys given"
+            errors.append(Problem("signature", message, line=line))
+        if require_signed and (missing := _missing(found.state)) is not None:
+            errors.append(Problem("signature", missing, line=line))
+        facts = RecordFacts(
+            record.meta.gen,
+            record.meta.ts,
+            record.meta.build,
+            record.sha256_all.hex(),
+            found.signatures,
+            tuple(signature.keyid for signature in record.signatures),
+        )
+        records.append(facts)
+    worst = next(state for state in _WORST_FIRST if state in states)
+    return FileVerdict(
+        str(path), LEDGER, tuple(errors), signature=str(worst), records=tuple(records)
+    )
+
+
+def _missing(state: SignatureState) -> str | None:
+    """What a demand for a signature says of its state; None where it needs no word."""
+    if state in (SignatureState.VALID, SignatureState.INVALID):
+        return None
+    what = "not signed" if state is SignatureState.ABSENT else "by an unknown key"
+    return f"a signature by a known key is required: {what}"
+
+
 def _container_verdict(
     path: Path, data: memoryview, options: ReadOptions, threads: int | None
 ) -> FileVerdict:
@@ -133,8 +192,7 @@ def _container_verdict(
     if kind is None:
         problem = found.errors[0]
         if not containers.is_foreign(data):
-            message = f"no WTXT text and no container that we know, it starts with {_head(data)}"
-            problem = Problem("syntax", message)
+            problem = Problem("syntax", _unknown(data))
         return FileVerdict(str(path), "unknown", (problem,), known=False)
     return FileVerdict(
         str(path),
@@ -145,5 +203,9 @@ def _container_verdict(
     )
 
 
-def _head(data: memoryview) -> str:
-    return quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
+def _unknown(data: memoryview) -> str:
+    """What to say of a file that is nothing that we know."""
+    if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
+        return "a WSUM says nothing without its text: verify the text with --wsum and this file"
+    head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
+    return f"no WTXT text, no ledger and no container that we know, it starts with {head}"

@@ -30,12 +30,39 @@ class ArrayFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordFacts:
+    """A record of a ledger: `sha256_all` in hex.
+
+    `keyids` are those that its signatures name, `signed_by` counts the
+    signatures that a known key made.
+    """
+
+    gen: int
+    ts: str
+    build: str
+    sha256_all: str
+    signed_by: int
+    keyids: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "gen": self.gen,
+            "ts": self.ts,
+            "build": self.build,
+            "sha256_all": self.sha256_all,
+            "signed_by": self.signed_by,
+            "keyids": list(self.keyids),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class FileVerdict:
     """What became of one file.
 
     `known` is False where the file is nothing that can be checked; `failure`
     is the error where it could not even be read. The optional fields are there
-    for texts that could be read to the end.
+    for texts and ledgers that could be read to the end; `signature` of a
+    ledger is the worst of its records.
     """
 
     path: str
@@ -48,6 +75,7 @@ class FileVerdict:
     keyid: str | None = None
     authenticated: bool | None = None
     arrays: tuple[ArrayFacts, ...] | None = None
+    records: tuple[RecordFacts, ...] | None = None
     failure: WtxtgitError | None = None
 
     @property
@@ -68,6 +96,8 @@ class FileVerdict:
         }
         if self.arrays is not None:
             record["arrays"] = [array.as_dict() for array in self.arrays]
+        if self.records is not None:
+            record["records"] = [sealed.as_dict() for sealed in self.records]
         return {key: value for key, value in record.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Ed25519 over a text's header or a WSUM line; raw keys in, values out.
+"""Ed25519 over a text's header, a WSUM line or a record; raw keys in, values out.
 
 `docs/spec/wtxt.md`, section "Root, chain, signature". Where keys come from and
 which of them are trusted is the business of `trust`.
@@ -6,7 +6,7 @@ which of them are trusted is the business of `trust`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from wtxtgit.model import Signature
@@ -47,7 +47,8 @@ def check_wsum(signature: bytes, message: bytes, public_keys: Sequence[bytes]) -
     return _check(signature, message, public_keys)
 
 
-def _check(signature: bytes, message: bytes, keys: Sequence[bytes]) -> SignatureState:
+def signed_with(signature: bytes, message: bytes, keys: Iterable[bytes]) -> bytes | None:
+    """The first of `keys` that made `signature` over `message`, None where none did."""
     from nacl.exceptions import BadSignatureError
     from nacl.signing import VerifyKey
 
@@ -56,5 +57,10 @@ def _check(signature: bytes, message: bytes, keys: Sequence[bytes]) -> Signature
             VerifyKey(key).verify(message, signature)
         except BadSignatureError:
             continue
-        return SignatureState.VALID
-    return SignatureState.INVALID
+        return key
+    return None
+
+
+def _check(signature: bytes, message: bytes, keys: Sequence[bytes]) -> SignatureState:
+    made = signed_with(signature, message, keys) is not None
+    return SignatureState.VALID if made else SignatureState.INVALID

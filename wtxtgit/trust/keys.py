@@ -1,37 +1,50 @@
 """Ed25519 keys as people have them: OpenSSH files.
 
-Public keys come as allowed_signers lines (ssh-keygen(1), "ALLOWED SIGNERS") or
-as the single line of a `.pub` file; secret ones as unencrypted OpenSSH
-private key files (PROTOCOL.key of OpenSSH). Only ed25519 is taken. Secret
-material is never part of an error, a repr or a log.
+Public keys are the single line of a `.pub` file; secret ones are unencrypted
+OpenSSH private key files (PROTOCOL.key of OpenSSH). Only ed25519 is taken.
+Secret material is never part of an error, a repr or a log.
 """
 
 from __future__ import annotations
 
 import binascii
 import re
+import secrets
+from base64 import b64encode
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from wtxtgit.errors import InputError
+from wtxtgit.trust.wire import (
+    KEY_TYPE,
+    PUBLIC_SIZE,
+    Strings,
+    number,
+    parse_public_blob,
+    public_blob,
+    string,
+)
 
-KEY_TYPE = b"ssh-ed25519"
-PUBLIC_SIZE = 32
 SEED_SIZE = 32
 MAX_KEY_FILE = 64 * 1024
-MAX_SIGNERS_FILE = 4 * 1024 * 1024
+MAX_COMMENT = 200
+"""Characters of a comment that we write."""
 
 _BEGIN = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _END = b"-----END OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
-_PRINCIPAL = re.compile(r"[^\s\"=]+")
+_LINE = 70
+_BLOCK = 8
+_NONE = b"none"
+_BLANKS = re.compile(r"[ \t]+")
+_TYPE_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
-    """Who may sign with which key: `public_key` is 32 raw bytes."""
+class PublicKey:
+    """A public key (32 bytes) and the comment that goes with it."""
 
-    principal: str
-    public_key: bytes
+    key: bytes
     comment: str = ""
 
 
@@ -41,29 +54,69 @@ class SecretKey:
 
     seed: bytes = field(repr=False)
     public_key: bytes
+    comment: str = ""
 
 
 class KeyFileError(InputError):
     """A key file is not what it has to be."""
 
 
-def parse_signers(content: bytes, name: str) -> tuple[Signer, ...]:
-    """Parse the content of a signers file; `name` stands in errors.
+def generate(comment: str) -> SecretKey:
+    """Make a key from the system's randomness; `comment` as `checked_comment` takes it."""
+    return _secret(secrets.token_bytes(SEED_SIZE), checked_comment(comment))
 
-    A line is `principal ssh-ed25519 KEY [comment]` or `ssh-ed25519 KEY
-    [comment]`; empty lines and lines that start with `#` say nothing. Raises
-    KeyFileError for everything else, for other key types and for options.
-    """
+
+def fingerprint(public_key: bytes) -> str:
+    """`SHA256:...`, as `ssh-keygen -l` tells keys (public key of 32 bytes)."""
+    digest = sha256(public_blob(public_key)).digest()
+    return "SHA256:" + b64encode(digest).decode().rstrip("=")
+
+
+def checked_comment(comment: str) -> str:
+    """A comment as a line can hold it; raises KeyFileError for any other."""
+    if not comment.isprintable() or len(comment) > MAX_COMMENT or comment.strip(" ") != comment:
+        raise KeyFileError(
+            f"a key's comment is at most {MAX_COMMENT} printable characters, without "
+            "blanks around them"
+        )
+    return comment
+
+
+def parse_public(line: str, where: str) -> PublicKey:
+    """Parse `ssh-ed25519 KEY [comment]`; `where` stands in errors. Raises KeyFileError."""
+    words = _BLANKS.split(line.strip(" \t"), maxsplit=2)
+    if words[0] != KEY_TYPE.decode():
+        shown = words[0][:_TYPE_SHOWN]
+        raise KeyFileError(f'{where}: "{shown}" is an option or another type of key')
+    if len(words) < 2:
+        raise KeyFileError(f"{where}: not of the form ssh-ed25519 KEY [comment]")
     try:
-        text = content.decode("utf-8")
+        blob = binascii.a2b_base64(words[1], strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise KeyFileError(f"{where}: the key's base64 is damaged") from None
+    key = parse_public_blob(blob)
+    if key is None:
+        raise KeyFileError(f"{where}: not an ed25519 public key")
+    return PublicKey(key, words[2] if len(words) > 2 else "")
+
+
+def format_public(key: PublicKey) -> str:
+    """Spell a public key as the line of a `.pub` file, without LF."""
+    line = f"{KEY_TYPE.decode()} {b64encode(public_blob(key.key)).decode()}"
+    return f"{line} {key.comment}" if key.comment else line
+
+
+def parse_public_file(content: bytes, name: str) -> PublicKey:
+    """Parse the content of a `.pub` file, which is one line; raises KeyFileError."""
+    if content.lstrip().startswith(b"-----BEGIN"):
+        raise KeyFileError(f"{name}: a secret key, its public one is wanted", hint=f"{name}.pub")
+    try:
+        lines = content.decode("utf-8").rstrip("\r\n").split("\n")
     except UnicodeDecodeError as error:
         raise KeyFileError(f"{name}: not UTF-8 at byte {error.start}") from None
-    signers = []
-    for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            signers.append(_parse_signer(stripped, f"{name}: line {number}"))
-    return tuple(signers)
+    if len(lines) != 1:
+        raise KeyFileError(f"{name}: not the one line of a public key")
+    return parse_public(lines[0], name)
 
 
 def parse_secret_key(content: bytes, name: str) -> SecretKey:
@@ -71,8 +124,7 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
     armor = content.strip()
     if not armor.startswith(_BEGIN) or not armor.endswith(_END):
         raise KeyFileError(
-            f"{name}: not an OpenSSH private key",
-            hint="ssh-keygen -t ed25519 -N '' -f FILE makes one",
+            f"{name}: not an OpenSSH private key", hint="wtxtgit key new makes a key"
         )
     try:
         body = b"".join(armor[len(_BEGIN) : -len(_END)].split())
@@ -81,65 +133,62 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
         raise KeyFileError(f"{name}: the key's base64 is damaged") from None
     if not blob.startswith(_MAGIC):
         raise KeyFileError(f"{name}: not an openssh-key-v1 key")
-    outer = _Strings(blob[len(_MAGIC) :], name)
-    cipher, kdf, _options = outer.take(), outer.take(), outer.take()
-    if cipher != b"none" or kdf != b"none":
-        raise KeyFileError(f"{name}: the key is protected by a passphrase")
+    outer = _strings(blob[len(_MAGIC) :], name)
+    cipher, kdf, _options = outer.string(), outer.string(), outer.string()
+    if cipher != _NONE or kdf != _NONE:
+        raise KeyFileError(
+            f"{name}: the key is protected by a passphrase of OpenSSH's own",
+            hint="ssh-add it and use --key agent:, or take the passphrase off with ssh-keygen -p",
+        )
     if outer.number() != 1:
         raise KeyFileError(f"{name}: the file does not hold exactly one key")
-    outer.take()
-    inner = _Strings(outer.take(), name)
+    told = outer.string()
+    inner = _strings(outer.string(), name)
     if inner.number() != inner.number():
         raise KeyFileError(f"{name}: the key's check numbers differ")
-    if inner.take() != KEY_TYPE:
+    if inner.string() != KEY_TYPE:
         raise KeyFileError(f"{name}: not an ed25519 key")
-    public, secret = inner.take(), inner.take()
+    public, secret = inner.string(), inner.string()
     if len(public) != PUBLIC_SIZE or secret[SEED_SIZE:] != public:
         raise KeyFileError(f"{name}: the ed25519 key has the wrong size")
-    return SecretKey(secret[:SEED_SIZE], public)
+    comment = inner.string()
+    padding = inner.rest()
+    if outer.left or len(padding) >= _BLOCK or padding != _padding(len(padding)):
+        raise KeyFileError(f"{name}: more follows the key")
+    key = _secret(secret[:SEED_SIZE], _shown_comment(comment))
+    # Who signed with a public key that is not its secret's would give the secret away.
+    if key.public_key != public or told != public_blob(public):
+        raise KeyFileError(f"{name}: the public key is not that of the secret one")
+    return key
 
 
-def _parse_signer(line: str, where: str) -> Signer:
-    words = line.split(None, 3)
-    if words[0] == KEY_TYPE.decode():
-        words = ["", *line.split(None, 2)]
-    if len(words) < 3 or (words[0] and _PRINCIPAL.fullmatch(words[0]) is None):
-        raise KeyFileError(f"{where}: not of the form principal ssh-ed25519 KEY [comment]")
-    if words[1] != KEY_TYPE.decode():
-        raise KeyFileError(f'{where}: "{words[1][:40]}" is an option or another type of key')
-    try:
-        blob = binascii.a2b_base64(words[2], strict_mode=True)
-    except (binascii.Error, ValueError):
-        raise KeyFileError(f"{where}: the key's base64 is damaged") from None
-    fields = _Strings(blob, where)
-    kind, key = fields.take(), fields.take()
-    if kind != KEY_TYPE or len(key) != PUBLIC_SIZE or not fields.at_end:
-        raise KeyFileError(f"{where}: not an ed25519 public key")
-    return Signer(words[0], key, words[3] if len(words) > 3 else "")
+def format_secret_key(key: SecretKey) -> bytes:
+    """Spell a secret key as an unencrypted OpenSSH private key file."""
+    check = secrets.token_bytes(4)
+    inner = check + check + string(KEY_TYPE) + string(key.public_key)
+    inner += string(key.seed + key.public_key) + string(key.comment.encode())
+    inner += _padding(-len(inner) % _BLOCK)
+    outer = _MAGIC + string(_NONE) + string(_NONE) + string(b"") + number(1)
+    body = b64encode(outer + string(public_blob(key.public_key)) + string(inner))
+    lines = [body[start : start + _LINE] for start in range(0, len(body), _LINE)]
+    return b"\n".join([_BEGIN, *lines, _END, b""])
 
 
-class _Strings:
-    """Bounded reads of SSH strings (RFC 4251, section 5)."""
+def _secret(seed: bytes, comment: str) -> SecretKey:
+    from nacl.signing import SigningKey
 
-    def __init__(self, data: bytes, name: str) -> None:
-        self._data = data
-        self._pos = 0
-        self._name = name
+    return SecretKey(seed, bytes(SigningKey(seed).verify_key), comment)
 
-    @property
-    def at_end(self) -> bool:
-        return self._pos == len(self._data)
 
-    def number(self) -> int:
-        return int.from_bytes(self._bytes(4), "big")
+def _shown_comment(comment: bytes) -> str:
+    """A file's comment, where a line can hold it; it decides nothing."""
+    text = comment.decode("utf-8", "replace").strip(" ")
+    return text if text.isprintable() and len(text) <= MAX_COMMENT else ""
 
-    def take(self) -> bytes:
-        return self._bytes(self.number())
 
-    def _bytes(self, size: int) -> bytes:
-        end = self._pos + size
-        if end > len(self._data):
-            raise KeyFileError(f"{self._name}: the key is cut short")
-        found = self._data[self._pos : end]
-        self._pos = end
-        return found
+def _padding(size: int) -> bytes:
+    return bytes(range(1, size + 1))
+
+
+def _strings(data: bytes, name: str) -> Strings:
+    return Strings(data, lambda: KeyFileError(f"{name}: the key is cut short"))

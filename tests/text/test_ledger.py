@@ -1,0 +1,456 @@
+"""Ledgers: the vectors, one spelling, order and chain, reading on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from data import LedgerCase, ledger_cases, ledger_named
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import Meta, Signature
+from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.text import grammar, ledger
+from wtxtgit.text.ledger import (
+    MAX_LINE,
+    MAX_SIZE,
+    check_link,
+    covered,
+    format_head,
+    format_ledger,
+    format_record,
+    is_path,
+    parse_head,
+    read,
+    record_lines,
+)
+from wtxtgit.text.ledger_chain import signed_by
+
+from .ledgers import HEADS, LEDGERS, RECORDS, chain_of
+
+READABLE = [case for case in ledger_cases() if case.signed_by is not None]
+FOUR = ledger_named("four").text
+HEX = b"[0-9a-f]{64}"
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    return text.splitlines(keepends=True)
+
+
+class TestVectors:
+    def test_there_are_enough(self) -> None:
+        assert len(ledger_cases()) >= 25
+        assert len(READABLE) >= 15
+
+    @pytest.mark.parametrize("case", ledger_cases(), ids=lambda c: c.file)
+    def test_kinds_and_signatures(self, case: LedgerCase) -> None:
+        report = read(case.text)
+        kinds = {problem.kind for problem in report.problems}
+        found = report.ledger
+        assert (found is None) == (case.signed_by is None)
+        if found is not None:
+            signers = [signed_by(found.head, r, case.public_keys) for r in found.records]
+            assert tuple(s.signatures for s in signers) == case.signed_by
+            if any(s.invalid for s in signers):
+                kinds.add("signature")
+        assert kinds >= case.kinds
+        assert bool(kinds) is not case.valid
+
+    @pytest.mark.parametrize("case", READABLE, ids=lambda c: c.file)
+    def test_what_was_read_is_formatted_to_the_same_bytes(self, case: LedgerCase) -> None:
+        for data in (case.text, memoryview(case.text)):
+            found = read(data).ledger
+            assert found is not None
+            assert format_ledger(found) == case.text
+
+    def test_what_a_ledger_says(self) -> None:
+        found = read(ledger_named("co_signed").text).ledger
+        assert found is not None
+        assert found.head.path == b"models/a b.fold"
+        assert found.head.repo.hex().startswith("ee8ab2aa")
+        first = found.records[0]
+        assert first.meta == Meta("fold/v1", 1, "2026-02-01T00:00:00Z", "c0")
+        assert first.merkle_prev == bytes(32)
+        assert found.last.merkle_prev == first.merkle_this
+        keyids = [signature.keyid for signature in found.last.signatures]
+        assert keyids == ["436fe053345cb651", "823c531697b75912"]
+
+    def test_problems_name_their_lines(self) -> None:
+        told = {
+            name: [(p.kind, p.line) for p in read(ledger_named(name).text).problems]
+            for name in ("gap", "gen_equal", "ts_back", "signs_descending", "blank_line", "empty")
+        }
+        assert told == {
+            "gap": [("merkle", 6)],
+            "gen_equal": [("structure", 8)],
+            "ts_back": [("structure", 8)],
+            "signs_descending": [("structure", 5)],
+            "blank_line": [("syntax", 5)],
+            "empty": [("syntax", 1)],
+        }
+
+    def test_records_before_a_stop_are_reported_on(self) -> None:
+        text = ledger_named("gap").text + b"junk\n"
+        assert [p.kind for p in read(text).problems] == ["merkle", "syntax"]
+        assert read(text).ledger is None
+
+
+class TestSpelling:
+    @given(LEDGERS)
+    def test_a_ledger_that_was_formatted_is_read_as_the_same(self, made: Ledger) -> None:
+        text = format_ledger(made)
+        report = read(text)
+        assert report.ledger == made
+        assert report.source == text
+        assert all(1 <= (p.line or 0) <= text.count(b"\n") for p in report.problems)
+
+    @given(chain_of())
+    def test_a_chain_that_was_made_holds(self, made: Ledger) -> None:
+        report = read(format_ledger(made))
+        assert report.problems == ()
+        assert report.ledger == made
+
+    @given(LEDGERS)
+    def test_the_lines_of_records(self, made: Ledger) -> None:
+        lines = lines_of(format_ledger(made))
+        starts = [number for number, line in enumerate(lines, 1) if line.startswith(b"meta ")]
+        assert list(record_lines(made)) == starts
+
+    @given(HEADS)
+    def test_a_head_that_was_formatted_is_parsed_to_the_same(self, head: Head) -> None:
+        line = format_head(head)
+        assert re.fullmatch(
+            rb"WLEDGER 1 repo=" + HEX + rb" path=(?:[A-Za-z0-9._/-]|%[0-9A-F]{2})+\n", line
+        )
+        assert parse_head(line, 0) == (head, len(line))
+        assert parse_head(b"x\n" + line + b"more", 2) == (head, len(line) + 2)
+
+    @given(HEADS, st.data())
+    def test_a_head_with_a_changed_byte_is_refused_or_spelled_as_written(
+        self, head: Head, data: st.DataObject
+    ) -> None:
+        line = bytearray(format_head(head))
+        line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
+        parsed = parse_head(bytes(line), 0)
+        if parsed is not None:
+            assert format_head(parsed[0]) == bytes(line)[: parsed[1]]
+
+    @pytest.mark.parametrize(
+        ("path", "spelled"),
+        [
+            (b"a", b"a"),
+            (b"models/a b.fold", b"models/a%20b.fold"),
+            ("größe.npz".encode(), b"gr%C3%B6%C3%9Fe.npz"),
+            (b"50%.gguf", b"50%25.gguf"),
+            (b".wtxt/signers", b".wtxt/signers"),
+            (b"a\nb\\\xff", b"a%0Ab%5C%FF"),
+            (b"...", b"..."),
+            (b"a/..b/.c.", b"a/..b/.c."),
+        ],
+    )
+    def test_paths(self, path: bytes, spelled: bytes) -> None:
+        line = format_head(Head(bytes(32), path))
+        assert line == b"WLEDGER 1 repo=" + b"0" * 64 + b" path=" + spelled + b"\n"
+        assert parse_head(line, 0) == (Head(bytes(32), path), len(line))
+
+    @pytest.mark.parametrize(
+        "spelled",
+        [
+            b"",
+            b"a b",
+            b"a%",
+            b"a%2",
+            b"a%c3%b6",
+            b"a%C3%b6",
+            b"%41",
+            b"a%2Fb",
+            b"%2E%2E/a",
+            b"a%00b",
+            b"a%GG",
+            b"/a",
+            b"a/",
+            b"a//b",
+            b".",
+            b"..",
+            b"../a",
+            b"a/../b",
+            b"a/./b",
+            b"a\xc3\xb6",
+            b"a+b",
+            b'"a"',
+            b"a ",
+            b"a path=b",
+        ],
+    )
+    def test_paths_that_are_refused(self, spelled: bytes) -> None:
+        text = re.sub(rb"path=\S+", b"path=" + spelled.replace(b"\\", rb"\\"), FOUR, count=1)
+        assert text != FOUR
+        report = read(text)
+        assert [(p.kind, p.line) for p in report.problems] == [("syntax", 1)]
+        assert report.ledger is None
+
+    @pytest.mark.parametrize("path", [b"", b"/a", b"a/", b"a//b", b".", b"a/..", b"a\0b"])
+    def test_paths_that_are_not_written(self, path: bytes) -> None:
+        assert not is_path(path)
+        with pytest.raises(TextError) as caught:
+            format_head(Head(bytes(32), path))
+        assert caught.value.kind == "syntax"
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (b"WLEDGER 1", b"WLEDGER 2"),
+            (b"WLEDGER 1", b"WLEDGER 01"),
+            (b"WLEDGER 1", b"WLEDGER  1"),
+            (b"WLEDGER 1", b" WLEDGER 1"),
+            (b"WLEDGER 1", b"\xef\xbb\xbfWLEDGER 1"),
+            (b"repo=ee", b"repo=EE"),
+            (b"repo=ee", b"repo=e"),
+            (b"repo=ee", b"Repo=ee"),
+            (b" path=", b" x=1 path="),
+            (b".fold\n", b".fold \n"),
+            (b".fold\n", b".fold\n\n"),
+            (b".fold\n", b".fold\nWLEDGER 1 repo=" + b"0" * 64 + b" path=a\n"),
+            (b"gen=000003", b"gen=3"),
+            (b"ts=2026-02-03", b"ts=2026-02-30"),
+            (b"endian=LE", b"endian=BE"),
+            (b"WSUM 1", b"WSUM 2"),
+            (b"merkle_this=4", b"merkle_this=F"),
+            (b"WSUM 1", b"wsum 1"),
+            (b"sign ed25519=C", b"sign ed25519=\xff"),
+            (b"DQ== keyid", b"DR== keyid"),
+            (b"DQ== keyid", b"DQ keyid"),
+            (b"keyid=4", b"keyid=Z"),
+            (b"keyid=436fe053345cb651\n", b"keyid=436fe053345cb651\n# a remark\n"),
+            (b"keyid=436fe053345cb651\n", b"keyid=436fe053345cb651\naudit a=1\n"),
+            (b"\n", b"\r\n"),
+            (b"\n", b"\0\n"),
+        ],
+    )
+    def test_another_spelling_is_refused(self, old: bytes, new: bytes) -> None:
+        text = FOUR.replace(old, new, 1)
+        assert text != FOUR
+        report = read(text)
+        assert report.ledger is None
+        assert [p.kind for p in report.problems] == ["syntax"]
+
+    @pytest.mark.parametrize("tail", [b"\n", b" ", b"\0", b"endwtxt\n", b"meta", b"sign "])
+    def test_nothing_stands_after_the_last_record(self, tail: bytes) -> None:
+        assert [p.kind for p in read(FOUR + tail).problems] == ["syntax"]
+
+    def test_lines_in_another_order_are_refused(self) -> None:
+        head, meta, wsum, sign, *_ = lines_of(FOUR)
+        for order in (
+            (meta, wsum, sign),
+            (head, wsum, meta, sign),
+            (head, meta, sign, wsum),
+            (head, sign, meta, wsum),
+            (head, meta, wsum, sign, wsum),
+            (head, meta, wsum, sign, head),
+            (head, head, meta, wsum, sign),
+            (head, meta),
+            (head,),
+        ):
+            report = read(b"".join(order))
+            assert report.ledger is None
+            assert [p.kind for p in report.problems] == ["syntax"]
+        assert read(head + meta + wsum + sign).ok
+
+    def test_it_ends_after_a_wsum_or_sign_line_and_nowhere_else(self) -> None:
+        ends = {m.end() for m in re.finditer(rb"^(?:WSUM|sign) .*\n", FOUR, re.MULTILINE)}
+        assert len(ends) == 8
+        for cut in range(len(FOUR) + 1):
+            assert read(FOUR[:cut]).ok is (cut in ends), cut
+
+
+class TestChain:
+    """Each rule, broken in a ledger whose other rules hold."""
+
+    def kinds(self, *records: Record) -> list[tuple[str, int | None]]:
+        text = format_ledger(Ledger(Head(bytes(32), b"a"), records))
+        return [(p.kind, p.line) for p in read(text).problems]
+
+    @pytest.fixture
+    def records(self) -> tuple[Record, ...]:
+        found = read(FOUR).ledger
+        assert found is not None
+        return tuple(replace(record, signatures=()) for record in found.records)
+
+    def test_as_it_is(self, records: tuple[Record, ...]) -> None:
+        assert self.kinds(*records) == []
+
+    def test_the_first_record_follows_nothing(self, records: tuple[Record, ...]) -> None:
+        assert self.kinds(*records[1:]) == [("merkle", 3)]
+
+    @pytest.mark.parametrize("which", [0, 1, 3])
+    def test_other_content_breaks_the_records_own_hash(
+        self, which: int, records: tuple[Record, ...]
+    ) -> None:
+        changed = list(records)
+        changed[which] = replace(changed[which], sha256_all=bytes(32))
+        assert self.kinds(*changed) == [("merkle", 3 + 2 * which)]
+
+    @pytest.mark.parametrize("field", ["gen", "ts", "build"])
+    def test_what_merkle_this_covers(self, field: str, records: tuple[Record, ...]) -> None:
+        values = {"gen": 5, "ts": "2026-02-05T00:00:00Z", "build": "c4"}
+        meta = replace(records[3].meta, **{field: values[field]})
+        assert self.kinds(*records[:3], replace(records[3], meta=meta)) == [("merkle", 9)]
+
+    @pytest.mark.parametrize("field", ["schema", "host", "cuda"])
+    def test_what_it_does_not(self, field: str, records: tuple[Record, ...]) -> None:
+        meta = replace(records[3].meta, **{field: "x"})
+        assert self.kinds(*records[:3], replace(records[3], meta=meta)) == []
+
+    def test_a_record_repeated(self, records: tuple[Record, ...]) -> None:
+        found = self.kinds(*records, records[3])
+        assert found == [("structure", 10), ("merkle", 11)]
+
+    @pytest.mark.parametrize("count", [0, 1, 8, 9, 20])
+    def test_at_most_eight_signatures(self, count: int, records: tuple[Record, ...]) -> None:
+        signatures = tuple(Signature(bytes(64), f"{n:016x}") for n in range(count))
+        found = self.kinds(replace(records[0], signatures=signatures), *records[1:])
+        assert found == ([("structure", 12)] if count > 8 else [])
+
+    def test_keyids_ascend(self, records: tuple[Record, ...]) -> None:
+        for keyids, line in (("12", None), ("11", 5), ("21", 5), ("132", 6), ("122", 6)):
+            signatures = tuple(Signature(bytes(64), f"{k:0>16}") for k in keyids)
+            found = self.kinds(replace(records[0], signatures=signatures))
+            assert found == ([] if line is None else [("structure", line)])
+
+    def test_a_link_is_judged_by_itself(self, records: tuple[Record, ...]) -> None:
+        assert list(check_link(None, records[0])) == []
+        assert list(check_link(records[1], records[2])) == []
+        assert [p.kind for p in check_link(records[0], records[2])] == ["merkle"]
+        assert [p.kind for p in check_link(None, records[2])] == ["merkle"]
+
+
+class TestReadingOn:
+    def states(self, text: bytes) -> list[bytes]:
+        ends = [m.end() for m in re.finditer(rb"^(?:WSUM|sign) .*\n", text, re.MULTILINE)]
+        return [text[:end] for end in ends]
+
+    @pytest.mark.parametrize("case", ledger_cases(), ids=lambda c: c.file)
+    def test_from_every_state_of_a_vector(self, case: LedgerCase) -> None:
+        whole = read(case.text)
+        for state in self.states(case.text):
+            assert read(case.text, after=read(state)) == whole
+
+    def test_what_was_read_is_not_read_again(self) -> None:
+        before = read(b"".join(lines_of(FOUR)[:7]))
+        assert before.ledger is not None
+        found = read(FOUR, after=before).ledger
+        assert found is not None
+        assert found.head is before.ledger.head
+        assert found.records[0] is before.ledger.records[0]
+        assert found.records[1] == before.ledger.records[1]
+
+    def test_a_signature_added_to_the_last_record(self) -> None:
+        text = ledger_named("co_signed").text
+        once = b"".join(lines_of(text)[:-1])
+        found = read(text, after=read(once)).ledger
+        assert found is not None
+        assert [len(record.signatures) for record in found.records] == [2, 2]
+
+    @given(chain_of(), chain_of())
+    def test_after_another_ledger_it_is_as_without(self, one: Ledger, two: Ledger) -> None:
+        first, second = format_ledger(one), format_ledger(two)
+        assert read(second, after=read(first)) == read(second)
+        assert read(first, after=read(first)) == read(first)
+
+    def test_after_what_is_longer_or_no_ledger(self) -> None:
+        for other in (FOUR + b"junk", b"", b"WLEDGER 1 ", FOUR[:-1]):
+            assert read(FOUR, after=read(other)) == read(FOUR)
+        shorter = b"".join(lines_of(FOUR)[:4])
+        assert read(shorter, after=read(FOUR)) == read(shorter)
+
+
+class TestLimits:
+    def test_a_ledger_that_is_too_long(self) -> None:
+        report = read(bytes(MAX_SIZE + 1))
+        assert report.ledger is None
+        assert [p.kind for p in report.problems] == ["limit"]
+        assert [p.kind for p in read(bytes(MAX_SIZE)).problems] == ["syntax"]
+
+    def test_a_ledger_that_is_too_long_is_not_written(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = read(FOUR).ledger
+        assert found is not None
+        monkeypatch.setattr(ledger, "MAX_SIZE", len(FOUR))
+        assert format_ledger(found) == FOUR
+        monkeypatch.setattr(ledger, "MAX_SIZE", len(FOUR) - 1)
+        with pytest.raises(TextError) as caught:
+            format_ledger(found)
+        assert caught.value.kind == "limit"
+        assert [p.kind for p in read(FOUR).problems] == ["limit"]
+
+    @pytest.mark.parametrize("excess", [0, 1, MAX_LINE])
+    def test_lines(self, excess: int) -> None:
+        size = MAX_LINE - len(format_head(Head(bytes(32), b"a"))) + 1 + excess
+        head = Head(bytes(32), b"a" * size)
+        rest = b"".join(lines_of(FOUR)[1:])
+        if not excess:
+            assert len(format_head(head)) == MAX_LINE
+            assert read(format_head(head) + rest).ok
+            return
+        with pytest.raises(TextError) as caught:
+            format_head(head)
+        assert caught.value.kind == "limit"
+        line = format_head(Head(bytes(32), b"a"))[:-2] + b"a" * size + b"\n"
+        assert [(p.kind, p.line) for p in read(line + rest).problems] == [("limit", 1)]
+
+    def test_a_line_without_an_end_is_told_as_what_it_is(self) -> None:
+        assert [p.kind for p in read(FOUR + b"meta").problems] == ["syntax"]
+        long = FOUR + b"meta schema=" + b"x" * MAX_LINE
+        assert [(p.kind, p.line) for p in read(long).problems] == [("limit", 14)]
+
+    def test_a_meta_that_is_too_long_is_not_written(self) -> None:
+        found = read(FOUR).ledger
+        assert found is not None
+        meta = replace(found.last.meta, build="x" * MAX_LINE)
+        with pytest.raises(TextError) as caught:
+            format_record(replace(found.last, meta=meta))
+        assert caught.value.kind == "limit"
+
+
+class TestWhatIsNotWritten:
+    def test_hashes_of_another_size(self) -> None:
+        found = read(FOUR).ledger
+        assert found is not None
+        for field in ("sha256_all", "merkle_prev", "merkle_this"):
+            with pytest.raises(TextError):
+                format_record(replace(found.last, **{field: bytes(31)}))
+        with pytest.raises(TextError):
+            format_head(replace(found.head, repo=bytes(33)))
+
+    def test_signatures_that_no_line_can_hold(self) -> None:
+        found = read(FOUR).ledger
+        assert found is not None
+        for bad in (Signature(bytes(63), "0" * 16), Signature(bytes(64), "0" * 15)):
+            with pytest.raises(TextError):
+                format_record(replace(found.last, signatures=(bad,)))
+
+    def test_a_ledger_without_records(self) -> None:
+        with pytest.raises(TextError):
+            format_ledger(Ledger(Head(bytes(32), b"a"), ()))
+
+
+@given(HEADS, RECORDS)
+def test_signatures_cover_three_lines_as_they_stand(head: Head, record: Record) -> None:
+    text = format_ledger(Ledger(head, (record,)))
+    assert covered(head, record) == b"".join(lines_of(text)[:3])
+    parsed = grammar.parse_meta(text, len(lines_of(text)[0]))
+    assert parsed is not None
+    assert parsed[0] == record.meta
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_without_a_surprise(content: bytes) -> None:
+    for data in (content, ledger.MAGIC + content, lines_of(FOUR)[0] + content, FOUR + content):
+        report = read(data)
+        assert report.ok or all(p.message and "\n" not in p.message for p in report.problems)
+        if report.ledger is not None:
+            assert format_ledger(report.ledger) == data

@@ -1,0 +1,265 @@
+"""The lines of a ledger, and reading it: grammar, order and chain of its records.
+
+`docs/spec/ledger.md`. Records are parsed with the grammar of texts and
+formatted to the same bytes. What one record says is judged with the record
+before it only, so a ledger that has grown is read on from where it ended.
+Whether signatures hold is the business of `ledger_chain`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NoReturn, TypeVar
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import Problem, Signature
+from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.text import digest, grammar
+from wtxtgit.text.index import quote
+
+_T = TypeVar("_T")
+
+MAGIC = b"WLEDGER "
+"""What makes an input a ledger (of whatever version)."""
+VERSIONED_MAGIC = MAGIC + b"1 "
+
+MAX_SIZE = 64 * 1024 * 1024
+"""Bytes of a ledger."""
+MAX_LINE = 16 * 1024
+"""Bytes of a line, its LF included."""
+MAX_SIGNATURES = 8
+"""Signatures of a record."""
+FIRST_PREV = bytes(32)
+"""merkle_prev of the first record."""
+
+_SIGN_WORD = b"sign "
+_SHOWN = 40
+"""How many bytes of a wrong line a message quotes."""
+_DIGEST_SIZE = 32
+_NO_COMPONENTS = frozenset({b"", b".", b".."})
+
+_HEAD = re.compile(VERSIONED_MAGIC + rb"repo=([0-9a-f]{64}) path=([A-Za-z0-9._/%-]+)\n")
+_ESCAPE = re.compile(rb"%([0-9A-F]{2})")
+_TO_ESCAPE = re.compile(rb"[^A-Za-z0-9._/-]")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReport:
+    """What a reading found; kinds are syntax, structure, merkle and limit.
+
+    `ledger` is there where every line is proper, whatever else is wrong.
+    `source` are the bytes that were read.
+    """
+
+    ledger: Ledger | None
+    problems: tuple[Problem, ...]
+    source: bytes = field(default=b"", repr=False)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerReport:
+    """Read a ledger of any content; never raises because of it.
+
+    `after` is the report on an earlier state of the ledger: where `data`
+    starts with what that was read from, only the rest is read. The result is
+    the same without it.
+    """
+    if len(data) > MAX_SIZE:
+        problem = Problem("limit", f"{len(data)} bytes, a ledger has at most {MAX_SIZE}")
+        return LedgerReport(None, (problem,))
+    reader = _Reader(bytes(data))
+    if after is not None:
+        reader.skip(after)
+    return reader.read()
+
+
+def check_link(before: Record | None, record: Record) -> Iterator[Problem]:
+    """What is wrong with `record` as the one that follows `before`, or as the first.
+
+    Lines of problems count from the record's own first line, as 1.
+    """
+    meta = record.meta
+    if before is not None and meta.gen <= before.meta.gen:
+        message = f"gen is {meta.gen}, the record before has {before.meta.gen}: it has to grow"
+        yield Problem("structure", message, line=1)
+    if before is not None and meta.ts < before.meta.ts:
+        message = f"ts is {meta.ts}, before that of the record before, {before.meta.ts}"
+        yield Problem("structure", message, line=1)
+    prev = FIRST_PREV if before is None else before.merkle_this
+    if record.merkle_prev != prev:
+        wanted = f"it follows {_short(prev)}" if before is not None else "the first one has zeros"
+        yield Problem("merkle", f"merkle_prev is {_short(record.merkle_prev)}, {wanted}", line=2)
+    this = digest.merkle(record.merkle_prev, record.sha256_all, meta)
+    if record.merkle_this != this:
+        message = f"merkle_this is {_short(this)}, the line says {_short(record.merkle_this)}"
+        yield Problem("merkle", message, line=2)
+    keyids = [signature.keyid for signature in record.signatures]
+    for line, (one, two) in enumerate(pairwise(keyids), 4):
+        if two <= one:
+            what = "is there twice" if one == two else "is out of order"
+            yield Problem("structure", f"the signature of keyid {two} {what}", line=line)
+    if len(keyids) > MAX_SIGNATURES:
+        message = f"{len(keyids)} signatures, a record has at most {MAX_SIGNATURES}"
+        yield Problem("structure", message, line=3 + MAX_SIGNATURES)
+
+
+def record_lines(ledger: Ledger) -> Iterator[int]:
+    """The number of each record's first line."""
+    line = 2
+    for record in ledger.records:
+        yield line
+        line += 2 + len(record.signatures)
+
+
+def parse_head(text: bytes, pos: int) -> tuple[Head, int] | None:
+    if (m := _HEAD.match(text, pos)) is None:
+        return None
+    path = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), m[2])
+    if _escaped(path) != m[2] or not is_path(path):
+        return None
+    return Head(bytes.fromhex(m[1].decode("ascii")), path), m.end()
+
+
+def format_head(head: Head) -> bytes:
+    """Format the first line; raises TextError for a value that it can't hold."""
+    if len(head.repo) != _DIGEST_SIZE:
+        raise TextError("syntax", f"repo has {len(head.repo)} bytes, not {_DIGEST_SIZE}")
+    if not is_path(head.path):
+        raise TextError("syntax", f"the path {quote(head.path)} is not one below the top level")
+    repo = head.repo.hex().encode("ascii")
+    return _bounded(VERSIONED_MAGIC + b"repo=%b path=%b\n" % (repo, _escaped(head.path)))
+
+
+def format_record(record: Record) -> bytes:
+    """Format a record's lines; raises TextError for values that they can't hold."""
+    return _generation(record) + b"".join(map(_format_sign, record.signatures))
+
+
+def format_ledger(ledger: Ledger) -> bytes:
+    """Format a whole ledger; raises TextError for what can't be read again."""
+    text = format_head(ledger.head) + b"".join(map(format_record, ledger.records))
+    if not ledger.records:
+        raise TextError("syntax", "a ledger has at least one record")
+    if len(text) > MAX_SIZE:
+        raise TextError("limit", f"{len(text)} bytes, a ledger has at most {MAX_SIZE}")
+    return text
+
+
+def covered(head: Head, record: Record) -> bytes:
+    """What a record's signatures are over: the first line, its meta and its WSUM line."""
+    return format_head(head) + _generation(record)
+
+
+def is_path(path: bytes) -> bool:
+    """Whether these are the bytes of a path below the top level, as git spells it."""
+    return b"\0" not in path and _NO_COMPONENTS.isdisjoint(path.split(b"/"))
+
+
+class _Reader:
+    """A cursor over the ledger's lines; `_line` is the number of the line at `_pos`."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._pos = 0
+        self._line = 1
+        self._head: Head | None = None
+        self._records: list[Record] = []
+        self._problems: list[Problem] = []
+
+    def skip(self, after: LedgerReport) -> None:
+        """Go on from an earlier reading, where the bytes start with those that it read."""
+        if after.ledger is None or not self._text.startswith(after.source):
+            return
+        # Its last record is read again: a signature may have been added to it.
+        self._pos = len(after.source) - len(format_record(after.ledger.last))
+        self._line = self._text.count(b"\n", 0, self._pos) + 1
+        self._head = after.ledger.head
+        self._records = list(after.ledger.records[:-1])
+        self._problems = [p for p in after.problems if (p.line or 0) < self._line]
+
+    def read(self) -> LedgerReport:
+        try:
+            head = self._head or self._read_head()
+            while not self._records or self._pos < len(self._text):
+                self._read_record()
+        except TextError as error:
+            stop = Problem(error.kind, error.message, line=error.line)
+            return LedgerReport(None, (*self._problems, stop), self._text)
+        ledger = Ledger(head, tuple(self._records))
+        return LedgerReport(ledger, tuple(self._problems), self._text)
+
+    def _read_head(self) -> Head:
+        if not self._text.startswith(VERSIONED_MAGIC):
+            self._fail("syntax", f"a line WLEDGER 1 is wanted, there is {self._shown()}")
+        return self._take(parse_head, "WLEDGER")
+
+    def _read_record(self) -> None:
+        first = self._line
+        meta = self._take(grammar.parse_meta, "meta")
+        wsum = self._take(grammar.parse_wsum, "WSUM")
+        if wsum.signature is not None:
+            message = "in a ledger a signature stands on a sign line, not on the WSUM line"
+            self._fail("syntax", message, line=first + 1)
+        signatures: list[Signature] = []
+        while self._text.startswith(_SIGN_WORD, self._pos):
+            signatures.append(self._take(grammar.parse_sign, "sign"))
+        record = Record(
+            meta, wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this, tuple(signatures)
+        )
+        before = self._records[-1] if self._records else None
+        for problem in check_link(before, record):
+            line = first - 1 + (problem.line or 1)
+            self._problems.append(Problem(problem.kind, problem.message, line=line))
+        self._records.append(record)
+
+    def _take(self, parse: Callable[[bytes, int], tuple[_T, int] | None], label: str) -> _T:
+        bound = self._pos + MAX_LINE
+        if len(self._text) > bound and self._text.find(b"\n", self._pos, bound) < 0:
+            self._fail("limit", f"a line of over {MAX_LINE} bytes")
+        parsed = parse(self._text, self._pos)
+        if parsed is None:
+            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
+        self._pos, self._line = parsed[1], self._line + 1
+        return parsed[0]
+
+    def _shown(self) -> str:
+        if self._pos >= len(self._text):
+            return "the end of the ledger"
+        line = self._text[self._pos : self._pos + _SHOWN + 1].split(b"\n", 1)[0]
+        return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
+
+    def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
+        raise TextError(kind, message, line=line or self._line)
+
+
+def _generation(record: Record) -> bytes:
+    digests = (record.sha256_all, record.merkle_prev, record.merkle_this)
+    if any(len(value) != _DIGEST_SIZE for value in digests):
+        raise TextError("syntax", f"a hash has not {_DIGEST_SIZE} bytes")
+    wsum = grammar.Wsum(*digests, signature=None)
+    return _bounded(grammar.format_meta(record.meta)) + grammar.format_wsum(wsum)
+
+
+def _format_sign(signature: Signature) -> bytes:
+    grammar.check_sign(signature)
+    return grammar.format_sign(signature)
+
+
+def _bounded(line: bytes) -> bytes:
+    if len(line) > MAX_LINE:
+        raise TextError("limit", f"a line of {len(line)} bytes, a ledger's has at most {MAX_LINE}")
+    return line
+
+
+def _escaped(path: bytes) -> bytes:
+    return _TO_ESCAPE.sub(lambda byte: b"%%%02X" % byte[0][0], path)
+
+
+def _short(value: bytes) -> str:
+    return f"{value.hex()[:16]}..."
