@@ -22,7 +22,8 @@ from wtxtgit.text import signature
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.signature import SignatureState
 from wtxtgit.text.verify import verify
-from wtxtgit.trust.keys import KeyFileError, SecretKey, parse_secret_key, parse_signers
+from wtxtgit.trust.keys import KeyFileError, SecretKey, parse_secret_key
+from wtxtgit.trust.signers import parse_signers
 
 SEED = bytes(range(32))
 PUBLIC = bytes(SigningKey(SEED).verify_key)

@@ -99,6 +99,11 @@ def warn(message: str, hint: str | None = None) -> None:
     _say("warning", message, hint)
 
 
+def note(message: str, hint: str | None = None) -> None:
+    """Say on standard error what is good to know, in one line, and a hint in another."""
+    _say("note", message, hint)
+
+
 def _say(kind: str, message: str, hint: str | None) -> None:
     text = f"wtxtgit: {kind}: {_one_line(message)}\n"
     if hint is not None:

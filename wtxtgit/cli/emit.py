@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.key_options import asker, passphrase_option
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.ops.files import write_all
@@ -29,8 +30,9 @@ _HASH = re.compile(r"[0-9a-f]{64}")
     "--sign",
     type=click.Path(path_type=Path, readable=False),
     metavar="KEY",
-    help="Sign with this ed25519 key.",
+    help="Sign with the ed25519 key in this file.",
 )
+@passphrase_option
 @click.option(
     "--hmac-key",
     type=click.Path(path_type=Path, readable=False),
@@ -50,6 +52,7 @@ def emit(
     build: str | None,
     prev: str | None,
     sign: Path | None,
+    passphrase_fd: int | None,
     hmac_key: Path | None,
     pending: bool,
     rows_per_chunk: int | None,
@@ -74,7 +77,13 @@ def emit(
     if pending and (output is None or str(output) == "-"):
         raise UsageError("--pending needs -o: its WSUM is written beside the text")
     with progress(file.name, file_size(file)) as advance:
-        emission = op.emit(file, generation, threads=environment.threads(), progress=advance)
+        emission = op.emit(
+            file,
+            generation,
+            threads=environment.threads(),
+            progress=advance,
+            ask=asker(passphrase_fd),
+        )
         if emission.warning is not None:
             boundary.warn(f"{file}: {emission.warning}, given as it is")
         if output is None or str(output) == "-":

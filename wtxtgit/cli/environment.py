@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+from pathlib import Path
 
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.text.parallel import default_threads
 
 THREADS = "WTXTGIT_THREADS"
 SKIP_SMUDGE = "WTXTGIT_SKIP_SMUDGE"
+SIGNING_KEY = "WTXTGIT_KEY"
+AGENT_SOCKET = "SSH_AUTH_SOCK"
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+STEP_OUTPUT = "GITHUB_OUTPUT"
+JOB_FOLDER = "RUNNER_TEMP"
 
 
 def threads() -> int | None:
@@ -21,6 +29,65 @@ def threads() -> int | None:
     return int(value)
 
 
+def processes() -> int:
+    """How many processes to use at most: as many as threads."""
+    return threads() or default_threads()
+
+
 def skip_smudge() -> bool:
     """Whether checkouts leave texts as they are."""
     return os.environ.get(SKIP_SMUDGE, "") not in ("", "0")
+
+
+def keys_folder() -> Path:
+    """Where the user's keys are: `wtxtgit/keys` in the folder of configurations."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():
+        # As the XDG Base Directory Specification asks for one that is relative or empty.
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:
+            raise EnvironmentFailure("there is no home for keys: HOME is not set") from None
+    return base / "wtxtgit" / "keys"
+
+
+def take_signing_key() -> bytes | None:
+    """The content of a secret file that is given in the environment.
+
+    It is taken out of there: the programs that we start have no use for it.
+    """
+    value = os.environ.pop(SIGNING_KEY, "")
+    return os.fsencode(value) if value else None
+
+
+def agent_socket() -> Path | None:
+    """Where an ssh-agent listens."""
+    return _path(AGENT_SOCKET)
+
+
+def step_summary() -> Path | None:
+    """The file that a step of a GitHub workflow adds its summary to."""
+    return _path(STEP_SUMMARY)
+
+
+def step_output() -> Path | None:
+    """The file that a step of a GitHub workflow adds its outputs to."""
+    return _path(STEP_OUTPUT)
+
+
+def job_folder() -> Path | None:
+    """The folder for files of a GitHub workflow's job."""
+    return _path(JOB_FOLDER)
+
+
+def login_name() -> str | None:
+    """What the user is called, if that is known."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def _path(name: str) -> Path | None:
+    value = os.environ.get(name, "")
+    return Path(value) if value else None

@@ -17,14 +17,15 @@ from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.model import Buffer, Meta, Signature, Snapshot
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
-from wtxtgit.text import signature
+from wtxtgit.ops.signing_key import key_of_file
 from wtxtgit.text.arrays import read
 from wtxtgit.text.blocking import rows_for
+from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
-from wtxtgit.trust.keys import MAX_KEY_FILE, parse_secret_key
+from wtxtgit.trust.signing import AskPassphrase
 
 MAX_HMAC_KEY = 1024 * 1024
 MAX_WSUM = 64 * 1024
@@ -81,15 +82,16 @@ def emit(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    ask: AskPassphrase | None = None,
 ) -> Emission:
-    """Make the text of the file at `path`."""
+    """Make the text of the file at `path`; `ask` gives the passphrase of the key that signs."""
     data = map_file(path)
     if generation.is_plain:
         cleaned = clean(data, threads=threads, progress=progress)
         return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
     snapshot, reason = _snapshot(path, data, threads)
     key = hmac_key(generation.hmac_key)
-    sign = None if generation.sign is None else signer(generation.sign)
+    sign = None if generation.sign is None else signer(generation.sign, ask)
     try:
         text = TextWriter(
             _with(snapshot, generation), threads=threads, hmac_key=key, sign=sign, progress=progress
@@ -123,10 +125,10 @@ def hmac_key(path: Path | None) -> bytes | None:
     return key
 
 
-def signer(path: Path) -> Callable[[bytes], Signature]:
+def signer(path: Path, ask: AskPassphrase | None = None) -> Callable[[bytes], Signature]:
     """Sign with the secret key in the file at `path`."""
-    key = parse_secret_key(read_small(path, MAX_KEY_FILE, "a key"), shown(path))
-    return lambda message: signature.sign(key.seed, message)
+    key = key_of_file(path, ask)
+    return lambda message: Signature(key.sign(message), keyid(key.public_key))
 
 
 def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:

@@ -1,0 +1,108 @@
+"""Secret files behind a passphrase."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+
+import pyrage
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trust.age_files import armored, encrypted
+from trust.secrets_shown import assert_not_shown
+from trust.test_keys import KEY, SEED
+from wtxtgit.trust import passphrase as module
+from wtxtgit.trust.keys import KeyFileError, format_secret_key
+from wtxtgit.trust.passphrase import MAX_WORK, PassphraseError, is_protected, protect, unprotect
+
+WORDS = "correct horse battery"
+PLAIN = format_secret_key(KEY)
+
+
+@pytest.fixture(scope="module")
+def protected() -> bytes:
+    return protect(PLAIN, WORDS)
+
+
+def test_what_is_protected_is_opened_with_the_passphrase_alone(protected: bytes) -> None:
+    assert is_protected(protected)
+    assert not is_protected(PLAIN)
+    assert_not_shown(SEED, protected, b64decode(b"".join(protected.splitlines()[1:-1])))
+    assert unprotect(protected, WORDS, "k") == PLAIN
+    with pytest.raises(PassphraseError, match="k: the passphrase is wrong") as caught:
+        unprotect(protected, WORDS + "!", "k")
+    assert WORDS not in str(caught.value)
+    assert_not_shown(SEED, str(caught.value), repr(caught.value))
+
+
+def test_it_is_a_file_of_age(protected: bytes) -> None:
+    opened: bytes = pyrage.passphrase.decrypt(protected, WORDS)
+    assert opened == PLAIN
+    assert protected.startswith(b"-----BEGIN AGE ENCRYPTED FILE-----\n")
+    assert max(map(len, protected.splitlines())) == 64
+
+
+def test_the_file_of_another_writer_is_read() -> None:
+    content = armored(encrypted(PLAIN, WORDS))
+    assert unprotect(content, WORDS, "k") == PLAIN
+    assert unprotect(b"\n" + content.replace(b"\n", b"\r\n"), WORDS, "k") == PLAIN
+
+
+@pytest.mark.parametrize("claimed", [MAX_WORK + 1, 23, 30, 63, 99])
+def test_a_file_that_asks_for_too_much_work_is_refused_at_once(
+    claimed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> bytes:
+        raise AssertionError("the work is done")
+
+    monkeypatch.setattr(pyrage.passphrase, "decrypt", never)
+    with pytest.raises(KeyFileError, match=f"2\\^{claimed}"):
+        unprotect(armored(encrypted(PLAIN, WORDS, claimed=claimed)), WORDS, "k")
+
+
+def test_what_pyrage_finds_too_much_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that is much slower than the one that wrote the file."""
+    monkeypatch.setattr(module, "MAX_WORK", 99)
+    with pytest.raises(KeyFileError, match="too long"):
+        unprotect(armored(encrypted(PLAIN, WORDS, claimed=50)), WORDS, "k")
+
+
+def test_nothing_is_written_that_would_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WORK", 1)
+    with pytest.raises(KeyFileError, match="over 2\\^1"):
+        protect(PLAIN, WORDS)
+
+
+def test_files_for_other_recipients_are_refused() -> None:
+    identity = pyrage.x25519.Identity.generate()
+    binary: bytes = pyrage.encrypt(PLAIN, [identity.to_public()])
+    two = encrypted(PLAIN, WORDS).replace(b"\n---", b"\n-> scrypt x 1\nx\n---", 1)
+    for content in (binary, two, b"", b"age-encryption.org/v1\n"):
+        with pytest.raises(KeyFileError, match="not a file that age encrypted"):
+            unprotect(armored(content), WORDS, "k")
+
+
+@pytest.mark.parametrize("content", [b"", PLAIN, armored(b"x")[:-5], armored(bytes(70_000))])
+def test_what_is_no_armored_file_is_refused(content: bytes) -> None:
+    with pytest.raises(KeyFileError, match="not a key file behind"):
+        unprotect(content, WORDS, "k")
+
+
+@pytest.mark.parametrize("words", ["", "x" * 1025, "\udcff"])
+def test_what_is_no_passphrase_is_refused(words: str) -> None:
+    with pytest.raises(PassphraseError):
+        protect(PLAIN, words)
+    with pytest.raises(PassphraseError):
+        unprotect(armored(encrypted(PLAIN, WORDS)), words, "k")
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_changed_byte_raises_our_error_alone(at: int, bits: int) -> None:
+    content = bytearray(encrypted(PLAIN, WORDS, 1))
+    content[at % len(content)] ^= bits
+    if b" 1\n" not in bytes(content[:60]):
+        return  # another cost; that it is bounded is tested above
+    with pytest.raises(KeyFileError) as caught:
+        unprotect(armored(bytes(content)), WORDS, "k")
+    assert_not_shown(SEED, str(caught.value))

@@ -1,0 +1,188 @@
+"""The user's keys: a folder with a secret file NAME and a public NAME.pub for each.
+
+What the system refuses is raised as OSError; callers know the words for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.trust.keys import (
+    MAX_KEY_FILE,
+    KeyFileError,
+    PublicKey,
+    format_public,
+    parse_public_file,
+)
+
+PUBLIC_ENDING = ".pub"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FOLDER_MODE = 0o700
+_SECRET_MODE = 0o600
+_PUBLIC_MODE = 0o644
+_OF_OTHERS = 0o077
+_WRITTEN_BY_OTHERS = 0o022
+
+
+def is_name(name: str) -> bool:
+    """Whether a key may be called so."""
+    return _NAME.fullmatch(name) is not None and not name.endswith(PUBLIC_ENDING)
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that no key can have."""
+    if not is_name(name):
+        raise UsageError(
+            f'"{name}" is no name of a key: 1 to 64 letters, digits and ._-, not ending in '
+            f"{PUBLIC_ENDING}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys in `folder`, which need not be there yet."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        """Where the secret of a key is."""
+        check_name(name)
+        return self.folder / name
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all keys that have both files, sorted."""
+        try:
+            there = {entry.name for entry in self.folder.iterdir()}
+        except FileNotFoundError:
+            return ()
+        return tuple(
+            sorted(name for name in there if is_name(name) and name + PUBLIC_ENDING in there)
+        )
+
+    def public(self, name: str) -> PublicKey:
+        """The public half of a key; raises UsageError where there is no such key."""
+        path = self._public_path(name)
+        self._check_folder()
+        try:
+            content = _read(path, secret=False)
+        except FileNotFoundError:
+            raise _unknown(name) from None
+        return parse_public_file(content, str(path))
+
+    def secret(self, name: str) -> bytes:
+        """The content of a key's secret file, as `read_secret_file`."""
+        path = self.path(name)
+        self._check_folder()
+        try:
+            return read_secret_file(path)
+        except FileNotFoundError:
+            raise _unknown(name) from None
+
+    def add(self, name: str, secret: bytes, public: PublicKey) -> None:
+        """Write both files of a key; the folder is made where it is missing.
+
+        Nothing is overwritten: raises UsageError where either is there already.
+        """
+        path = self.path(name)
+        self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        self._check_folder()
+        public_path = self._public_path(name)
+        if os.path.lexists(path) or os.path.lexists(public_path):
+            raise _taken(name)
+        _create(path, secret, _SECRET_MODE, name)
+        try:
+            _create(public_path, format_public(public).encode() + b"\n", _PUBLIC_MODE, name)
+        except BaseException:
+            path.unlink()
+            raise
+
+    def _public_path(self, name: str) -> Path:
+        return self.path(name).with_name(name + PUBLIC_ENDING)
+
+    def _check_folder(self) -> None:
+        """Who can write here can exchange public keys."""
+        try:
+            mode = self.folder.stat().st_mode
+        except FileNotFoundError:
+            return
+        if mode & _WRITTEN_BY_OTHERS:
+            raise EnvironmentFailure(
+                f"{self.folder}: the folder of keys can be written by others",
+                hint=f"chmod 700 {self.folder}",
+            )
+
+
+def read_secret_file(path: Path) -> bytes:
+    """The content of a secret file, of 64 KiB at most.
+
+    What counts is the file behind a link. Raises EnvironmentFailure for one
+    that others than its owner may touch, or that is somebody else's (root may
+    use it all the same), and KeyFileError for what is too large or no regular
+    file.
+    """
+    return _read(path, secret=True)
+
+
+def _read(path: Path, *, secret: bool) -> bytes:
+    # A pipe without a writer would be waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise KeyFileError(f"{path}: a key is a regular file")
+        if secret:
+            _check_private(path, status)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_KEY_FILE + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > MAX_KEY_FILE:
+        raise KeyFileError(f"{path}: over {MAX_KEY_FILE} bytes, too large for a key")
+    return content
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    user = os.geteuid()
+    if status.st_uid != user and user != 0:
+        raise EnvironmentFailure(f"{path}: the secret key belongs to another user")
+    if status.st_mode & _OF_OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        raise EnvironmentFailure(
+            f"{path}: the secret key can be read by others (mode {mode:04o})",
+            hint=f"chmod 600 {path}",
+        )
+
+
+def _create(path: Path, content: bytes, mode: int, name: str) -> None:
+    """Make a file, whole or not at all; raises UsageError where there is one."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        try:
+            # Unlike a rename, a link never takes the place of what is there.
+            os.link(temporary, path)
+        except FileExistsError:
+            raise _taken(name) from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+
+
+def _taken(name: str) -> UsageError:
+    return UsageError(f'there is a key "{name}" already', hint="--name gives another name")
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(f'there is no key "{name}"', hint="wtxtgit key list names all")
