@@ -144,6 +144,12 @@ def effective(key: str, *, cwd: Path | None = None) -> str | None:
     return values[-1] if values else None
 
 
+def path(key: str, *, cwd: Path | None = None) -> str | None:
+    """Read a value that may be a path; git puts a home in the place of its `~`."""
+    found = run.call("config", "--type=path", "-z", "--get", key, cwd=cwd, ok=(0, 1))
+    return next((os.fsdecode(value) for value in run.records(found.stdout)), None)
+
+
 def size(key: str, default: int, *, cwd: Path | None = None) -> int:
     """Read a number of bytes with git's own suffixes (k, m, g)."""
     found = run.call("config", "--type=int", "--get", key, cwd=cwd, ok=(0, 1, 128))

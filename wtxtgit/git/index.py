@@ -18,6 +18,7 @@ from typing import IO
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
+from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 
 HEAD_SIZE = 1024
@@ -91,13 +92,26 @@ def entries(repo: Repository) -> list[Entry]:
 
 def tree_entries(repo: Repository, revision: str) -> list[Entry]:
     """List the files of a commit's or a tree's whole tree."""
-    commit = resolve_tree(repo, revision)
-    listed = []
-    for record in run.records(repo.git("ls-tree", "-r", "-z", "--full-tree", commit)):
+    return listing(repo, resolve_tree(repo, revision))
+
+
+def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
+    """List all files of a tree, given by its object id, or those at `paths` alone.
+
+    Links and submodules are among them. Raises EnvironmentFailure for a tree
+    that names a path twice: nobody can say which of the two is meant.
+    """
+    listed: dict[bytes, Entry] = {}
+    recursive = () if paths else ("-r",)
+    arguments = ("ls-tree", *recursive, "-z", "--full-tree", tree, "--", *paths)
+    for record in run.records(repo.git("--literal-pathspecs", *arguments, env=run.TRUE_OBJECTS)):
         about, _, path = record.partition(b"\t")
-        mode, _, oid = about.split(b" ")
-        listed.append(Entry(path, int(mode, 8), oid.decode()))
-    return listed
+        mode, kind, oid = about.split(b" ")
+        if path in listed:
+            raise EnvironmentFailure(f"tree {tree} has {os.fsdecode(path)!a} twice")
+        if kind != b"tree":
+            listed[path] = Entry(path, int(mode, 8), oid.decode("ascii"))
+    return list(listed.values())
 
 
 def resolve(repo: Repository, revision: str) -> str:
@@ -151,41 +165,28 @@ def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
     Small ones come from one running `cat-file --batch`; of a big one only the
     beginning is inflated where it lies loose.
     """
-    wanted = list(dict.fromkeys(oids))
-    if not wanted:
-        return {}
-    sizes = blob_sizes(repo, wanted)
+    wanted = sizes(repo, oids)
     heads = {}
-    with repo.stream("cat-file", "--batch") as batch:
-        for oid in wanted:
-            if sizes[oid] <= _SMALL_BLOB:
-                heads[oid] = BlobHead(sizes[oid], _batch_blob(batch, oid)[:HEAD_SIZE])
-    for oid in wanted:
+    with BlobReader(repo) as blobs:
+        for oid, size in wanted.items():
+            if size <= _SMALL_BLOB:
+                heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
+    for oid, size in wanted.items():
         if oid not in heads:
-            with repo.stream("cat-file", "blob", oid) as blob:
-                heads[oid] = BlobHead(sizes[oid], blob.stdout.read(HEAD_SIZE))
+            with repo.stream("cat-file", "blob", oid, env=run.TRUE_OBJECTS) as blob:
+                heads[oid] = BlobHead(size, blob.stdout.read(HEAD_SIZE))
     return heads
 
 
 def blob_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
     """Ask for the sizes of blobs; raises EnvironmentFailure for one that is not there."""
-    asked = b"".join(oid.encode("ascii") + b"\n" for oid in oids)
-    sizes = {}
-    for line in repo.git("cat-file", "--batch-check", stdin=asked).splitlines():
-        oid, _, size = line.rpartition(b" ")
-        name, _, kind = oid.partition(b" ")
-        if kind != b"blob":
-            raise EnvironmentFailure(f"git has no blob {name.decode('ascii', 'replace')}")
-        sizes[name.decode("ascii")] = int(size)
-    return sizes
+    return sizes(repo, oids)
 
 
 def blob_chunks(repo: Repository, oid: str) -> Iterator[bytes]:
     """Give a blob's bytes block by block; raises EnvironmentFailure."""
-    with repo.stream("cat-file", "blob", oid) as blob:
-        while block := blob.stdout.read(_BLOCK):
-            yield block
-        blob.wait()
+    with BlobReader(repo) as blobs:
+        yield from blobs.chunks(oid)
 
 
 def file_head(path: Path) -> bytes | None:
@@ -298,19 +299,6 @@ def _empty(kind: str, length: int) -> str:
     return hashlib.new(
         _HASHES[length], b"%s 0\0" % kind.encode(), usedforsecurity=False
     ).hexdigest()
-
-
-def _batch_blob(batch: run.Stream, oid: str) -> bytes:
-    batch.stdin.write(oid.encode("ascii") + b"\n")
-    batch.stdin.flush()
-    answer = batch.stdout.readline().split()
-    if len(answer) != 3 or answer[1] != b"blob":
-        raise EnvironmentFailure(f"git has no blob {oid}")
-    size = int(answer[2])
-    content = batch.stdout.read(size + 1)
-    if len(content) != size + 1:
-        raise EnvironmentFailure(f"git gives {len(content)} of {size} bytes of blob {oid}")
-    return content[:-1]
 
 
 def _open_file(path: Path) -> IO[bytes]:

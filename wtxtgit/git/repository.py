@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,18 +90,24 @@ class Repository:
         return folder
 
     def git(
-        self, *arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None
+        self, *arguments: str | bytes, stdin: bytes = b"", env: run.Environment | None = None
     ) -> bytes:
         """Run git at the top level, so that paths in and out are relative to it."""
         return run.git(*arguments, cwd=self.home, stdin=stdin, env=env)
 
-    def call(self, *arguments: str | bytes, stdin: bytes = b"", ok: tuple[int, ...]) -> run.Result:
+    def call(
+        self,
+        *arguments: str | bytes,
+        stdin: bytes = b"",
+        env: run.Environment | None = None,
+        ok: tuple[int, ...],
+    ) -> run.Result:
         """Run git at the top level; its code is one of `ok`."""
-        return run.call(*arguments, cwd=self.home, stdin=stdin, ok=ok)
+        return run.call(*arguments, cwd=self.home, stdin=stdin, env=env, ok=ok)
 
-    def stream(self, *arguments: str | bytes) -> run.Stream:
+    def stream(self, *arguments: str | bytes, env: run.Environment | None = None) -> run.Stream:
         """Start git at the top level, to talk with while it runs."""
-        return run.Stream(*arguments, cwd=self.home)
+        return run.Stream(*arguments, cwd=self.home, env=env)
 
     def file(self, path: bytes) -> Path:
         """The work-tree file of a path that git gave."""

@@ -15,8 +15,9 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from wtxtgit.errors import EnvironmentFailure
 
@@ -45,6 +46,12 @@ _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJEC
 """Paths that mean another place when git is started in another directory."""
 
 _STDERR_SHOWN = 4_000
+
+Environment = Mapping[str, str | None]
+"""Variables to set for git, and with None to unset."""
+
+TRUE_OBJECTS: Environment = {"GIT_NO_REPLACE_OBJECTS": "1"}
+"""For what reads objects by their ids: another object in its place is no answer."""
 
 
 class GitFailure(EnvironmentFailure):
@@ -78,8 +85,11 @@ def executable() -> str:
     return found
 
 
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Make the environment that git gets: all but the `GIT_*` that we do not know."""
+def environment(extra: Environment | None = None) -> dict[str, str]:
+    """Make the environment that git gets: all but the `GIT_*` that we do not know.
+
+    `extra` goes over it; None takes a variable away.
+    """
     env = {
         name: value
         for name, value in os.environ.items()
@@ -90,7 +100,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
             env[name] = str(Path(env[name]).absolute())
     # A command that only looks never takes index.lock to write back what it found.
     env["GIT_OPTIONAL_LOCKS"] = "0"
-    env.update(extra or {})
+    for name, value in (extra or {}).items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
     return env
 
 
@@ -98,7 +112,7 @@ def call(
     *arguments: str | bytes,
     cwd: Path | None = None,
     stdin: bytes = b"",
-    env: Mapping[str, str] | None = None,
+    env: Environment | None = None,
     ok: Iterable[int] = (0,),
 ) -> Result:
     """Run git to its end; raises GitFailure unless its code is one of `ok`."""
@@ -122,7 +136,7 @@ def git(
     *arguments: str | bytes,
     cwd: Path | None = None,
     stdin: bytes = b"",
-    env: Mapping[str, str] | None = None,
+    env: Environment | None = None,
 ) -> bytes:
     """Run git and give its output; raises GitFailure."""
     return call(*arguments, cwd=cwd, stdin=stdin, env=env).stdout
@@ -146,13 +160,15 @@ class Stream:
     own end with an exit code other than 0 is, where `wait` is called.
     """
 
-    def __init__(self, *arguments: str | bytes, cwd: Path | None = None) -> None:
+    def __init__(
+        self, *arguments: str | bytes, cwd: Path | None = None, env: Environment | None = None
+    ) -> None:
         self._arguments = arguments
         try:
             self._process = subprocess.Popen(
                 [executable(), *arguments],
                 cwd=cwd,
-                env=environment(),
+                env=environment(env),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -163,7 +179,7 @@ class Stream:
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
         self.stdin: IO[bytes] = self._process.stdin
-        self.stdout: IO[bytes] = self._process.stdout
+        self.stdout = cast(BufferedReader, self._process.stdout)
 
     def __enter__(self) -> Stream:
         return self

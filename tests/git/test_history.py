@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Repo
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import history
+from wtxtgit.git.history import AlteredHistory, Commit, CommitReader
+
+from .histories import History, new_repo
+
+
+def oids(commits: list[Commit]) -> list[str]:
+    return [commit.oid for commit in commits]
+
+
+@pytest.fixture
+def made(repo: Repo) -> dict[str, str]:
+    """Two roots, a branch, an octopus merge of all, and one more."""
+    make = History(repo)
+    made = {"root": make.commit({b"a": b"1"})}
+    made["other root"] = make.commit({b"z": b"1"})
+    made["one"] = make.commit({b"a": b"2"}, [made["root"]])
+    made["side"] = make.commit({b"b": b"1"}, [made["root"]])
+    made["side two"] = make.commit({b"b": b"2"}, [made["side"]])
+    made["merge"] = make.commit({b"a": b"3"}, [made["one"], made["side two"], made["other root"]])
+    made["tip"] = make.commit({b"a": b"4"}, [made["merge"]])
+    repo.git("update-ref", "refs/heads/main", made["tip"])
+    return made
+
+
+def test_parents_come_before_children_with_trees(repo: Repo, made: dict[str, str]) -> None:
+    found = history.commits(repo.repository, [made["tip"]])
+    assert sorted(oids(found)) == sorted(made.values())
+    place = {commit.oid: i for i, commit in enumerate(found)}
+    for commit in found:
+        assert all(place[parent] < place[commit.oid] for parent in commit.parents)
+        tree = repo.git("rev-parse", commit.oid + "^{tree}").decode().strip()
+        parents = repo.git("rev-parse", commit.oid + "^@").decode().split()
+        assert commit == Commit(commit.oid, tuple(parents), tree)
+    with CommitReader(repo.repository) as reader:
+        assert [reader.commit(commit.oid) for commit in found] == found
+
+
+def test_first_parents_keep_all_their_parents(repo: Repo, made: dict[str, str]) -> None:
+    found = history.commits(repo.repository, [made["tip"]], first_parent=True)
+    assert oids(found) == [made[name] for name in ("root", "one", "merge", "tip")]
+    assert found[2].parents == (made["one"], made["side two"], made["other root"])
+
+
+def test_ranges(repo: Repo, made: dict[str, str]) -> None:
+    found = history.commits(repo.repository, [made["tip"]], [made["one"], made["side"]])
+    assert set(oids(found)) == {made[n] for n in ("other root", "side two", "merge", "tip")}
+    # What the excluded commit reaches through any parent is excluded.
+    line = history.commits(repo.repository, [made["tip"]], [made["merge"]], first_parent=True)
+    assert oids(line) == [made["tip"]]
+    side = history.commits(repo.repository, [made["side two"]], [made["tip"]], first_parent=True)
+    assert side == []
+    assert history.commits(repo.repository, []) == []
+
+
+def test_ids_are_ids(repo: Repo, made: dict[str, str]) -> None:
+    for name in ("--all", "main", "^" + made["tip"], made["tip"][:12], made["tip"] + "\n--all"):
+        with pytest.raises(EnvironmentFailure, match="no object id"):
+            history.commits(repo.repository, [name])
+    with pytest.raises(EnvironmentFailure):
+        history.commits(repo.repository, ["1" * 40])
+    with CommitReader(repo.repository) as reader, pytest.raises(EnvironmentFailure, match="commit"):
+        reader.commit(History(repo).tree({b"a": b"1"}))
+
+
+def test_a_message_says_nothing_of_parents(repo: Repo, made: dict[str, str]) -> None:
+    lines = f"commit {made['one']}\nparent {made['one']}\n\nparent {made['one']}\n"
+    quoting = History(repo).commit({b"a": b"1"}, [made["root"]], lines)
+    (found,) = history.commits(repo.repository, [quoting], [made["root"]])
+    assert found.parents == (made["root"],)
+    with CommitReader(repo.repository) as reader:
+        assert reader.commit(quoting) == found
+
+
+@pytest.mark.parametrize("kind", ["sha1", "sha256"])
+def test_head(tmp_path: Path, kind: str) -> None:
+    repo = new_repo(tmp_path / "r", kind)
+    assert history.head(repo.repository) is None
+    oid = repo.commit()
+    assert history.head(repo.repository) == history.commits(repo.repository, [oid])[0]
+    (repo.path / ".git/HEAD").write_text("0" * (len(oid) - 1) + "1\n")
+    with pytest.raises(EnvironmentFailure, match="no commit"):
+        history.head(repo.repository)
+
+
+def test_ancestors(repo: Repo, made: dict[str, str]) -> None:
+    repository = repo.repository
+    assert history.is_ancestor(repository, made["side"], made["tip"])
+    assert history.is_ancestor(repository, made["tip"], made["tip"])
+    assert not history.is_ancestor(repository, made["tip"], made["side"])
+    assert not history.is_ancestor(repository, made["one"], made["side"])
+    with pytest.raises(EnvironmentFailure):
+        history.is_ancestor(repository, "--independent", made["side"])
+
+
+def test_commits_between(repo: Repo, made: dict[str, str]) -> None:
+    between = history.between(repo.repository, made["root"], made["merge"])
+    assert set(between) == {made[n] for n in ("one", "side", "side two", "merge")}
+    assert between[-1] == made["merge"]
+    line = history.between(repo.repository, made["side"], made["merge"])
+    assert line == [made["side two"], made["merge"]]
+    assert history.between(repo.repository, made["one"], made["side two"]) == []
+
+
+def test_parents_not_implied(repo: Repo, made: dict[str, str]) -> None:
+    make, repository = History(repo), repo.repository
+
+    def kept(*names: str) -> tuple[str, ...]:
+        with CommitReader(repository) as reader:
+            commit = reader.commit(make.commit({b"m": b"1"}, [made[name] for name in names]))
+        return history.parents_not_implied(repository, commit)
+
+    assert kept("merge") == (made["merge"],)
+    assert kept() == ()
+    assert kept("one", "side two") == (made["one"], made["side two"])
+    assert kept("root", "side two", "side") == (made["side two"],)
+    assert kept("side two", "one", "root", "other root") == (
+        made["side two"],
+        made["one"],
+        made["other root"],
+    )
+
+
+def test_a_whole_history_is_taken(repo: Repo, made: dict[str, str]) -> None:
+    history.refuse_altered(repo.repository)
+
+
+def test_a_shallow_clone_is_refused(repo: Repo, made: dict[str, str]) -> None:
+    repo.git("clone", "-q", "--depth=1", f"file://{repo.path}", "../shallow")
+    with pytest.raises(AlteredHistory, match="shallow") as caught:
+        history.refuse_altered(Repo(repo.path.parent / "shallow").repository)
+    assert caught.value.hint == "git fetch --unshallow"
+    assert caught.value.exit_code == 5
+
+
+def test_replaced_objects_are_refused_and_not_read(repo: Repo, made: dict[str, str]) -> None:
+    before = history.commits(repo.repository, [made["tip"]])
+    repo.git("replace", made["merge"], made["root"])
+    assert len(repo.git("rev-list", made["tip"]).split()) == 2
+    with pytest.raises(AlteredHistory, match="refs/replace"):
+        history.refuse_altered(repo.repository)
+    assert history.commits(repo.repository, [made["tip"]]) == before
+    assert history.is_ancestor(repo.repository, made["side"], made["tip"])
+    with CommitReader(repo.repository) as reader:
+        assert len(reader.commit(made["merge"]).parents) == 3
+
+
+def test_grafts_are_refused_also_from_a_linked_worktree(repo: Repo, made: dict[str, str]) -> None:
+    repo.git("worktree", "add", "-q", "../linked", made["tip"])
+    (repo.path / ".git/info/grafts").write_text(f"{made['tip']}\n")
+    for folder in (repo.path, repo.path.parent / "linked"):
+        with pytest.raises(AlteredHistory, match="graft"):
+            history.refuse_altered(Repo(folder).repository)
+
+
+def test_a_commit_graph_is_not_believed(repo: Repo, made: dict[str, str]) -> None:
+    before = history.commits(repo.repository, [made["tip"]])
+    repo.git("commit-graph", "write", "--reachable")
+    (graph,) = (repo.path / ".git/objects/info").glob("commit-graph")
+    content = bytearray(graph.read_bytes())
+    tree = bytes.fromhex(before[-1].tree)
+    graph.chmod(0o644)
+    graph.write_bytes(content.replace(tree, bytes.fromhex(before[0].tree)))
+    said = repo.git("rev-list", "-1", "--format=%T", made["tip"]).decode().split()[-1]
+    assert said == before[0].tree
+    assert history.commits(repo.repository, [made["tip"]]) == before
+
+
+def test_the_default_branch(repo: Repo, made: dict[str, str]) -> None:
+    assert history.default_branch(repo.repository) is None
+    clone = repo.clone("clone")
+    assert history.default_branch(clone.repository) == "refs/remotes/origin/main"
+    clone.git("remote", "rename", "origin", "team/up")
+    clone.git("remote", "add", "origin", "../nowhere")
+    # The branch here follows the other remote.
+    assert history.default_branch(clone.repository) == "refs/remotes/team/up/main"
+    clone.git("checkout", "-q", "--detach")
+    assert history.default_branch(clone.repository) is None
+    clone.git("remote", "remove", "origin")
+    assert history.default_branch(clone.repository) == "refs/remotes/team/up/main"
+    clone.git("update-ref", "-d", "refs/remotes/team/up/main")
+    assert history.default_branch(clone.repository) is None

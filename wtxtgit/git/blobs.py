@@ -1,0 +1,143 @@
+"""Objects by their ids, blobs above all: many from one running `git cat-file`.
+
+A partial clone fetches what it misses, and git inflates as it goes. Objects
+are the true ones: what `git replace` puts in their place is not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import run
+from wtxtgit.git.repository import Repository
+
+_OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_BLOCK = 1024 * 1024
+
+
+class ObjectReader:
+    """Objects of one kind (`blob`, `commit`), one after the other; a context manager.
+
+    Processes start when first needed. Every method raises EnvironmentFailure
+    for an object that is not there or of another kind; reading goes on after
+    that.
+    """
+
+    def __init__(self, repo: Repository, kind: str) -> None:
+        self._repo = repo
+        self._kind = kind
+        self._contents: run.Stream | None = None
+        self._sizes: run.Stream | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self._contents, self._sizes):
+            if stream is not None:
+                stream.__exit__()
+        self._contents = self._sizes = None
+
+    def size(self, oid: str) -> int:
+        """Give an object's size in bytes; its content is not read."""
+        if self._sizes is None:
+            self._sizes = self._repo.stream("cat-file", "--batch-check", env=run.TRUE_OBJECTS)
+        return self._ask(self._sizes, oid)
+
+    def read(self, oid: str, most: int) -> bytes:
+        """Read an object; raises EnvironmentFailure, too, where it has over `most` bytes."""
+        with self._content(oid) as (stream, size):
+            if size > most:
+                raise EnvironmentFailure(
+                    f"{self._kind} {oid} has {size} bytes, over the limit of {most}"
+                )
+            content = stream.stdout.read(size)
+            if len(content) != size:
+                raise self._cut_off(oid, size)
+        return content
+
+    def chunks(self, oid: str) -> Iterator[bytes]:
+        """Give an object's bytes block by block; the rest is dropped where it ends early."""
+        with self._content(oid) as (stream, size):
+            left = size
+            while left:
+                block = stream.stdout.read(min(left, _BLOCK))
+                if not block:
+                    raise self._cut_off(oid, size)
+                left -= len(block)
+                yield block
+
+    @contextlib.contextmanager
+    def _content(self, oid: str) -> Iterator[tuple[run.Stream, int]]:
+        """Lend out a process that is about to give an object of this size.
+
+        It is kept where all was read, and ended after an exception: then it
+        may still have content on its way.
+        """
+        check_oid(oid)
+        stream, self._contents = self._contents, None
+        if stream is None:
+            stream = self._repo.stream("cat-file", "--batch", env=run.TRUE_OBJECTS)
+        kept = False
+        try:
+            size = self._ask(stream, oid)
+            yield stream, size
+            if stream.stdout.read(1) != b"\n":
+                raise self._cut_off(oid, size)
+            # Another one may have been started while this was lent out.
+            kept = self._contents is None
+        finally:
+            if kept:
+                self._contents = stream
+            else:
+                stream.__exit__()
+
+    def _ask(self, stream: run.Stream, oid: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            stream.stdin.write(check_oid(oid).encode("ascii") + b"\n")
+            stream.stdin.flush()
+        # A process that died gives an empty line.
+        found, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
+        if found != oid:
+            raise EnvironmentFailure(f"git gives {self._kind} {found} for {oid}")
+        return size
+
+    def _cut_off(self, oid: str, size: int) -> EnvironmentFailure:
+        return EnvironmentFailure(f"git gives no {size} bytes of {self._kind} {oid}")
+
+
+class BlobReader(ObjectReader):
+    """Blobs, one after the other, as an ObjectReader gives them."""
+
+    def __init__(self, repo: Repository) -> None:
+        super().__init__(repo, "blob")
+
+
+def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
+    """Ask for the sizes of many blobs; raises EnvironmentFailure for one that is not there."""
+    wanted = list(dict.fromkeys(map(check_oid, oids)))
+    asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
+    answers = repo.git("cat-file", "--batch-check", stdin=asked, env=run.TRUE_OBJECTS).splitlines()
+    if len(answers) != len(wanted):
+        raise EnvironmentFailure(f"git tells {len(answers)} of {len(wanted)} sizes")
+    return dict(_parse_answer(line, "blob", oid) for line, oid in zip(answers, wanted, strict=True))
+
+
+def check_oid(oid: str) -> str:
+    """Give `oid` back; raises EnvironmentFailure unless it is a whole object id."""
+    # Anything else may be a revision's name, or more than one line.
+    if not _OID.fullmatch(oid):
+        raise EnvironmentFailure(f"{oid!a} is no object id")
+    return oid
+
+
+def _parse_answer(line: bytes, kind: str, asked: str) -> tuple[str, int]:
+    """Read `OID KIND SIZE`: the id and the size of an object of the kind."""
+    words = line.split()
+    if len(words) != 3 or words[1] != kind.encode("ascii") or not words[2].isdigit():
+        raise EnvironmentFailure(f"git has no {kind} {asked}")
+    return words[0].decode("ascii", "backslashreplace"), int(words[2])

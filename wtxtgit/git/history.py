@@ -1,0 +1,205 @@
+"""History: commits in order, what descends from what, and whether git tells it truly.
+
+All is read from the commits themselves: no replaced object, and no commit
+graph that lies in the repository next to them. A shallow file and grafts
+can't be passed over that way: `refuse_altered` looks for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import run
+from wtxtgit.git.blobs import ObjectReader, check_oid
+from wtxtgit.git.repository import Repository
+
+MAX_COMMIT = 64 * 1024 * 1024
+"""Bytes of a commit object that are read: far more than any message has."""
+
+_TRUE = ("-c", "core.commitGraph=false")
+_FIELDS = "--format=tformat:%H %T %P"
+# This line comes before each commit; the option that leaves it out came with git 2.33.
+_HEADER = b"commit "
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit: object ids of itself, its parents in order, and its tree."""
+
+    oid: str
+    parents: tuple[str, ...]
+    tree: str
+
+
+class AlteredHistory(EnvironmentFailure):
+    """The repository shows another history than its commits tell."""
+
+
+class CommitReader(ObjectReader):
+    """Commits by their ids, from one running process; a context manager."""
+
+    def __init__(self, repo: Repository) -> None:
+        super().__init__(repo, "commit")
+
+    def commit(self, oid: str) -> Commit:
+        """Read a commit; raises EnvironmentFailure where there is none of that id."""
+        header, _, _ = self.read(oid, MAX_COMMIT).partition(b"\n\n")
+        tree, *others = [line.partition(b" ") for line in header.split(b"\n")]
+        parents = []
+        # Those of the header's beginning alone: a signature further down may quote a commit.
+        for key, _, value in others:
+            if key != b"parent":
+                break
+            parents.append(_oid(value))
+        if tree[0] != b"tree":
+            raise EnvironmentFailure(f"commit {oid} begins with no tree")
+        return Commit(oid, tuple(parents), _oid(tree[2]))
+
+
+def commits(
+    repo: Repository,
+    tips: Iterable[str],
+    excluded: Iterable[str] = (),
+    *,
+    first_parent: bool = False,
+    touching: Sequence[bytes] | None = None,
+) -> list[Commit]:
+    """List what `tips` reach and `excluded` do not, parents before their children.
+
+    All are object ids of commits, or of tags of commits. `first_parent`
+    follows merges to their first parent alone; the commits still have all
+    of their parents. `touching` are pathspecs: then commits are left out that
+    have there what one of their parents has. Raises EnvironmentFailure for an
+    id that is none.
+    """
+    asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
+    if not asked:
+        return []
+    paths: list[str | bytes] = []
+    if touching is not None:
+        paths = ["--full-history", "--", *touching]
+    output = repo.git(
+        *_TRUE,
+        "rev-list",
+        "--topo-order",
+        "--reverse",
+        *(("--first-parent",) if first_parent else ()),
+        _FIELDS,
+        "--stdin",
+        *paths,
+        stdin="".join(f"{line}\n" for line in asked).encode("ascii"),
+        env=run.TRUE_OBJECTS,
+    )
+    lines = (line for line in output.splitlines() if not line.startswith(_HEADER))
+    return [_parse(line) for line in lines]
+
+
+def head(repo: Repository) -> Commit | None:
+    """Read the commit that HEAD is at, None before the first one.
+
+    Raises EnvironmentFailure where HEAD names a commit that can't be read.
+    """
+    found = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
+    if found.code:
+        return None
+    with CommitReader(repo) as reader:
+        return reader.commit(found.stdout.decode("ascii", "backslashreplace").strip())
+
+
+def next_parents(repo: Repository) -> list[str]:
+    """Give the parents that a commit made now has: HEAD's, and what is being merged.
+
+    None before the first commit.
+    """
+    found = head(repo)
+    if found is None:
+        return []
+    name = repo.git("rev-parse", "--git-path", "MERGE_HEAD").removesuffix(b"\n")
+    file = repo.home / os.fsdecode(name)
+    merged = file.read_text("ascii", "backslashreplace").split() if file.is_file() else []
+    return list(dict.fromkeys([found.oid, *map(check_oid, merged)]))
+
+
+def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
+    """Tell whether a commit is reached from another, or is that one."""
+    arguments = ("merge-base", "--is-ancestor", "--", ancestor, descendant)
+    return repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1)).code == 0
+
+
+def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
+    """List the commits that descend from one and that another one is or descends from.
+
+    Parents before their children: `ancestor` is not among them, `descendant`
+    is the last. None where it does not descend from `ancestor`.
+    """
+    asked = f"{check_oid(descendant)}\n^{check_oid(ancestor)}\n".encode("ascii")
+    arguments = ("rev-list", "--topo-order", "--reverse", "--ancestry-path", "--stdin")
+    output = repo.git(*_TRUE, *arguments, stdin=asked, env=run.TRUE_OBJECTS)
+    return [_oid(line) for line in output.splitlines()]
+
+
+def parents_not_implied(repo: Repository, commit: Commit) -> tuple[str, ...]:
+    """Choose the parents that no other parent descends from, in their order."""
+    parents = tuple(dict.fromkeys(commit.parents))
+    if len(parents) < 2:
+        return parents
+    arguments = ("merge-base", "--independent", "--", *parents)
+    kept = set(repo.git(*_TRUE, *arguments, env=run.TRUE_OBJECTS).decode("ascii").split())
+    return tuple(oid for oid in parents if oid in kept)
+
+
+def refuse_altered(repo: Repository) -> None:
+    """Raise AlteredHistory where the repository is shallow, or has replaced objects or grafts."""
+    reasons = []
+    hint = None
+    if repo.git("rev-parse", "--is-shallow-repository").strip() != b"false":
+        reasons.append("the clone is shallow")
+        hint = "git fetch --unshallow"
+    if repo.git("for-each-ref", "--count=1", "--format=%(refname)", "refs/replace/"):
+        reasons.append("objects are replaced (refs/replace/)")
+    if os.path.lexists(repo.common_dir / "info" / "grafts"):
+        reasons.append("commits are grafted (info/grafts)")
+    if reasons:
+        raise AlteredHistory("the history is not whole: " + ", ".join(reasons), hint=hint)
+
+
+def default_branch(repo: Repository) -> str | None:
+    """Name the upstream's default branch here, as `refs/remotes/origin/main`.
+
+    The upstream is the remote of the branch that is checked out, else the
+    only remote, else `origin`. None where it was never told, or is gone.
+    """
+    remote = _upstream(repo)
+    if remote is None:
+        return None
+    name = f"refs/remotes/{remote}/HEAD"
+    found = repo.call("symbolic-ref", "--quiet", name, ok=(0, 1, 128))
+    branch = os.fsdecode(found.stdout).removesuffix("\n")
+    if found.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
+        return None
+    return branch
+
+
+def _upstream(repo: Repository) -> str | None:
+    remotes = os.fsdecode(repo.git("remote")).splitlines()
+    branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout.removesuffix(b"\n")
+    if branch:
+        told = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
+        remote = os.fsdecode(told).removesuffix("\n")
+        if remote in remotes:
+            return remote
+    if len(remotes) == 1:
+        return remotes[0]
+    return "origin" if "origin" in remotes else None
+
+
+def _parse(line: bytes) -> Commit:
+    oid, tree, *parents = (_oid(word) for word in line.split())
+    return Commit(oid, tuple(parents), tree)
+
+
+def _oid(word: bytes) -> str:
+    return check_oid(word.decode("ascii", "backslashreplace"))

@@ -1,0 +1,237 @@
+"""What commits hold of the files that are sealed: artifacts, ledgers, gitattributes, signers.
+
+A tree is listed whole once; another one is told by what differs from one
+already known, so the cost is that of the changes. Where a gitattributes file
+differs, other files than before may be filtered, and the tree is listed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import attributes, index
+from wtxtgit.git.history import CommitReader
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.tree_attributes import TreeAttributes
+from wtxtgit.git.tree_changes import Change, TreeChanges
+
+LEDGER_SUFFIX = b".wsum"
+SIGNERS = b".wtxt/signers"
+
+_ATTRIBUTES = attributes.FILE_NAME.encode()
+_REMEMBERED = 256
+"""Trees, and commits, at most."""
+_NEAR = 4
+"""Parents at most that a merge is compared with."""
+_PATHS_A_PROCESS = 256
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a commit holds.
+
+    `entries` are by path, whatever stands there: files, links, submodules.
+    They are: what the commit's own gitattributes files give to the filter,
+    ledgers, gitattributes files, the signers, and what has a ledger next to
+    it in this commit or in a parent. `filtered` are those of them that go
+    through the filter; ledgers, gitattributes files and the signers are never
+    among these.
+    """
+
+    entries: Mapping[bytes, Entry]
+    filtered: frozenset[bytes]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing in it is filtered, sealed or says who may sign."""
+        return all(map(_is_attributes, self.entries))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """A snapshot as a tree alone tells it, and the gitattributes files that git reads in it."""
+
+    snapshot: Snapshot
+    attribute_files: Mapping[bytes, str]
+
+
+class Snapshots:
+    """Commits' files, as far as they are sealed or say what is; a context manager.
+
+    Few git processes in all, and one or two for each set of gitattributes
+    files. Commits are best asked for parents first.
+    """
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._closing = contextlib.ExitStack()
+        self._commits = self._closing.enter_context(CommitReader(repo))
+        self._changes = self._closing.enter_context(TreeChanges(repo))
+        self._attributes = self._closing.enter_context(TreeAttributes(repo))
+        self._trees: OrderedDict[str, _Tree] = OrderedDict()
+        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+
+    def __enter__(self) -> Snapshots:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def entries(self, oid: str) -> Mapping[bytes, Entry]:
+        """Give the entries of a commit's snapshot."""
+        return self.snapshot(oid).entries
+
+    def snapshot(self, oid: str) -> Snapshot:
+        """Take the snapshot of a commit, by its object id.
+
+        Commits that hold the same share one. Raises EnvironmentFailure where
+        an object is not there.
+        """
+        found = self._snapshots.get(oid)
+        if found is None:
+            found = self._taken(oid)
+            _remember(self._snapshots, oid, found)
+        return found
+
+    def staged(self, entries: Iterable[Entry], parents: Iterable[str]) -> Snapshot:
+        """Take the snapshot of a commit that has these files and these parents, if it were made."""
+        there = {entry.path: entry for entry in entries}
+        now = self._told_by(there).snapshot
+        before = {path for oid in parents for path in self.snapshot(oid).entries}
+        unsealed = _sealed(before) - now.entries.keys()
+        found = {path: there[path] for path in unsealed & there.keys()}
+        return replace(now, entries={**now.entries, **found}) if found else now
+
+    def _taken(self, oid: str) -> Snapshot:
+        commit = self._commits.commit(oid)
+        parents = [self._commits.commit(parent).tree for parent in dict.fromkeys(commit.parents)]
+        before = [self._tree(tree).snapshot.entries for tree in parents]
+        now = self._tree(commit.tree, near=parents).snapshot
+        # Its ledger gone, an artifact that is not filtered is no longer told by the tree.
+        unsealed = {
+            path
+            for entries in before
+            if entries is not now.entries
+            for path in _sealed(entries.keys() - now.entries.keys())
+        }
+        found = self._at(commit.tree, unsealed - now.entries.keys())
+        return replace(now, entries={**now.entries, **found}) if found else now
+
+    def _tree(self, oid: str, near: Sequence[str] = ()) -> _Tree:
+        tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
+        _remember(self._trees, oid, tree)
+        return tree
+
+    def _compared(self, oid: str, near: Sequence[str]) -> _Tree | None:
+        """Tell a tree from a known one that has the same gitattributes files, if any."""
+        last = next(reversed(self._trees), "")
+        for other in dict.fromkeys([*near[:_NEAR], last]):
+            base = self._trees.get(other)
+            if base is None:
+                continue
+            changes = self._changes.between(other, oid)
+            if not any(_is_attributes(change.path) for change in changes):
+                return self._changed(oid, base, changes)
+        return None
+
+    def _changed(self, oid: str, base: _Tree, changes: Sequence[Change]) -> _Tree:
+        before, filtered = base.snapshot.entries, base.snapshot.filtered
+        for change in changes:
+            if before.get(change.path, change.before) != change.before:
+                raise EnvironmentFailure(f"tree {oid} has {_shown(change.path)} twice")
+        changed = {change.path for change in changes}
+        there = {change.path: change.after for change in changes if change.after is not None}
+        filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
+        entries = {path: entry for path, entry in before.items() if path not in changed}
+        entries |= _told(there, filtered, entries.keys() | there.keys())
+        # A ledger came or went, and its artifact stays as it was.
+        came = _sealed(there.keys() - before.keys()) - changed - entries.keys()
+        entries |= self._at(oid, came)
+        for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
+            if not _is_special(path):
+                del entries[path]
+        if entries == before and filtered == base.snapshot.filtered:
+            return base
+        return _Tree(Snapshot(entries, filtered), base.attribute_files)
+
+    def _listed(self, oid: str) -> _Tree:
+        return self._told_by({entry.path: entry for entry in index.listing(self._repo, oid)})
+
+    def _told_by(self, there: Mapping[bytes, Entry]) -> _Tree:
+        attribute_files = {
+            path: entry.oid
+            for path, entry in there.items()
+            if _is_attributes(path) and entry.is_file
+        }
+        filtered = self._filtered(attribute_files, there)
+        return _Tree(Snapshot(_told(there, filtered, there), filtered), attribute_files)
+
+    def _filtered(
+        self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
+    ) -> frozenset[bytes]:
+        asked = [path for path in paths if not _is_special(path)]
+        return frozenset(self._attributes.filtered(attribute_files, asked))
+
+    def _at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+        """Give what stands at these paths of a tree, if anything."""
+        found = {}
+        for some in _cut(sorted(paths)):
+            found.update({e.path: e for e in index.listing(self._repo, oid, *some)})
+        return found
+
+
+def differences(before: Mapping[bytes, Entry], after: Mapping[bytes, Entry]) -> list[bytes]:
+    """List the paths at which two commits' files differ, in order."""
+    if before is after:
+        return []
+    changed = {path for path, entry in after.items() if before.get(path) != entry}
+    return sorted(changed | (before.keys() - after.keys()))
+
+
+def _told(
+    files: Mapping[bytes, Entry], filtered: Container[bytes], ledgers: Container[bytes]
+) -> dict[bytes, Entry]:
+    """Choose the files that a snapshot has; `ledgers` are all ledgers' paths, and may be more."""
+    return {
+        path: entry
+        for path, entry in files.items()
+        if path in filtered or _is_special(path) or path + LEDGER_SUFFIX in ledgers
+    }
+
+
+def _remember(held: OrderedDict[str, _T], oid: str, value: _T) -> None:
+    if len(held) >= _REMEMBERED:
+        held.popitem(last=False)
+    held[oid] = value
+
+
+def _sealed(paths: Iterable[bytes]) -> set[bytes]:
+    """Name the artifacts of those of the paths that are ledgers'."""
+    artifacts = (path.removesuffix(LEDGER_SUFFIX) for path in paths if path.endswith(LEDGER_SUFFIX))
+    # A file can't be named so; git would list the folder's.
+    return {path for path in artifacts if path and not path.endswith(b"/")}
+
+
+def _is_special(path: bytes) -> bool:
+    return path.endswith(LEDGER_SUFFIX) or path == SIGNERS or _is_attributes(path)
+
+
+def _is_attributes(path: bytes) -> bool:
+    return path == _ATTRIBUTES or path.endswith(b"/" + _ATTRIBUTES)
+
+
+def _cut(paths: Sequence[bytes]) -> list[Sequence[bytes]]:
+    return [paths[i : i + _PATHS_A_PROCESS] for i in range(0, len(paths), _PATHS_A_PROCESS)]
+
+
+def _shown(path: bytes) -> str:
+    return ascii(os.fsdecode(path))
