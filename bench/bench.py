@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 from blake3 import blake3
+from history import add_generations
 
 from wtxtgit import containers
 from wtxtgit.containers.aero import write as aero
@@ -38,9 +39,11 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.reading import TensorSource
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.files import map_file
+from wtxtgit.text import ledger as ledger_text
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter
+from wtxtgit.trust.signing import seed_key
 
 MIB = 1024 * 1024
 COLUMNS = 1024
@@ -69,6 +72,9 @@ def main() -> None:
     parser.add_argument(
         "--big", type=int, default=1024, metavar="MIB", help="for git; 0: not at all"
     )
+    parser.add_argument(
+        "--commits", type=int, default=1000, metavar="N", help="for audit; 0: not at all"
+    )
     parser.add_argument("--runs", type=int, default=3, metavar="N")
     parser.add_argument("--start-runs", type=int, default=15, metavar="N")
     options = parser.parse_args()
@@ -79,6 +85,8 @@ def main() -> None:
         rows += bench_library(top, options.size, options.runs)
         rows += bench_text(top, options.size, options.runs)
         rows += bench_checks(top, options.size, options.runs)
+        if options.commits:
+            rows += bench_audit(top, options.commits, options.runs)
         if options.big:
             rows += bench_git(top, options.big)
     report(rows, options)
@@ -274,6 +282,61 @@ def bench_git(top: Path, size: int) -> list[Row]:
         row("raw git add", raw_times, nbytes=nbytes, note=f"{size} MiB"),
         row("git add through the filter", add, nbytes=nbytes, floor=floor, note=add_memory.note()),
         row("git checkout", out, nbytes=nbytes, floor=floor, note=checkout_memory.note()),
+    ]
+
+
+def bench_audit(top: Path, commits: int, runs: int) -> list[Row]:
+    """An audit of a history against `git fsck` plus SHA-256 of the texts in it."""
+    repo, home = top / "history", top / "auditor"
+    home.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
+    env |= {
+        f"GIT_{who}_{what}": "a@example.com"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    run("git", "init", "-q", "-b", "main", repo, cwd=top, env=env)
+    for command in (
+        ("install", "--local"),
+        ("track", "*.safetensors"),
+        ("key", "new", "--name", "a", "--no-passphrase"),
+        ("signers", "add", "a@example.com", "a"),
+    ):
+        run(*WTXTGIT, *command, cwd=repo, env=env)
+    run("git", "add", ".gitattributes", ".wtxt", cwd=repo, env=env)
+    run(*WTXTGIT, "seal", "--staged", cwd=repo, env=env)
+    run("git", "commit", "-q", "-m", "signers", cwd=repo, env=env)
+    signers = ledger_text.read((repo / ".wtxt" / "signers.wsum").read_bytes()).ledger
+    key = seed_key((home / ".config/wtxtgit/keys/a").read_bytes(), "a", None)
+    if signers is None:
+        sys.exit("the signers ledger does not read")
+    add_generations(repo, key, signers.last.merkle_this, commits, 10)
+    listed = run("git", "rev-list", "--max-parents=0", "main", cwd=repo, env=env)
+    audit = (*WTXTGIT, "audit", "main", "--trust-root", listed.decode().strip())
+
+    def hashed() -> float:
+        """Seconds of SHA-256 over the texts alone, git's reading aside."""
+        seconds = 0.0
+        for oid in texts:
+            content = subprocess.check_output(("git", "cat-file", "blob", oid), cwd=repo, env=env)
+            seconds += timed(lambda content=content: hashlib.sha256(content).digest())
+        return seconds
+
+    objects = subprocess.check_output(("git", "rev-list", "--objects", "main"), cwd=repo, env=env)
+    texts = [line[:40] for line in objects.decode().splitlines() if line.endswith(".safetensors")]
+    floor, cold, warm = [], [], []
+    for _ in range(runs):
+        fsck = timed(lambda: run("git", "fsck", "--full", "--no-progress", cwd=repo, env=env))
+        floor.append(fsck + hashed())
+        cold.append(timed(lambda: run(*audit, cwd=repo, env=env)))
+        run(*audit, "--cache", cwd=repo, env=env)
+        warm.append(timed(lambda: run(*audit, "--cache", cwd=repo, env=env)))
+    name = "git fsck, and SHA-256 of the texts"
+    note = f"{commits} commits, {len(texts)} texts of 1 MiB"
+    return [
+        row(name, floor, note=note),
+        row("audit", cold, floor=(name, floor), note=note),
+        row("audit --cache, again", warm, floor=(name, floor), note=note),
     ]
 
 

@@ -148,7 +148,43 @@ def show(scratch: Path) -> None:
         (scratch / "damaged.fold").read_bytes() == (FILES / MENDED).read_bytes(),
         "the file is what it was before the damage",
     )
+
+    show_seal(scratch)
     console.print("\n[bold green]All of it held.[/]")
+
+
+def show_seal(scratch: Path) -> None:
+    """Signed generations, a commit that is none, and the audit that tells them apart."""
+    repo = scratch / "sealed"
+    repo.mkdir()
+    be_user(scratch / "carol")
+    title("Generations that somebody signs for")
+    run(repo, "git", "init", "-q")
+    run(repo, "wtxtgit", "install", "--local")
+    run(repo, "wtxtgit", "track", f"*{Path(CHANGED).suffix}")
+    run(repo, "wtxtgit", "key", "new", "--name", "carol", "--no-passphrase", shown=True)
+    run(repo, "wtxtgit", "signers", "add", "carol@example.com", "carol", shown=True)
+    shutil.copyfile(FILES / FIRST[CHANGED], repo / CHANGED)
+    run(repo, "git", "add", ".gitattributes", ".wtxt", CHANGED, shown=True)
+    run(repo, "wtxtgit", "seal", "--staged", shown=True)
+    run(repo, "git", "commit", "-q", "-m", "first generation", shown=True)
+    run(repo, "git", "tag", "trusted", shown=True)
+    shutil.copyfile(FILES / SECOND, repo / CHANGED)
+    run(repo, "git", "add", CHANGED)
+    run(repo, "wtxtgit", "seal", "--staged", "--build", "run-2", shown=True)
+    run(repo, "git", "commit", "-q", "-m", "second generation", shown=True)
+    run(repo, "wtxtgit", "log", CHANGED, shown=True)
+    run(repo, "wtxtgit", "audit", "--trust-root", "trusted", shown=True)
+
+    title("A commit that nobody signed for is found")
+    shutil.copyfile(FILES / FIRST[CHANGED], repo / CHANGED)
+    run(repo, "git", "commit", "-q", "-a", "-m", "back again, by no one", shown=True)
+    found = run(repo, "wtxtgit", "audit", "--trust-root", "trusted", shown=True, code=1)
+    check(f"{CHANGED}: content-mismatch" in found, "the audit names the checkpoint")
+    run(repo, "git", "reset", "-q", "--hard", "HEAD~1")
+    run(repo, "git", "revert", "--no-edit", "HEAD", shown=True)
+    found = run(repo, "wtxtgit", "audit", "--trust-root", "trusted", shown=True, code=1)
+    check(f"{CHANGED}: ledger-rewritten" in found, "so is a revert, which takes a record back")
 
 
 def hashes(table: str) -> set[str]:

@@ -15,6 +15,8 @@ import pytest
 from conftest import LAUNCHER, Repo
 from data import fixture
 
+from e2e import sealed
+from e2e.sealed import Sealed
 from wtxtgit.git import run
 
 PATTERNS = ("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
@@ -228,3 +230,29 @@ def undriven(home: Path) -> Any:
             run.call("config", "--global", "--remove-section", section, cwd=home, ok=(0, 128))
 
     return remove
+
+
+@pytest.fixture
+def keys(templates: Path, home: Path) -> None:
+    """Keys of the names in `sealed.KEYS`, the same in all tests."""
+    made = templates / "keys"
+    folder = home / ".config/wtxtgit/keys"
+    if not made.exists():
+        here = Sealed(home)
+        for name in sealed.KEYS:
+            here.call("key", "new", "--name", name, "--no-passphrase")
+        shutil.copytree(folder, made)
+    else:
+        folder.parent.mkdir(parents=True)
+        shutil.copytree(made, folder)
+        folder.chmod(0o700)
+
+
+@pytest.fixture
+def chain(templates: Path, tmp_path: Path, keys: None) -> Sealed:
+    """A repository with two sealed checkpoints and one signer, alice, in its first commit."""
+    template = templates / "chain"
+    if not template.exists():
+        sealed.make(template)
+    shutil.copytree(template, tmp_path / "chain")
+    return Sealed(tmp_path / "chain")

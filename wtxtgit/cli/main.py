@@ -35,6 +35,13 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
+    "Trust": {
+        "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
+        "key": ("key:key", "Make, import and list keys that sign."),
+        "signers": ("signers:signers", "Say who may sign in a repository."),
+        "log": ("log:log", "List the sealed generations of a checkpoint."),
+        "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+    },
     "Called by git": {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
         "clean": ("plumbing_help:clean", "One file to text."),

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from wtxtgit.report.escaping import escaped
+
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
 _MOST_PADDED = 200
@@ -59,20 +61,6 @@ def size(count: int) -> str:
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{count} B" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
-
-
-def escaped(text: str) -> str:
-    """Text that is safe on a terminal: nothing in it controls anything."""
-    return "".join(_escape(c) for c in text)
-
-
-def _escape(c: str) -> str:
-    if c.isprintable():
-        return c
-    code = ord(c)
-    if 0xDC80 <= code <= 0xDCFF:  # an undecodable byte of a file name
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _width(columns: Sequence[str], rows: list[list[str]]) -> int:

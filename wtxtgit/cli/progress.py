@@ -15,8 +15,11 @@ _PATIENCE = 1.0
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """Give a function that takes counts of bytes done; None where nobody looks."""
+def progress(label: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Give a function that takes counts of bytes done; None where nobody looks.
+
+    `total` is None where nobody knows.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -41,7 +44,7 @@ def raw_size(text: Path) -> int:
 
 
 class _Bar:
-    def __init__(self, label: str, total: int) -> None:
+    def __init__(self, label: str, total: int | None) -> None:
         self._label = label
         self._total = total
         self._done = 0

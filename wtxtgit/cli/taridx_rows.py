@@ -14,9 +14,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from wtxtgit.cli.output import escaped
 from wtxtgit.containers.taridx.read import CONTIGUOUS, MAJOR, Taridx
 from wtxtgit.containers.taridx.rows import Rows, rows_of, slices
+from wtxtgit.report.escaping import escaped
 
 NUMBERS = {"fid": "fid", "offset": "offset", "size": "size", "crash": "crashid"}
 """Columns of numbers, and the fields of a row that they are."""

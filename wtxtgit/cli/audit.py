@@ -1,0 +1,123 @@
+"""`wtxtgit audit`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from wtxtgit import __version__
+from wtxtgit.cli import environment, github_step
+from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.progress import progress
+from wtxtgit.errors import UsageError
+from wtxtgit.report.audit import HINTS, AuditReport, Finding
+from wtxtgit.report.totals import totals
+
+_MOST = 200
+"""Findings that are printed; --json gives all."""
+_OID_SHOWN = 12
+
+
+@click.command()
+@click.argument("range_", metavar="[RANGE]", required=False)
+@click.option(
+    "--trust-root",
+    metavar="COMMIT|FILE",
+    help="Where trust starts: a commit, or a signers file. Default: config wtxtgit.trustRoot.",
+)
+@click.option("--require-signed", is_flag=True, help="Records must be signed without signers, too.")
+@click.option("--all", "every", is_flag=True, help="Judge the commits of merged branches, too.")
+@click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
+@click.option("--cache", is_flag=True, help="Keep facts about blobs (no verdicts) for next time.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif", "github"]),
+    default="text",
+    help="How findings are printed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def audit(
+    range_: str | None,
+    trust_root: str | None,
+    require_signed: bool,
+    every: bool,
+    was: str | None,
+    cache: bool,
+    form: str,
+    as_json: bool,
+) -> int:
+    """Prove the chain of all checkpoints across commits.
+
+    RANGE is a revision (default HEAD) or A..B: then the signers are found out
+    up to A, and what came after A is judged. Of merges the first parents'
+    line is judged, each commit against all its parents. Exit code 0 only if
+    everything holds; 1 integrity, 4 only trust.
+
+    \b
+    wtxtgit audit --trust-root v1.0
+    wtxtgit audit --trust-root v1.0 origin/main..HEAD --format github
+    """
+    from wtxtgit.git.config import effective
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops import audit as ops
+    from wtxtgit.ops.facts import Facts
+    from wtxtgit.report.sarif import sarif
+
+    repo = Repository.discover()
+    base, tip = _range(range_)
+    root = trust_root or effective("wtxtgit.trustRoot", cwd=repo.home)
+    request = ops.Request(tip, base, root, was, every, require_signed)
+    with progress("auditing", None) as advance:
+        facts = Facts(repo, environment.processes(), is_kept=cache)
+        report = ops.audit(repo, request, facts, progress=advance)
+    form = "json" if as_json else form
+    if form == "json":
+        print_json(report.as_dict())
+    elif form == "sarif":
+        print_json(sarif(report, __version__))
+    elif form == "github":
+        github_step.annotate(report)
+        with github_step.plain_lines():
+            print_report(report)
+        github_step.hand_over(report)
+    else:
+        print_report(report)
+    return report.exit_code
+
+
+def print_report(report: AuditReport) -> None:
+    """Print an audit for people."""
+    for finding in report.findings[:_MOST]:
+        _print_finding(finding)
+    if len(report.findings) > _MOST:
+        print_line(f"and {len(report.findings) - _MOST} more, --json lists them")
+    kinds = dict.fromkeys(finding.kind for finding in report.findings)
+    if kinds:
+        print_line()
+        print_table(("kind", "what to do"), [(kind, HINTS[kind]) for kind in kinds])
+    print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
+    if report.signers:
+        print_line(f"trusted: {', '.join(report.signers)}")
+    for note in report.notes:
+        print_line(f"note: {note}")
+
+
+def _print_finding(finding: Finding) -> None:
+    commit = f"{finding.commit[:_OID_SHOWN]} " if finding.commit else ""
+    path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
+    word = "" if finding.severity == "error" else f"{finding.severity}: "
+    print_line(f"{commit}{path}{word}{finding.kind}: {finding.message}")
+
+
+def _range(text: str | None) -> tuple[str | None, str]:
+    """Base and tip of a range as git writes it."""
+    if text is None:
+        return None, "HEAD"
+    if "..." in text:
+        raise UsageError(f"{text!r}: a range is A..B")
+    base, dots, tip = text.partition("..")
+    if text.startswith("-"):
+        raise UsageError(f"{text!r} is no revision")
+    return (base or "HEAD", tip or "HEAD") if dots else (None, text)

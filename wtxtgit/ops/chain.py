@@ -1,0 +1,154 @@
+"""Ledgers and signers of trees, read as the rules of trust see them.
+
+The same ledger is read in one generation after the other: each reading goes
+on where the one before it ended, and records are shared.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.snapshots import Snapshot
+from wtxtgit.model import Problem
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
+from wtxtgit.ops.artifact import examine
+from wtxtgit.text import ledger as text
+from wtxtgit.text.ledger import LedgerReport
+from wtxtgit.text.ledger_chain import RecordSigners, signed_by
+from wtxtgit.trust import signers as signers_file
+from wtxtgit.trust.policy import SealedSigners, Tree
+from wtxtgit.trust.signers import MAX_SIGNERS_FILE, Signers
+
+MAX_HELD = 64 * 1024 * 1024
+"""Bytes of ledgers that are kept read."""
+_MEMO = 1 << 16
+_TREES = 64
+
+
+def artifacts(snapshot: Snapshot) -> set[bytes]:
+    """Filtered paths, and those that have a ledger."""
+    sealed = {
+        path.removesuffix(LEDGER_SUFFIX)
+        for path in snapshot.entries
+        if path.endswith(LEDGER_SUFFIX)
+    }
+    return sealed | snapshot.filtered
+
+
+@dataclass(slots=True)
+class _Held:
+    """Readings of ledgers by blob id, those used last, and the last one at each path."""
+
+    reports: OrderedDict[str, LedgerReport] = field(default_factory=OrderedDict)
+    size: int = 0
+
+    def keep(self, oid: str, report: LedgerReport) -> None:
+        self.reports[oid] = report
+        self.size += len(report.source)
+        while self.size > MAX_HELD and len(self.reports) > 1:
+            _, old = self.reports.popitem(last=False)
+            self.size -= len(old.source)
+
+
+class ChainReader:
+    """Reads ledgers and signers files of one repository."""
+
+    def __init__(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self._held = _Held()
+        self._last: dict[bytes, str] = {}
+        self._signers: dict[str, tuple[SealedSigners | None, str | None]] = {}
+        self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
+        self.principals: dict[bytes, str] = {}
+        """Who each public key that was read is."""
+
+    def ledger(self, path: bytes, oid: str) -> LedgerReport | None:
+        """The ledger in a blob, None where the blob is something else."""
+        report = self._held.reports.get(oid)
+        if report is not None:
+            self._held.reports.move_to_end(oid)
+            return report
+        size = self._blobs.size(oid)
+        if size > text.MAX_SIZE:
+            problem = Problem("limit", f"{size} bytes, a ledger has at most {text.MAX_SIZE}")
+            return LedgerReport(None, (problem,))
+        data = self._blobs.read(oid, text.MAX_SIZE)
+        if data[: len(text.MAGIC)] != text.MAGIC:
+            return None
+        after = self._held.reports.get(self._last.get(path, ""))
+        report = text.read(data, after)
+        self._held.keep(oid, report)
+        self._last[path] = oid
+        return report
+
+    def signers(self, oid: str) -> tuple[SealedSigners | None, str | None]:
+        """A signers file in a blob, or why it can't be read."""
+        if oid not in self._signers:
+            self._signers[oid] = self._read_signers(oid)
+        return self._signers[oid]
+
+    def _read_signers(self, oid: str) -> tuple[SealedSigners | None, str | None]:
+        try:
+            content = self._blobs.read(oid, MAX_SIGNERS_FILE)
+        except WtxtgitError as error:
+            return None, clipped(error.message, MAX_MESSAGE)
+        return self.parse_signers(content)
+
+    def parse_signers(self, content: bytes) -> tuple[SealedSigners | None, str | None]:
+        """The content of a signers file, or why it can't be read."""
+        name = SIGNERS_PATH.decode()
+        try:
+            found: Signers = signers_file.parse(content, name).signers
+        except WtxtgitError as error:
+            return None, clipped(error.message, MAX_MESSAGE)
+        sha256_all = examine(memoryview(content)).sha256_all or b""
+        for signer in found.signers:
+            self.principals.setdefault(signer.public_key, signer.principal)
+        return SealedSigners(found.public_keys, found.threshold, sha256_all), None
+
+    def tree(self, snapshot: Snapshot) -> Tree:
+        """A commit's files as the rules see them."""
+        held = self._trees.get(id(snapshot))
+        if held is not None:
+            return held[1]
+        tree = self._read_tree(snapshot)
+        self._trees[id(snapshot)] = snapshot, tree
+        while len(self._trees) > _TREES:
+            self._trees.popitem(last=False)  # an id is one snapshot's as long as that is held
+        return tree
+
+    def _read_tree(self, snapshot: Snapshot) -> Tree:
+        ledgers: dict[bytes, Ledger] = {}
+        broken = set()
+        for path, entry in snapshot.entries.items():
+            if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
+                continue
+            report = self.ledger(path, entry.oid)
+            if report is None:
+                continue
+            if report.ok and report.ledger is not None:
+                ledgers[path] = report.ledger
+            else:
+                broken.add(path)
+        signers, fault = None, None
+        entry_of_signers = snapshot.entries.get(SIGNERS_PATH)
+        if entry_of_signers is not None:
+            if entry_of_signers.is_file:
+                signers, fault = self.signers(entry_of_signers.oid)
+            else:
+                fault = "it is no regular file"
+        return Tree(ledgers, frozenset(broken), signers, fault)
+
+
+def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:
+    """Who of `keys` signed a ledger's nth record; each is checked once."""
+    return _signed(ledger.head, ledger.records[n], keys)
+
+
+@lru_cache(_MEMO)
+def _signed(head: Head, record: Record, keys: frozenset[bytes]) -> RecordSigners:
+    return signed_by(head, record, keys)

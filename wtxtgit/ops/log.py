@@ -1,0 +1,153 @@
+"""Log: the generations of one artifact, as its ledger has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import CheckError, InputError
+from wtxtgit.git import history
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import Commit
+from wtxtgit.git.path_history import PathReader
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
+from wtxtgit.ops.chain import ChainReader, signed
+from wtxtgit.ops.files import shown
+from wtxtgit.ops.walk import Walk, commit_of
+
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A record: `commit` is the first one that has it, `size` that of the blob there.
+
+    `size` is None for one of several records that came with one commit, but
+    for the last. `signers` are principals, or the keyids of unknown keys.
+    `verdict` is "ok", or the kinds of what an audit finds of the record's
+    chain and signatures.
+    """
+
+    gen: int
+    ts: str
+    build: str
+    signers: tuple[str, ...]
+    sha256_all: bytes
+    commit: str | None
+    size: int | None
+    verdict: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "gen": self.gen,
+            "ts": self.ts,
+            "build": self.build,
+            "signers": list(self.signers),
+            "sha256_all": self.sha256_all.hex(),
+            "commit": self.commit,
+            "size": self.size,
+            "verdict": self.verdict,
+        }
+
+
+def log(
+    repo: Repository, path: str, *, revision: str = "HEAD", trust_root: str | None = None
+) -> list[Generation]:
+    """List the generations of the artifact at `path` (from here), the newest first.
+
+    Raises InputError where it has no ledger in the revision, CheckError where
+    that does not read, BadRoot and EnvironmentFailure.
+    """
+    artifact = _from_top(repo, path)
+    ledger_path = artifact + LEDGER_SUFFIX
+    tip = commit_of(repo, revision)
+    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
+        reader = ChainReader(blobs)
+        entry = snapshots.snapshot(tip).entries.get(ledger_path)
+        report = None
+        if entry is not None and entry.is_file:
+            report = reader.ledger(ledger_path, entry.oid)
+        if report is None:
+            raise InputError(
+                f"{shown(Path(path))}: no ledger in {revision}",
+                hint=f"wtxtgit seal --staged -- {shown(Path(path))}",
+            )
+        if report.ledger is None or not report.ok:
+            raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")
+        walk = Walk.to(repo, [tip], trust_root, reader, snapshots)
+        literal = b":(top,literal)" + ledger_path
+        commits = history.commits(repo, [tip], touching=(literal,))
+        first = _first_commits(repo, ledger_path, commits, reader)
+        return _generations(report.ledger, artifact, first, walk, blobs)
+
+
+def _from_top(repo: Repository, path: str) -> bytes:
+    whole = os.path.normpath(Path(os.fsdecode(repo.prefix)) / path)
+    return os.fsencode(whole).removesuffix(LEDGER_SUFFIX)
+
+
+def _first_commits(
+    repo: Repository, ledger_path: bytes, commits: Iterable[Commit], reader: ChainReader
+) -> dict[bytes, Commit]:
+    """The first commit that has each record, by merkle_this."""
+    first: dict[bytes, Commit] = {}
+    with PathReader(repo, [ledger_path]) as paths:
+        for commit in commits:
+            entry = paths.entries(commit.tree).get(ledger_path)
+            if entry is None or not entry.is_file:
+                continue
+            report = reader.ledger(ledger_path, entry.oid)
+            for record in report.ledger.records if report and report.ledger else ():
+                first.setdefault(record.merkle_this, commit)
+    return first
+
+
+def _generations(
+    ledger: Ledger,
+    artifact: bytes,
+    first: Mapping[bytes, Commit],
+    walk: Walk,
+    blobs: BlobReader,
+) -> list[Generation]:
+    keys = frozenset(walk.reader.principals)
+    found = []
+    after: str | None = None
+    for n in reversed(range(len(ledger.records))):
+        record = ledger.records[n]
+        commit = first.get(record.merkle_this)
+        oid = None if commit is None else commit.oid
+        who = signed(ledger, n, keys)
+        size = None
+        if commit is not None and oid != after:
+            entry = walk.state(commit.oid).entries.get(artifact)
+            size = blobs.size(entry.oid) if entry is not None and entry.is_file else None
+        found.append(
+            Generation(
+                record.meta.gen,
+                record.meta.ts,
+                record.meta.build,
+                (*sorted(walk.reader.principals[key] for key in who.valid), *who.unknown),
+                record.sha256_all,
+                oid,
+                size,
+                _verdict(walk, commit, artifact, record.meta.gen),
+            )
+        )
+        after = oid
+    return found
+
+
+def _verdict(walk: Walk, commit: Commit | None, artifact: bytes, gen: int) -> str:
+    """What the commit that brought a record did that it may not."""
+    if commit is None or commit.oid not in walk.commits:
+        return OK
+    kinds = [
+        violation.kind
+        for violation in walk.violations(commit)
+        if violation.path == artifact and violation.gen in (None, gen)
+    ]
+    return ", ".join(dict.fromkeys(kinds)) or OK

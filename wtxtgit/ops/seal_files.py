@@ -1,0 +1,231 @@
+"""The files that sealing reads and writes: artifacts, ledgers, signers, here and in commits.
+
+Of the index, or of the work tree where that is sealed: which one is decided once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from wtxtgit.errors import CheckError, InputError
+from wtxtgit.git import index, staging
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import Staged
+from wtxtgit.git.tree_attributes import TreeAttributes
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
+from wtxtgit.ops.files import failures, map_file, replace_file, shown, write_all
+from wtxtgit.ops.spool import spooled
+from wtxtgit.text import ledger as text
+from wtxtgit.trust import signers as signers_file
+
+_FILE_MODE = 0o100644
+
+
+@dataclass
+class SealedFiles:
+    """Files of a repository; `is_staged` says that those of the index are meant.
+
+    Without slots, for what is found out once.
+    """
+
+    repo: Repository
+    blobs: BlobReader
+    is_staged: bool
+
+    @cached_property
+    def entries(self) -> dict[bytes, Entry]:
+        """The index, conflicts left out."""
+        return {entry.path: entry for entry in self._all if not entry.stage and not entry.intended}
+
+    @cached_property
+    def _all(self) -> list[Entry]:
+        return index.entries(self.repo)
+
+    @cached_property
+    def conflicts(self) -> dict[bytes, list[Entry]]:
+        found: dict[bytes, list[Entry]] = {}
+        for entry in self._all:
+            if entry.stage:
+                found.setdefault(entry.path, []).append(entry)
+        return found
+
+    @cached_property
+    def filtered(self) -> set[bytes]:
+        """Paths that the index's own attributes send through the filter."""
+        files = {
+            path: entry.oid
+            for path, entry in self.entries.items()
+            if path.rpartition(b"/")[2] == b".gitattributes" and entry.is_file
+        }
+        paths = [path for path, entry in self.entries.items() if entry.is_file]
+        with TreeAttributes(self.repo) as attributes:
+            return attributes.filtered(files, paths)
+
+    @cached_property
+    def signers(self) -> frozenset[bytes]:
+        """Keys of the signers file that is sealed along, none where it can't be read."""
+        content = self.content(SIGNERS_PATH)
+        if content is None:
+            return frozenset()
+        try:
+            name = os.fsdecode(SIGNERS_PATH)
+            return signers_file.parse(bytes(content), name).signers.public_keys
+        except InputError:
+            return frozenset()
+
+    # Which artifacts.
+
+    def choose(self, paths: Sequence[str]) -> set[bytes]:
+        """The artifacts at paths of the command line, or all; raises InputError."""
+        known = self.filtered | {SIGNERS_PATH}
+        known |= {p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)}
+        present = {path for path in known if path in self.entries or path in self.conflicts}
+        if not paths:
+            chosen = present
+        else:
+            chosen = set()
+            for given in paths:
+                chosen |= self._at(given, present)
+        return chosen
+
+    def _at(self, given: str, present: set[bytes]) -> set[bytes]:
+        """The artifacts that a path of the command line means."""
+        whole = os.path.normpath(Path(os.fsdecode(self.repo.prefix)) / given)
+        path = b"" if whole == "." else os.fsencode(whole)
+        if path.startswith((b"../", b"/")) or path == b"..":
+            raise InputError(f"{shown(Path(given))}: outside of the work tree")
+        path = path.removesuffix(LEDGER_SUFFIX)
+        below = {one for one in present if not path or one.startswith(path + b"/")}
+        if path in self.entries and path not in below:
+            # Any tracked file can be sealed, by its name.
+            return {path}
+        if not below and path not in present:
+            raise InputError(
+                f"{shown(Path(given))}: no tracked file", hint=f"git add -- {shown(Path(given))}"
+            )
+        return below | ({path} & present)
+
+    def content(self, path: bytes) -> memoryview | None:
+        """An artifact's content, in the index or the work tree."""
+        entry = self.entries.get(path)
+        if self.is_staged:
+            if entry is None:
+                return None
+            return spooled(self.blobs.chunks(entry.oid)) if entry.is_file else None
+        file = self.repo.file(path)
+        return map_file(file) if file.is_file() and not file.is_symlink() else None
+
+    def ledger(self, path: bytes) -> Ledger | None:
+        """The ledger that is there; of index and work tree the same."""
+        ledger_path = path + LEDGER_SUFFIX
+        if ledger_path in self.conflicts:
+            raise CheckError(
+                f"{shown_path(ledger_path)}: both sides went on",
+                hint=f"wtxtgit seal --reseal -- {shown_path(path)}",
+            )
+        entry = self.entries.get(ledger_path)
+        file = self.repo.file(ledger_path)
+        in_tree = bytes(map_file(file)) if file.is_file() and not file.is_symlink() else None
+        if not self.is_staged:
+            return self._read(ledger_path, in_tree)
+        in_index = None
+        if entry is not None:
+            in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
+        if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
+            raise CheckError(
+                f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
+                hint=f"git restore -- {shown_path(ledger_path)} takes that of the index",
+            )
+        return self._read(ledger_path, in_index)
+
+    def _read(self, ledger_path: bytes, content: bytes | None) -> Ledger | None:
+        if content is None or content[: len(text.MAGIC)] != text.MAGIC:
+            if content is not None:
+                raise CheckError(f"{shown_path(ledger_path)}: no ledger stands there")
+            return None
+        report = text.read(content)
+        if report.ledger is None or not report.ok:
+            raise CheckError(
+                f"{shown_path(ledger_path)}: {report.problems[0]}",
+                hint=f"git restore --source=HEAD --staged --worktree -- {shown_path(ledger_path)}",
+            )
+        return report.ledger
+
+    def has(self, path: bytes, ledger: Ledger) -> bool:
+        """Whether an artifact's ledger here is this one, to the byte."""
+        ledger_path = path + LEDGER_SUFFIX
+        entry, file = self.entries.get(ledger_path), self.repo.file(ledger_path)
+        content = text.format_ledger(ledger)
+        return (
+            entry is not None
+            and self.blobs.size(entry.oid) == len(content)
+            and self.blobs.read(entry.oid, len(content)) == content
+            and (entry.skipped or (file.is_file() and file.read_bytes() == content))
+        )
+
+    def ledger_at(self, commit: str, path: bytes) -> Ledger | None:
+        """The ledger of an artifact in a commit."""
+        tree = index.resolve_tree(self.repo, commit)
+        listed = index.listing(self.repo, tree, path + LEDGER_SUFFIX)
+        if not listed or not listed[0].is_file:
+            return None
+        return self._read(path + LEDGER_SUFFIX, self.blobs.read(listed[0].oid, text.MAX_SIZE))
+
+    def write(self, contents: Mapping[bytes, bytes]) -> None:
+        """Write ledgers, by their paths, to the work tree, and to the index where that is sealed.
+
+        What fails on the way takes back what was written.
+        """
+        before: dict[Path, bytes | None] = {}
+        try:
+            for path, content in contents.items():
+                file = self._safe_file(path)
+                before[file] = file.read_bytes() if file.is_file() else None
+                with failures(file):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                _replace(file, content)
+            if self.is_staged:
+                self._stage(contents)
+        except BaseException:
+            for file, content_before in before.items():
+                _put_back(file, content_before)
+            raise
+
+    def _stage(self, contents: Mapping[bytes, bytes]) -> None:
+        staging.stage(
+            self.repo,
+            [
+                Staged(path, _FILE_MODE, staging.write_blob(self.repo, content))
+                for path, content in contents.items()
+            ],
+        )
+        staging.refresh(self.repo, contents)
+
+    def _safe_file(self, path: bytes) -> Path:
+        """A ledger's file; its folder is one of the work tree, not behind a link."""
+        file = self.repo.file(path)
+        top = self.repo.worktree.resolve()
+        if not file.parent.resolve().is_relative_to(top) or file.is_symlink():
+            raise CheckError(f"{shown_path(path)}: a link stands in the way")
+        return file
+
+
+def _replace(file: Path, content: bytes) -> None:
+    replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
+
+
+def _put_back(file: Path, content: bytes | None) -> None:
+    if content is None:
+        file.unlink(missing_ok=True)
+    elif not file.is_file() or file.read_bytes() != content:
+        _replace(file, content)
+
+
+def shown_path(path: bytes) -> str:
+    return shown(Path(os.fsdecode(path)))
