@@ -9,8 +9,18 @@ import pytest
 
 from docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
-HOSTS = {"example.com", "github.com", "numpy.org", "pkware.cachefly.net", "www.apache.org"}
-"""All hosts that a file may link to; the first is reserved for examples."""
+HOSTS = {
+    "docs.github.com",
+    "docs.oasis-open.org",
+    "example.com",
+    "github.com",
+    "json-schema.org",
+    "numpy.org",
+    "pkware.cachefly.net",
+    "raw.githubusercontent.com",
+    "www.apache.org",
+}
+"""All hosts that a file may link to; example.com is reserved for examples."""
 _URL = re.compile(rb"\b(?:https?|git|ssh|ftp)://([^/\s\"'`<>)]*)")
 _REGISTRY = re.compile(
     rb"\b(?:[\w.-]*(?:pypi|pythonhosted|npmjs|artifactory|nexus|jfrog|devpi|conda|docker|quay|ghcr)"

@@ -14,11 +14,16 @@ import venv
 import zipfile
 from pathlib import Path
 
+import yaml
+
 PROJECT = Path(__file__).parents[2]
 SAMPLE = PROJECT / "tests/data/fixtures/plain/pair_v1.safetensors"
 HELD = (
     "wtxtgit/share/gitattributes.template",
+    "wtxtgit/share/hooks/pre-applypatch",
     "wtxtgit/share/hooks/pre-commit",
+    "wtxtgit/share/hooks/pre-merge-commit",
+    "wtxtgit/share/hooks/pre-push",
     "wtxtgit/py.typed",
 )
 
@@ -68,7 +73,23 @@ def main() -> None:
         run("git", "checkout", "--", "model.safetensors", cwd=repo, env=env)
         if model.read_bytes() != SAMPLE.read_bytes():
             sys.exit("the checkout differs from the file that was added")
+
+        run_install_step(top, env)
         print(f"{wheel.name}: installed and used")
+
+
+def run_install_step(top: Path, env: dict[str, str]) -> None:
+    """Install as the action does, from its own folder."""
+    steps = yaml.safe_load((PROJECT / "action.yml").read_text())["runs"]["steps"]
+    (script,) = [step["run"] for step in steps if step["name"] == "Install wtxtgit"]
+    temp = top / "runner"
+    temp.mkdir()
+    # A name that the interpreter would look for in the folder where it is started.
+    (temp / "venv.py").write_text("raise SystemExit('taken from the checkout')\n")
+    told = {"RUNNER_TEMP": str(temp), "GITHUB_ACTION_PATH": str(PROJECT)}
+    run("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script, cwd=temp,
+        env={**os.environ, "PATH": env["PATH"], **told})  # fmt: skip
+    run(temp / "wtxtgit/bin/python", "-I", "-m", "wtxtgit", "audit", "--help", cwd=temp, env=env)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def audit(
 
     repo = Repository.discover()
     base, tip = _range(range_)
-    root = trust_root or effective("wtxtgit.trustRoot", cwd=repo.home)
+    root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root
     request = ops.Request(tip, base, root, was, every, require_signed)
     with progress("auditing", None) as advance:
         facts = Facts(repo, environment.processes(), is_kept=cache)

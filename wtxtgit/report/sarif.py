@@ -61,6 +61,8 @@ def _rule(kind: str) -> dict[str, object]:
     return {
         "id": kind,
         "shortDescription": {"text": ABOUT[kind]},
+        # GitHub asks for both, and shows this one where there is room.
+        "fullDescription": {"text": ABOUT[kind]},
         "help": {"text": HINTS[kind]},
         "defaultConfiguration": {"level": "error"},
         "properties": {"tags": ["trust" if kind in UNTRUSTED else "integrity"]},
@@ -89,7 +91,7 @@ def _result(finding: Finding, kinds: list[str], seen: Counter[str]) -> dict[str,
 
 
 def _fingerprint(finding: Finding, seen: Counter[str]) -> str:
-    """What stays the same when messages are worded otherwise: what, where, and the how-manieth."""
+    """What stays the same when messages are worded otherwise: what, where, and a count."""
     words = (finding.commit.encode("ascii"), finding.kind.encode("ascii"), finding.path)
     digest = sha256(b"\0".join(words)).hexdigest()[:32]
     seen[digest] += 1
