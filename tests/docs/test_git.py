@@ -89,7 +89,9 @@ class TestSetUp:
     @pytest.mark.parametrize("scope", ["--global", "--local"])
     def test_the_keys_are_those_of_the_table(self, installed: Repo, scope: str) -> None:
         listed = {key: row[1] for row in tables(PAGE, "Set up")[0] for key in spans(row[0])}
-        config = installed.git("config", scope, "-z", "--get-regexp", r"\.wtxt\.").decode()
+        config = installed.git(
+            "config", scope, "-z", "--get-regexp", r"\.wtxt(-ledger)?\."
+        ).decode()
         entries = [entry.partition("\n") for entry in config.split("\0") if entry]
         assert {key for key, _, _ in entries} == set(listed)
         values = {key: value for key, _, value in entries}

@@ -17,6 +17,7 @@ HOSTS = {
     "json-schema.org",
     "numpy.org",
     "pkware.cachefly.net",
+    "pre-commit.com",
     "raw.githubusercontent.com",
     "www.apache.org",
 }

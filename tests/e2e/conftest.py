@@ -226,7 +226,7 @@ def undriven(home: Path) -> Any:
     """Take the driver from the global config, as a machine where nothing was installed."""
 
     def remove() -> None:
-        for section in ("filter.wtxt", "merge.wtxt", "diff.wtxt"):
+        for section in ("filter.wtxt", "merge.wtxt", "merge.wtxt-ledger", "diff.wtxt"):
             run.call("config", "--global", "--remove-section", section, cwd=home, ok=(0, 128))
 
     return remove

@@ -45,6 +45,7 @@ class TestSigners:
         # What alice has signed stays good.
         assert_holds(chain, root="HEAD")
 
+    @pytest.mark.slow
     def test_a_change_that_is_cosigned_in_a_later_commit(self, chain: Sealed) -> None:
         """The change counts from the commit that has the second signature."""
         chain.add_signer("bob")
@@ -76,6 +77,7 @@ class TestSigners:
         assert_holds(chain)
 
     @pytest.mark.parametrize("way", ["squash", "rebase"])
+    @pytest.mark.slow
     def test_a_squashed_or_rebased_branch_that_changed_them(self, chain: Sealed, way: str) -> None:
         chain.branch("pr")
         chain.add_signer("bob")
@@ -161,6 +163,7 @@ class TestTrustRoot:
         late.generation(3.0)
         assert_holds(late)
 
+    @pytest.mark.slow
     def test_a_checkpoint_of_a_branch_begun_before_the_root(self, late: Sealed) -> None:
         late.branch("old", "before")
         late.put(5.0, name=OTHER)
@@ -180,6 +183,7 @@ class TestTrustRoot:
         assert_holds(chain, f"{fault}..HEAD")
 
     @pytest.mark.parametrize("kind", ["rewritten", "removed"])
+    @pytest.mark.slow
     def test_a_root_moved_past_an_accepted_loss(self, chain: Sealed, kind: str) -> None:
         chain.git("rm", "-q", "--cached", LEDGER)
         (chain.path / LEDGER).unlink()
@@ -238,6 +242,7 @@ class TestKinds:
         assert_holds(linked)
         assert_holds(chain, "linked")
 
+    @pytest.mark.slow
     def test_a_subfolder(self, chain: Sealed) -> None:
         chain.generation(2.0, name=f"sub/{MODEL}")
         assert_holds(Sealed(chain.path / "sub"))
@@ -252,6 +257,7 @@ class TestKinds:
         assert b"\n?" in missing
         assert_holds(Sealed(clone))
 
+    @pytest.mark.slow
     def test_a_single_branch(self, chain: Sealed) -> None:
         chain.generation(2.0)
         chain.branch("other")

@@ -12,6 +12,7 @@ from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.ops import hooks as ops
 
 MODEL = safetensors(1.0, 2.0, 3.0)
+BEFORE = "pre-commit.before-wtxtgit"
 
 
 @pytest.fixture
@@ -22,6 +23,10 @@ def hooked(tracked: Repo) -> Repo:
 
 def hook_path(repo: Repo) -> Path:
     return repo.path / ".git/hooks/pre-commit"
+
+
+def hook_paths(repo: Repo) -> tuple[Path, ...]:
+    return tuple(hook_path(repo).with_name(name) for name in ops.NAMES)
 
 
 def refused(repo: Repo, *arguments: str) -> bytes:
@@ -125,11 +130,12 @@ def test_unchanged_raw_files_do_not_stop_other_commits(hooked: Repo) -> None:
     hooked.commit()
 
 
-def test_links_and_removals_pass(hooked: Repo) -> None:
-    (hooked.path / "link.safetensors").symlink_to("model.safetensors")
+def test_removals_pass_and_links_do_not(hooked: Repo) -> None:
     hooked.git("rm", "-q", "--", "model.safetensors")
-    hooked.add()
     hooked.commit()
+    (hooked.path / "link.safetensors").symlink_to("model.safetensors")
+    hooked.add()
+    assert b"link.safetensors: untracked-artifact" in refused(hooked)
 
 
 def test_install_and_uninstall_leave_nothing(repo: Repo) -> None:
@@ -138,8 +144,8 @@ def test_install_and_uninstall_leave_nothing(repo: Repo) -> None:
     script = hook_path(repo).read_text()
     assert script.endswith(f"exec {LAUNCHER.command()} hook pre-commit\n")
     assert hook_path(repo).stat().st_mode & 0o777 == 0o755
-    assert ops.uninstall(repo.repository) == hook_path(repo)
-    assert ops.uninstall(repo.repository) is None
+    assert ops.uninstall(repo.repository) == hook_paths(repo)
+    assert ops.uninstall(repo.repository) == ()
     assert not [p for p in hook_path(repo).parent.iterdir() if p.suffix != ".sample"]
 
 
@@ -159,7 +165,30 @@ def test_a_foreign_hook_runs_first_and_comes_back(tracked: Repo) -> None:
     ops.uninstall(tracked.repository)
     assert hook_path(tracked).read_text() == foreign
     assert hook_path(tracked).stat().st_mode & 0o777 == 0o755
-    assert not hook_path(tracked).with_name(ops.BEFORE).exists()
+    assert not hook_path(tracked).with_name(BEFORE).exists()
+
+
+def test_an_older_installation_gets_the_other_hooks(repo: Repo) -> None:
+    ops.install(repo.repository, type(LAUNCHER)(("/old/wtxtgit",)))
+    for name in set(ops.NAMES) - {"pre-commit"}:
+        hook_path(repo).with_name(name).unlink()
+    assert ops.installed(repo.repository) == ("pre-commit",)
+    ops.install(repo.repository, LAUNCHER)
+    assert ops.installed(repo.repository) == ops.NAMES
+    for path in hook_paths(repo):
+        assert f"exec {LAUNCHER.command()} hook {path.name}" in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_an_edited_hook_of_any_name_stops_all(repo: Repo) -> None:
+    ops.install(repo.repository, LAUNCHER)
+    edited = hook_path(repo).with_name("pre-push")
+    edited.write_text(edited.read_text() + "echo more\n")
+    before = {path: path.read_bytes() for path in hook_paths(repo)}
+    for change in (ops.uninstall, lambda repository: ops.install(repository, LAUNCHER)):
+        with pytest.raises(CheckError, match="pre-push was edited"):
+            change(repo.repository)
+    assert {path: path.read_bytes() for path in hook_paths(repo)} == before
 
 
 def test_a_hook_that_is_not_run_is_kept_too(tracked: Repo) -> None:
@@ -174,13 +203,15 @@ def test_a_hook_that_is_not_run_is_kept_too(tracked: Repo) -> None:
 def test_a_hook_that_replaced_ours_stays(repo: Repo) -> None:
     ops.install(repo.repository, LAUNCHER)
     hook_path(repo).write_text("#!/bin/sh\n# somebody else's\n")
-    assert ops.uninstall(repo.repository) is None
+    assert hook_path(repo) not in ops.uninstall(repo.repository)
     assert hook_path(repo).exists()
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize(
+    ("step", "hook"), [("fsync", "pre-commit"), ("replace", "pre-commit"), ("replace", "pre-push")]
+)
 def test_a_failed_install_leaves_the_foreign_hook(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, step: str
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, step: str, hook: str
 ) -> None:
     repo.write(".git/hooks/pre-commit", "#!/bin/sh\n").chmod(0o755)
     before = sorted(hook_path(repo).parent.iterdir())
@@ -190,7 +221,7 @@ def test_a_failed_install_leaves_the_foreign_hook(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def full_at_last(source: Path, target: Path) -> Path:
-        return full() if target == hook_path(repo) else real(source, target)  # type: ignore[return-value]
+        return full() if target.name == hook else real(source, target)  # type: ignore[return-value]
 
     if step == "fsync":
         monkeypatch.setattr(os, "fsync", full)
@@ -215,7 +246,7 @@ def test_lines_added_to_our_hook_are_not_deleted(repo: Repo) -> None:
         assert hook_path(repo).read_text() == edited
     assert refusal.value.hint is not None
     repo.run("sh", "-c", refusal.value.hint.partition(" keeps")[0])
-    assert ops.uninstall(repo.repository) == hook_path(repo)
+    assert ops.uninstall(repo.repository) == hook_paths(repo)
     assert hook_path(repo).read_text() == foreign
     assert hook_path(repo).with_name("pre-commit.edited").read_text() == edited
 
@@ -223,7 +254,7 @@ def test_lines_added_to_our_hook_are_not_deleted(repo: Repo) -> None:
 def test_another_command_in_our_hook_is_no_edit(repo: Repo) -> None:
     ops.install(repo.repository, type(LAUNCHER)(("/it's a/wtxtgit",)))
     ops.install(repo.repository, LAUNCHER)
-    assert ops.uninstall(repo.repository) == hook_path(repo)
+    assert ops.uninstall(repo.repository) == hook_paths(repo)
 
 
 def test_intent_to_add_does_not_stop_a_commit(hooked: Repo) -> None:
@@ -235,14 +266,14 @@ def test_intent_to_add_does_not_stop_a_commit(hooked: Repo) -> None:
 
 
 def test_an_interrupted_install_is_taken_back(repo: Repo) -> None:
-    repo.write(f".git/hooks/{ops.BEFORE}", "exit 0\n")
-    assert ops.uninstall(repo.repository) == hook_path(repo)
+    repo.write(f".git/hooks/{BEFORE}", "exit 0\n")
+    assert ops.uninstall(repo.repository) == (hook_path(repo),)
     assert hook_path(repo).read_text() == "exit 0\n"
 
 
 def test_two_foreign_hooks_are_one_too_many(repo: Repo) -> None:
     repo.write(".git/hooks/pre-commit", "one")
-    repo.write(f".git/hooks/{ops.BEFORE}", "two")
+    repo.write(f".git/hooks/{BEFORE}", "two")
     with pytest.raises(CheckError, match="is there already"):
         ops.install(repo.repository, LAUNCHER)
     assert hook_path(repo).read_text() == "one"
@@ -254,8 +285,9 @@ def test_a_shared_hooks_folder_is_not_touched(repo: Repo, tmp_path: Path) -> Non
     with pytest.raises(CheckError, match=r"core\.hooksPath"):
         ops.install(repo.repository, LAUNCHER)
     assert not shared.exists()
-    assert ops.install(repo.repository, LAUNCHER, force=True) == shared / "pre-commit"
-    assert ops.uninstall(repo.repository) == shared / "pre-commit"
+    placed = tuple(shared / name for name in ops.NAMES)
+    assert ops.install(repo.repository, LAUNCHER, force=True) == placed
+    assert ops.uninstall(repo.repository) == placed
 
 
 def test_a_command_with_spaces_and_quotes(repo: Repo, tmp_path: Path) -> None:
@@ -272,8 +304,8 @@ def test_a_command_with_spaces_and_quotes(repo: Repo, tmp_path: Path) -> None:
 def test_the_report_as_data(tracked: Repo) -> None:
     tracked.add_raw("raw.safetensors", MODEL)
     told = json.loads(tracked.wtxtgit("hook", "pre-commit", "--json", ok=(1,)).stdout)
-    assert told["checked"] == 1
-    assert told["refusals"][0]["kind"] == "raw-binary"
+    assert [file["path"] for file in told["files"]] == ["raw.safetensors"]
+    assert told["findings"][0]["kind"] == "raw-binary"
 
 
 def test_a_pending_text_needs_its_wsum_in_the_index(hooked: Repo) -> None:

@@ -10,6 +10,7 @@ from conftest import LAUNCHER, Repo, safetensors
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import config
+from wtxtgit.ops import hooks
 from wtxtgit.ops import install as ops
 
 MODEL = safetensors(1.0, 2.0, 3.0)
@@ -209,10 +210,11 @@ def test_the_command_line(text_clone: Repo) -> None:
     assert told["scope"] == "global"
     assert told["command"] == LAUNCHER.command()
     assert told["files"]["written"] == ["model.safetensors"]
-    assert told["hook"] == str(text_clone.path / ".git/hooks/pre-commit")
+    folder = text_clone.path / ".git/hooks"
+    assert told["hooks"] == [str(folder / name) for name in hooks.NAMES]
     gone = text_clone.wtxtgit("uninstall")
-    assert b"removed the pre-commit hook" in gone.stdout
-    assert not (text_clone.path / ".git/hooks/pre-commit").exists()
+    assert gone.stdout.count(b"removed the hook: ") == 4
+    assert not any((folder / name).exists() for name in hooks.NAMES)
     assert (text_clone.path / "model.safetensors").read_bytes() == MODEL
 
 

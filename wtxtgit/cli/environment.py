@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.text.parallel import default_threads
 
 THREADS = "WTXTGIT_THREADS"
 SKIP_SMUDGE = "WTXTGIT_SKIP_SMUDGE"
 SIGNING_KEY = "WTXTGIT_KEY"
 AGENT_SOCKET = "SSH_AUTH_SOCK"
+
+_MERGED = re.compile("GITHEAD_([0-9a-f]{40}(?:[0-9a-f]{24})?)")
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 STEP_OUTPUT = "GITHUB_OUTPUT"
 JOB_FOLDER = "RUNNER_TEMP"
@@ -31,6 +32,9 @@ def threads() -> int | None:
 
 def processes() -> int:
     """How many processes to use at most: as many as threads."""
+    # With numpy, which hooks do without where there is nothing to do.
+    from wtxtgit.text.parallel import default_threads
+
     return threads() or default_threads()
 
 
@@ -78,6 +82,30 @@ def step_output() -> Path | None:
 def job_folder() -> Path | None:
     """The folder for files of a GitHub workflow's job."""
     return _path(JOB_FOLDER)
+
+
+def merged_commits() -> tuple[str, ...]:
+    """Object ids of what `git merge` is merging: it tells its hooks so before it writes them down.
+
+    GITHEAD_<object id> holds what a commit was called: git's builtin/merge.c, cmd_merge().
+    """
+    found = (_MERGED.fullmatch(name) for name in os.environ)
+    return tuple(sorted(match[1] for match in found if match))
+
+
+def pushed_by_framework() -> tuple[str, str, str, str | None] | None:
+    """What the pre-commit framework says is pushed, as in git's line for a pre-push hook.
+
+    None where that framework runs nothing here. It reads git's lines itself,
+    and tells of one ref: https://pre-commit.com/#pre-push
+    """
+    if not os.environ.get("PRE_COMMIT"):
+        return None
+    local = os.environ.get("PRE_COMMIT_LOCAL_BRANCH") or "HEAD"
+    remote = os.environ.get("PRE_COMMIT_REMOTE_BRANCH") or local
+    # Of a branch with all of its history it names no commits.
+    tip = os.environ.get("PRE_COMMIT_TO_REF") or local
+    return local, tip, remote, os.environ.get("PRE_COMMIT_FROM_REF") or None
 
 
 def login_name() -> str | None:

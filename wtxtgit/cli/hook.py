@@ -4,54 +4,154 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.boundary import complain, warn
-from wtxtgit.cli.output import print_json, size
+from wtxtgit.cli.boundary import complain, note, warn
+from wtxtgit.cli.check import TRUST_ROOT
+from wtxtgit.cli.output import print_json
+
+if TYPE_CHECKING:
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.report.audit import Finding
+    from wtxtgit.report.check import CheckReport
 
 CONFLICT = 1
+AUTO_SEAL = "wtxtgit.autoSeal"
+_MOST = 50
+"""Findings that are told of one ref."""
 
 
 @click.command()
-@click.argument("name", type=click.Choice(["pre-commit"]))
+@click.argument(
+    "name", type=click.Choice(["pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push"])
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def hook(name: str, as_json: bool) -> int:  # noqa: ARG001 - there is one so far
+def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
     """Run what git's hook NAME is there for.
 
-    pre-commit checks every staged checkpoint and .wtxt file, from the index
-    alone: a raw binary and a text that does not verify are refused, with exit
-    code 1. `wtxtgit install --hooks` installs it.
+    pre-commit, pre-merge-commit and pre-applypatch check what is about to be
+    committed, as `wtxtgit check --staged` does, but for files that are as in
+    HEAD; pre-push audits what is pushed. Exit code 1 or 4 refuses it. With the
+    config wtxtgit.autoSeal pre-commit seals what is staged first. `wtxtgit
+    install --hooks` installs all of them, ARGUMENTS are git's.
 
     \b
     wtxtgit hook pre-commit
     """
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import hooks
 
-    report = hooks.pre_commit(Repository.discover(), threads=environment.threads())
+    repo = Repository.discover()
+    if name == "pre-push":
+        return _push(repo, arguments[0] if arguments else None, as_json)
+    return _check(repo, name, as_json)
+
+
+def _check(repo: Repository, name: str, as_json: bool) -> int:
+    """Seal where that is wanted, and check."""
+    from wtxtgit.git import config
+    from wtxtgit.ops import check as ops
+
+    merged = () if name == "pre-applypatch" else environment.merged_commits()
+    seals = name != "pre-applypatch" and config.is_true(AUTO_SEAL, cwd=repo.home)
+    if seals and name == "pre-commit":
+        _seal(repo, merged)
+    root = config.effective(TRUST_ROOT, cwd=repo.home)
+    request = ops.Request(root, merged, require_sealed=seals)
+    report = ops.check(repo, request, environment.processes)
     if as_json:
         print_json(report.as_dict())
-        return 0 if report.ok else 1
-    for path, count in report.large:
-        warn(
-            f"{os.fsdecode(path)}: {size(count)} as text, "
-            f"most forges refuse a blob over {size(hooks.MAX_FORGE_BLOB)}"
-        )
-    for refusal in report.refusals:
-        shown = os.fsdecode(refusal.path)
-        quoted = shlex.quote(shown)
-        where = f"line {refusal.problem.line}: " if refusal.problem.line else ""
-        if refusal.kind == "raw-binary":
-            hint = f"wtxtgit install, then git add --renormalize -- {quoted}"
-        else:
-            hint = (
-                f"wtxtgit verify -- {quoted} shows all; git restore --staged -- {quoted} unstages"
-            )
-        complain(f"{shown}: {refusal.kind}: {where}{refusal.problem.message}", hint)
-    return 0 if report.ok else 1
+    else:
+        _tell(report)
+    return report.exit_code
+
+
+def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
+    """Seal what is staged, unless somebody has to look: in a merge, or a commit of paths."""
+    from wtxtgit.git.staging import is_partial_commit
+    from wtxtgit.ops.check import parents_of_next
+
+    if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
+        return
+    from wtxtgit.cli.key_options import signing_key
+    from wtxtgit.ops.seal import Action, SealOptions, seal
+
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    options = SealOptions(now, staged=True)
+    report = seal(
+        repo,
+        (),
+        lambda: signing_key(None, None, repo.home),
+        options,
+        threads=environment.threads(),
+    )
+    for sealed in report.sealed:
+        if sealed.action is Action.SEALED:
+            note(f"{os.fsdecode(sealed.path)}: sealed, generation {sealed.gen}")
+    if not report.is_listed:
+        warn(f"key {report.keyid} is none of the signers in .wtxt/signers")
+
+
+def _tell(report: CheckReport) -> None:
+    """Say what was found, and nothing where all is well."""
+    from wtxtgit.report.audit import Severity
+    from wtxtgit.report.check import hint
+
+    for finding in report.findings:
+        if finding.severity is Severity.ERROR:
+            complain(_line(finding), hint(finding, report.occasion))
+        # Where nobody seals, that nothing is sealed is no news.
+        elif finding.kind != "unsealed" or report.is_sealing:
+            warn(_line(finding), hint(finding, report.occasion))
+    for line in report.notes:
+        note(line)
+
+
+def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
+    """Audit what is pushed; the worst of the refs' exit codes."""
+    from wtxtgit.git.config import effective
+    from wtxtgit.ops import push
+    from wtxtgit.report.audit import hint
+
+    told = environment.pushed_by_framework()
+    if told is None:
+        refs = push.parse(sys.stdin.buffer.read(push.MAX_LINES + 1))
+    else:
+        refs = [push.Ref(*told)]
+    root = effective(TRUST_ROOT, cwd=repo.home)
+    pushed = list(push.audit_push(repo, refs, remote, root, environment.processes))
+    codes = [one.report.exit_code for one in pushed]
+    if as_json:
+        print_json({"refs": [one.as_dict() for one in pushed]})
+        return _worst(codes)
+    for one in pushed:
+        for finding in one.report.findings[:_MOST]:
+            say = complain if finding in one.report.errors else warn
+            say(f"{one.ref.local}: {_line(finding)}", hint(finding))
+        if len(one.report.findings) > _MOST:
+            more = len(one.report.findings) - _MOST
+            complain(f"{one.ref.local}: and {more} more", "wtxtgit audit lists them")
+        # Who installed the hooks, and seals, has to know what it rests on.
+        for line in one.report.notes if one.report.findings else ():
+            note(line)
+    return _worst(codes)
+
+
+def _worst(codes: list[int]) -> int:
+    """One of integrity before one of trust alone."""
+    return min((code for code in codes if code), default=0)
+
+
+def _line(finding: Finding) -> str:
+    commit = f"{finding.commit[:12]}: " if finding.commit else ""
+    path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
+    return f"{commit}{path}{finding.kind}: {finding.message}"
 
 
 @click.command("merge-driver")
@@ -60,25 +160,38 @@ def hook(name: str, as_json: bool) -> int:  # noqa: ARG001 - there is one so far
 @click.argument("theirs", type=click.Path(path_type=Path))
 @click.argument("marker_size", default="7")
 @click.argument("path", required=False)
+@click.option("--ledger", is_flag=True, help="They are ledgers: the one that goes on is taken.")
 def merge_driver(
     base: Path,
     ours: Path,
     theirs: Path,
     marker_size: str,  # noqa: ARG001 - git's %L, for drivers that write markers
     path: str | None,
+    ledger: bool,
 ) -> int:
     """Merge three texts for git, the result in OURS; exit code 1 on a conflict.
 
     A change of one side is taken. Where both sides changed the file, ours
-    stays, whole and valid, and you choose. git starts this as
-    merge.wtxt.driver.
+    stays, whole and valid, and you choose. Of ledgers the side is taken that
+    has all records of the other. git starts this as merge.wtxt.driver, and
+    as merge.wtxt-ledger.driver.
     """
+    shown = path or os.fspath(ours)
+    quoted = shlex.quote(shown)
+    if ledger:
+        from wtxtgit.ops.ledger_merge import merge_ledgers
+
+        if not merge_ledgers(base, ours, theirs).is_conflict:
+            return 0
+        complain(
+            f"{shown}: both sides went on, ours is kept for now: "
+            "settle what it seals, git add that, then wtxtgit seal --reseal"
+        )
+        return CONFLICT
     from wtxtgit.ops import merge_driver as ops
 
     if not ops.merge(base, ours, theirs).is_conflict:
         return 0
-    shown = path or os.fspath(ours)
-    quoted = shlex.quote(shown)
     complain(
         f"{shown}: both sides changed it, ours is kept for now",
         f"git checkout --ours -- {quoted} or git checkout --theirs -- {quoted}, "

@@ -21,7 +21,7 @@ _SHOWN = 20
     help="Set up all your repositories (the default).",
 )
 @click.option("--local", is_flag=True, help="Set up this repository alone.")
-@click.option("--hooks", is_flag=True, help="Install the pre-commit hook in this repository too.")
+@click.option("--hooks", is_flag=True, help="Install the hooks in this repository too.")
 @click.option("--force", is_flag=True, help="Replace values that another tool has set.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bool) -> None:
@@ -32,7 +32,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
 
     \b
     wtxtgit install                  for all repositories
-    wtxtgit install --local --hooks  for this one, with its pre-commit hook
+    wtxtgit install --local --hooks  for this one, with its hooks
     """
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import install as ops
@@ -46,8 +46,8 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     print_line(f"{what} in the {done.scope} config: git starts {done.command}")
     for key, value in done.replaced.items():
         print_line(f"replaced {key}, which was {value}")
-    if done.hook:
-        print_line(f"pre-commit hook: {done.hook}")
+    for hook in done.hooks:
+        print_line(f"hook: {hook}")
     if done.files.written:
         print_line(f"written again from text: {_names(done.files.written)}")
     if done.files.changed:
@@ -72,7 +72,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
 @click.option("--local", is_flag=True, help="Take back this repository's config.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
-    """Take back exactly what install did, and this repository's hook.
+    """Take back exactly what install did, and this repository's hooks.
 
     Files of the work tree stay the binaries that they are. From then on git
     checks tracked files out as text, which `wtxtgit restore` still reads.
@@ -94,8 +94,8 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         print_line(f"nothing of wtxtgit is in the {done.scope} config")
     for key, value in done.foreign.items():
         print_line(f"left {key}, which is not ours: {value}")
-    if done.hook:
-        print_line(f"removed the pre-commit hook: {done.hook}")
+    for hook in done.hooks:
+        print_line(f"removed the hook: {hook}")
 
 
 def _scope(everywhere: bool, local: bool) -> str:

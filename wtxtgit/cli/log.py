@@ -35,7 +35,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     from wtxtgit.ops import log as ops
 
     repo = Repository.discover()
-    root = trust_root or effective("wtxtgit.trustRoot", cwd=repo.home)
+    root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root
     found = ops.log(repo, path, revision=revision, trust_root=root)
     if as_json:
         print_json({"generations": [generation.as_dict() for generation in found]})

@@ -37,6 +37,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Trust": {
         "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
+        "check": ("check:check", "Check what is about to be committed."),
         "key": ("key:key", "Make, import and list keys that sign."),
         "signers": ("signers:signers", "Say who may sign in a repository."),
         "log": ("log:log", "List the sealed generations of a checkpoint."),

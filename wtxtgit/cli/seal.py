@@ -20,17 +20,25 @@ if TYPE_CHECKING:
 _HASH_SHOWN = 12
 
 
-@click.command()
+class _Seal(click.Command):
+    """A command whose --reseal takes a value behind `=` alone: a word that follows is a path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        bare = ["--reseal=" if word == "--reseal" else word for word in args[:end]]
+        return super().parse_args(ctx, bare + args[end:])
+
+
+@click.command(cls=_Seal)
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--staged", is_flag=True, help="Seal what the index holds, in index and work tree.")
 @click.option("--build", default="none", metavar="B", help="What made the content, as one word.")
 @click.option("--cosign", is_flag=True, help="Sign the last records as well; append none.")
 @click.option(
     "--reseal",
-    is_flag=False,
-    flag_value="",
-    metavar="[=REV]",
-    help="After a merge, rebase or revert: keep the records of REV, and append.",
+    metavar="REV",
+    help="After a merge, rebase or revert: keep the records of a commit, and append. As "
+    "--reseal, or --reseal=REV.",
 )
 @key_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was sealed as JSON.")

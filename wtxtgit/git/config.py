@@ -30,6 +30,7 @@ COMMANDS = {
     "filter.wtxt.clean": "clean -- %f",
     "filter.wtxt.smudge": "smudge -- %f",
     "merge.wtxt.driver": "merge-driver -- %O %A %B %L %P",
+    "merge.wtxt-ledger.driver": "merge-driver --ledger -- %O %A %B %L %P",
 }
 """Keys whose value is our command with these arguments; git replaces and quotes `%f` and `%P`."""
 
@@ -37,6 +38,7 @@ CONSTANTS = {
     "filter.wtxt.required": "true",
     "diff.wtxt.xfuncname": "^arr name=([A-Za-z0-9_]+)",
     "merge.wtxt.name": "wtxtgit: merge of model checkpoints",
+    "merge.wtxt-ledger.name": "wtxtgit: merge of ledgers",
 }
 
 KEYS = (*COMMANDS, *CONSTANTS)
@@ -148,6 +150,12 @@ def path(key: str, *, cwd: Path | None = None) -> str | None:
     """Read a value that may be a path; git puts a home in the place of its `~`."""
     found = run.call("config", "--type=path", "-z", "--get", key, cwd=cwd, ok=(0, 1))
     return next((os.fsdecode(value) for value in run.records(found.stdout)), None)
+
+
+def is_true(key: str, *, cwd: Path | None = None) -> bool:
+    """Read a value that is true or false, as git spells them; False for a key that is not set."""
+    found = run.call("config", "--type=bool", "--get", key, cwd=cwd, ok=(0, 1))
+    return found.stdout.strip() == b"true"
 
 
 def size(key: str, default: int, *, cwd: Path | None = None) -> int:

@@ -72,7 +72,7 @@ def commits(
     All are object ids of commits, or of tags of commits. `first_parent`
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
-    have there what one of their parents has. Raises EnvironmentFailure for an
+    have there what all of their parents have. Raises EnvironmentFailure for an
     id that is none.
     """
     asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
@@ -164,6 +164,16 @@ def refuse_altered(repo: Repository) -> None:
         reasons.append("commits are grafted (info/grafts)")
     if reasons:
         raise AlteredHistory("the history is not whole: " + ", ".join(reasons), hint=hint)
+
+
+def shallow_boundary(repo: Repository) -> frozenset[str]:
+    """Give the commits whose parents a shallow clone leaves out."""
+    name = repo.git("rev-parse", "--git-path", "shallow").removesuffix(b"\n")
+    file = repo.home / os.fsdecode(name)
+    try:
+        return frozenset(map(check_oid, file.read_text("ascii", "backslashreplace").split()))
+    except FileNotFoundError:
+        return frozenset()
 
 
 def default_branch(repo: Repository) -> str | None:

@@ -45,10 +45,9 @@ class PathReader:
 def touching(
     repo: Repository, tips: Iterable[str], excluded: Iterable[str], patterns: Sequence[bytes]
 ) -> set[str]:
-    """Choose the commits that change something at paths, against each of their parents.
+    """Choose the commits that have something else at paths than one of their parents.
 
     Of what `tips` reach and `excluded` do not; `patterns` are git's pathspecs.
-    A merge that has all from one of its parents is not among them.
     """
     found = history.commits(repo, tips, excluded, touching=patterns)
     return {commit.oid for commit in found}

@@ -12,10 +12,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import attributes, index
+from wtxtgit.git import attributes, history, index
 from wtxtgit.git.history import CommitReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
@@ -86,6 +87,10 @@ class Snapshots:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
+    @cached_property
+    def _boundary(self) -> frozenset[str]:
+        return history.shallow_boundary(self._repo)
+
     def entries(self, oid: str) -> Mapping[bytes, Entry]:
         """Give the entries of a commit's snapshot."""
         return self.snapshot(oid).entries
@@ -113,7 +118,8 @@ class Snapshots:
 
     def _taken(self, oid: str) -> Snapshot:
         commit = self._commits.commit(oid)
-        parents = [self._commits.commit(parent).tree for parent in dict.fromkeys(commit.parents)]
+        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
+        parents = [self._commits.commit(parent).tree for parent in known]
         before = [self._tree(tree).snapshot.entries for tree in parents]
         now = self._tree(commit.tree, near=parents).snapshot
         # Its ledger gone, an artifact that is not filtered is no longer told by the tree.

@@ -16,10 +16,12 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import Commit
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.model.ledger import LEDGER_SUFFIX
 from wtxtgit.ops import judge
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.facts import Facts
+from wtxtgit.ops.files import shown_path
 from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding
 from wtxtgit.trust.policy import Parent, Violation, check_ledgers
@@ -45,6 +47,7 @@ class Request:
 
 
 Progress = Callable[[int], None]
+_MOST_MOVED = 20
 
 
 def audit(
@@ -135,17 +138,35 @@ class _Audit:
         return {commit.oid: commit for commit in reversed(line)}
 
     def _paths(self, commit: Commit, judged: dict[str, Commit]) -> list[bytes]:
-        """Artifacts of a commit that are as in no parent that is judged, or need not be."""
+        """Artifacts of a commit that are as in no parent that vouches for them."""
         walk = self._walk
         parents = list(dict.fromkeys(commit.parents))
-        vouched = [
-            oid for oid in parents if oid in judged or oid not in walk.commits or oid in self._base
-        ]
         return judge.changed(
             walk.state(commit.oid),
             [walk.state(oid) for oid in parents],
-            [walk.state(oid) for oid in vouched],
+            [walk.state(oid) for oid in self._vouching(commit, judged)],
         )
+
+    def _vouching(self, commit: Commit, judged: dict[str, Commit]) -> list[str]:
+        """Parents that are judged, or that need not be.
+
+        What the trust root or the range's base reaches is not judged, but may
+        have been mended since: of it a parent that another one descends from,
+        or that the line that was judged has left, does not count.
+        """
+        walk = self._walk
+        found = dict.fromkeys(commit.parents)
+        old = [
+            oid
+            for oid in found
+            if oid in self._base or (oid not in walk.commits and oid != walk.root)
+        ]
+        if old and len(found) > 1:
+            kept = history.parents_not_implied(self._repo, commit)
+            found = dict.fromkeys(oid for oid in found if oid not in old or oid in kept)
+        return [
+            oid for oid in found if oid in judged or oid in self._base or oid not in walk.commits
+        ]
 
     def _judge(
         self, commit: Commit, paths: Sequence[bytes], facts: dict[str, ArtifactFacts]
@@ -195,10 +216,10 @@ class _Audit:
             tuple(principals),
             tuple(dict.fromkeys(findings)),
             walk.count_unjudged(),
-            tuple(self._notes()),
+            tuple(self._notes(judged)),
         )
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, judged: int) -> Iterator[str]:
         walk = self._walk
         if self._request.trust_root is None:
             where = (
@@ -207,8 +228,18 @@ class _Audit:
                 else (f"at {walk.adopted[:12]}, the first commit with signers that was seen")
             )
             yield f"no trust root is given: trust starts {where}"
-        elif walk.start.signers is None:
+        elif not walk.start.keys:
             yield "the trust root has no signers"
+        if not judged:
+            yield "no commit was judged"
+        moved = [
+            f"{shown_path(ledger.head.path)} to {shown_path(path.removesuffix(LEDGER_SUFFIX))}"
+            for path, ledger in sorted(walk.tree(self._tip).ledgers.items())
+            if ledger.head.path + LEDGER_SUFFIX != path
+        ]
+        if moved:
+            more = f", and {len(moved) - _MOST_MOVED} more" if len(moved) > _MOST_MOVED else ""
+            yield f"moved since it was first sealed: {', '.join(moved[:_MOST_MOVED])}{more}"
 
 
 def _finding(commit: str, violation: Violation) -> Finding:

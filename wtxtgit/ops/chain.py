@@ -30,13 +30,13 @@ _TREES = 64
 
 
 def artifacts(snapshot: Snapshot) -> set[bytes]:
-    """Filtered paths, and those that have a ledger."""
+    """Filtered paths, those that have a ledger, and the signers."""
     sealed = {
         path.removesuffix(LEDGER_SUFFIX)
         for path in snapshot.entries
         if path.endswith(LEDGER_SUFFIX)
     }
-    return sealed | snapshot.filtered
+    return sealed | snapshot.filtered | ({SIGNERS_PATH} & snapshot.entries.keys())
 
 
 @dataclass(slots=True)
@@ -63,6 +63,9 @@ class ChainReader:
         self._last: dict[bytes, str] = {}
         self._signers: dict[str, tuple[SealedSigners | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
+        # Of the last two trees, however large their ledgers are: commits differ in few of them.
+        self._before: dict[tuple[bytes, str], Ledger | None] = {}
+        self._near: dict[tuple[bytes, str], Ledger | None] = {}
         self.principals: dict[bytes, str] = {}
         """Who each public key that was read is."""
 
@@ -81,6 +84,9 @@ class ChainReader:
             return None
         after = self._held.reports.get(self._last.get(path, ""))
         report = text.read(data, after)
+        if not report.ok:
+            # Its words are all that is of use, and it may be as large as it likes.
+            report = LedgerReport(None, report.problems)
         self._held.keep(oid, report)
         self._last[path] = oid
         return report
@@ -106,6 +112,8 @@ class ChainReader:
         except WtxtgitError as error:
             return None, clipped(error.message, MAX_MESSAGE)
         sha256_all = examine(memoryview(content)).sha256_all or b""
+        if found.signers and found.threshold > len(found.public_keys):
+            return None, f"its threshold is {found.threshold}, and it has fewer signers"
         for signer in found.signers:
             self.principals.setdefault(signer.public_key, signer.principal)
         return SealedSigners(found.public_keys, found.threshold, sha256_all), None
@@ -124,16 +132,24 @@ class ChainReader:
     def _read_tree(self, snapshot: Snapshot) -> Tree:
         ledgers: dict[bytes, Ledger] = {}
         broken = set()
+        seen: dict[tuple[bytes, str], Ledger | None] = {}
         for path, entry in snapshot.entries.items():
             if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
                 continue
-            report = self.ledger(path, entry.oid)
-            if report is None:
-                continue
-            if report.ok and report.ledger is not None:
-                ledgers[path] = report.ledger
+            key = path, entry.oid
+            if key in self._near:
+                ledger = self._near[key]
+            else:
+                report = self.ledger(path, entry.oid)
+                if report is None:
+                    continue
+                ledger = report.ledger if report.ok else None
+            seen[key] = ledger
+            if ledger is not None:
+                ledgers[path] = ledger
             else:
                 broken.add(path)
+        self._before, self._near = seen, self._before | seen
         signers, fault = None, None
         entry_of_signers = snapshot.entries.get(SIGNERS_PATH)
         if entry_of_signers is not None:

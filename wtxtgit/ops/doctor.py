@@ -19,6 +19,7 @@ from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops import hooks, install, track
 from wtxtgit.ops.files import map_file
+from wtxtgit.ops.forge import MAX_FORGE_BLOB
 from wtxtgit.ops.status import State, raw_files, status, tracked
 
 MODULES = {
@@ -339,7 +340,7 @@ def _sizes(repo: Repository, entries: Sequence[Entry]) -> Check:
             "git config core.bigFileThreshold 2g, where there is memory for it",
             paths=tuple(undelta),
         )
-    large = [entry.path for entry in there if sizes[entry.oid] > hooks.MAX_FORGE_BLOB]
+    large = [entry.path for entry in there if sizes[entry.oid] > MAX_FORGE_BLOB]
     if large:
         return Check(
             "sizes",
@@ -380,9 +381,14 @@ def _compression(repo: Repository) -> Check:
 
 
 def _hook(repo: Repository) -> Check:
-    if hooks.is_ours(repo.hooks_dir / hooks.NAME):
-        return Check("hook", Level.OK, "the pre-commit hook is installed")
-    return Check("hook", Level.OK, "no pre-commit hook; wtxtgit install --hooks adds it")
+    there = hooks.installed(repo)
+    missing = [name for name in hooks.NAMES if name not in there]
+    if not there:
+        return Check("hook", Level.OK, "no hooks are installed; wtxtgit install --hooks adds them")
+    if missing:
+        names = ", ".join(missing)
+        return Check("hook", Level.OK, f"no hook {names}; wtxtgit install --hooks adds it")
+    return Check("hook", Level.OK, f"the hooks are installed: {', '.join(there)}")
 
 
 def _fix_driver(repo: Repository | None) -> list[str]:

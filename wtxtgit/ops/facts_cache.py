@@ -19,6 +19,7 @@ from wtxtgit import __version__
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import Meta
 from wtxtgit.ops.artifact import ArtifactFacts
+from wtxtgit.text.write import HASH_SIZE
 
 FILE_NAME = "facts.sqlite"
 _TABLE = (
@@ -77,13 +78,30 @@ def _format(facts: ArtifactFacts) -> str:
     return json.dumps(record)
 
 
-def _parse(text: str) -> ArtifactFacts | None:
+def _parse(text: object) -> ArtifactFacts | None:
+    """Facts of a row, None where it is not as `_format` writes them."""
     try:
-        record: dict[str, Any] = json.loads(text)
+        record: dict[str, Any] = json.loads(text)  # type: ignore[arg-type]
         if record["sha256_all"] is not None:
             record["sha256_all"] = bytes.fromhex(record["sha256_all"])
         if record["meta"] is not None:
             record["meta"] = Meta(**record["meta"])
-        return ArtifactFacts(**record)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        facts = ArtifactFacts(**record)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    return facts if _is_proper(facts) else None
+
+
+def _is_proper(facts: ArtifactFacts) -> bool:
+    meta = facts.meta
+    words = [facts.schema, facts.fault or ""]
+    if meta is not None:
+        words += [meta.schema, meta.ts, meta.build, meta.host, meta.cuda]
+    return (
+        type(facts.size) is int
+        and (meta is None or type(meta.gen) is int)
+        and all(type(flag) is bool for flag in (facts.is_text, facts.is_canonical))
+        and all(type(word) is str for word in words)
+        and (facts.sha256_all is None) == (facts.fault is not None)
+        and (facts.sha256_all is None or len(facts.sha256_all) == HASH_SIZE)
+    )

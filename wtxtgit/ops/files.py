@@ -132,6 +132,11 @@ def shown(path: Path) -> str:
     )
 
 
+def shown_path(path: bytes) -> str:
+    """A path as git has it, for a message."""
+    return shown(Path(os.fsdecode(path)))
+
+
 def _mode_for(path: Path) -> int:
     try:
         status = path.lstat()

@@ -1,7 +1,7 @@
-"""Hooks: installed beside a foreign hook, removed exactly, and what pre-commit checks.
+"""Hooks: installed beside foreign ones, and removed exactly.
 
-The check reads the index alone, since that is what will be committed:
-GIT_INDEX_FILE may be a temporary one, and the work tree may hold anything.
+Each is a script of ours with an id line; a foreign hook of that name is kept
+beside it and runs first.
 """
 
 from __future__ import annotations
@@ -13,227 +13,184 @@ from importlib.resources import files
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.git import index
 from wtxtgit.git.config import Launcher
-from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.model import Problem
-from wtxtgit.ops.clean import is_pending
 from wtxtgit.ops.files import failures, replace_file, write_all
-from wtxtgit.ops.spool import spooled
-from wtxtgit.ops.status import filtered
-from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.verify import verify
 
-NAME = "pre-commit"
-BEFORE = "pre-commit.before-wtxtgit"
-EDITED = "pre-commit.edited"
-ID_LINE = b"# wtxtgit-hook: pre-commit\n"
-TEXT_SUFFIX = b".wtxt"
-WSUM_SUFFIX = b".wsum"
-MAX_FORGE_BLOB = 100 * 1024 * 1024
-"""What the big forges take as one blob."""
-
-_CALL = b"exec wtxtgit hook pre-commit"
-_READY = "pre-commit.new-wtxtgit"
+NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A staged file that must not be committed; `kind` is raw-binary or corrupt-text."""
+class _Hook:
+    """A hook of one name in a folder of hooks."""
 
-    path: bytes
-    kind: str
-    problem: Problem
-
-    def as_dict(self) -> dict[str, object]:
-        about = self.problem.as_dict()
-        return {"path": os.fsdecode(self.path), "kind": self.kind, "problem": about}
-
-
-@dataclass(frozen=True, slots=True)
-class HookReport:
-    """What pre-commit found; `large` are paths and sizes over the forges' limit."""
-
-    checked: int
-    refusals: tuple[Refusal, ...]
-    large: tuple[tuple[bytes, int], ...] = ()
+    folder: Path
+    name: str
 
     @property
-    def ok(self) -> bool:
-        return not self.refusals
+    def file(self) -> Path:
+        return self.folder / self.name
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "checked": self.checked,
-            "refusals": [refusal.as_dict() for refusal in self.refusals],
-            "large": [{"path": os.fsdecode(path), "size": size} for path, size in self.large],
-        }
+    @property
+    def before(self) -> Path:
+        """Where a foreign hook is kept."""
+        return self.folder / f"{self.name}.before-wtxtgit"
+
+    @property
+    def ready(self) -> Path:
+        """What is about to become the hook."""
+        return self.folder / f"{self.name}.new-wtxtgit"
+
+    @property
+    def id_line(self) -> bytes:
+        return b"# wtxtgit-hook: %b\n" % self.name.encode("ascii")
+
+    def is_there(self) -> bool:
+        return os.path.lexists(self.file)
+
+    def is_ours(self) -> bool:
+        """Tell whether it is one that wtxtgit installed, by its id line."""
+        try:
+            return self.id_line in self.file.read_bytes()
+        except OSError:
+            return False
+
+    def template(self) -> tuple[bytes, bytes]:
+        """Give what stands before and after the command in the script as it is shipped."""
+        call = b"exec wtxtgit hook " + self.name.encode("ascii")
+        start, found, end = _shipped(self.name).partition(call)
+        if self.id_line not in start or not found:
+            raise EnvironmentFailure(f"the {self.name} hook of this installation is damaged")
+        return start, end
+
+    def is_as_written(self) -> bool:
+        """Tell whether it differs from the shipped one in nothing but the command."""
+        start, end = self.template()
+        with failures(self.file):
+            script = self.file.read_bytes()
+        if not (script.startswith(start) and script.endswith(end)):
+            return False
+        call = os.fsdecode(script[len(start) : len(script) - len(end)])
+        try:
+            words = shlex.split(call)
+        except ValueError:
+            return False
+        # Spelled as a launcher spells it: one command, whose words nothing can follow.
+        spelled = shlex.join(words) == call
+        return words[:1] == ["exec"] and words[-2:] == ["hook", self.name] and spelled
+
+    def check_unedited(self) -> None:
+        if self.is_ours() and not self.is_as_written():
+            quoted = _quoted(self.file)
+            edited = _quoted(self.folder / f"{self.name}.edited")
+            raise CheckError(
+                f"{quoted} was edited, or is of another version of wtxtgit",
+                hint=f"mv -i -- {quoted} {edited} keeps it; then try again",
+            )
+
+    def check_place(self) -> None:
+        self.check_unedited()
+        if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
+            raise CheckError(
+                f"{_quoted(self.file)} is not ours, and {_quoted(self.before)} is there already",
+                hint="remove the one that is not needed",
+            )
+
+    def install(self, launcher: Launcher) -> None:
+        start, end = self.template()
+        script = start + os.fsencode(f"exec {launcher.command()} hook {self.name}") + end
+        with failures(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            foreign = self.is_there() and not self.is_ours()
+            try:
+                replace_file(self.ready, lambda descriptor: write_all(descriptor, (script,)))
+                self.ready.chmod(0o755)
+                if foreign:
+                    self.file.rename(self.before)
+                self.ready.replace(self.file)
+            except BaseException:
+                if foreign and not self.is_there():
+                    self.before.rename(self.file)
+                self.ready.unlink(missing_ok=True)
+                raise
+
+    def uninstall(self) -> bool:
+        """Remove it where it is ours, and put the one before it back; tell whether that was so."""
+        kept = os.path.lexists(self.before)
+        # Ours may have been moved away, with the one before it still aside.
+        if not (self.is_ours() or (kept and not self.is_there())):
+            return False
+        with failures(self.file):
+            if kept:
+                self.before.replace(self.file)
+            else:
+                self.file.unlink()
+        return True
 
 
-def template() -> bytes:
-    """Read the hook as it is shipped: in the package, or beside it in a source tree."""
-    package = files("wtxtgit")
-    for place in (package / "share" / "hooks" / NAME, Path(str(package)).parent / "hooks" / NAME):
-        if place.is_file():
-            return place.read_bytes()
-    raise EnvironmentFailure("the pre-commit hook is not part of this installation")
-
-
-def is_ours(hook: Path) -> bool:
-    """Tell whether a hook is one that wtxtgit installed, by its id line."""
-    try:
-        return ID_LINE in hook.read_bytes()
-    except OSError:
-        return False
+def installed(repo: Repository) -> tuple[str, ...]:
+    """Name our hooks that are installed."""
+    return tuple(hook.name for hook in _hooks(repo) if hook.is_ours())
 
 
 def check_unedited(repo: Repository) -> None:
-    """Raise CheckError where our hook holds more than install writes."""
-    hook = repo.hooks_dir / NAME
-    if is_ours(hook) and not _is_as_written(hook):
-        quoted = _quoted(hook)
-        raise CheckError(
-            f"{quoted} was edited, or is of another version of wtxtgit",
-            hint=f"mv -i -- {quoted} {_quoted(hook.with_name(EDITED))} keeps it; then try again",
-        )
+    """Raise CheckError where one of our hooks holds more than install writes."""
+    for hook in _hooks(repo):
+        hook.check_unedited()
 
 
 def check_place(repo: Repository, *, force: bool = False) -> None:
-    """Raise CheckError where the hook can't be installed politely."""
+    """Raise CheckError where the hooks can't be installed politely."""
     folder = repo.hooks_dir
     if not force and not folder.is_relative_to(repo.common_dir):
         raise CheckError(
             f"core.hooksPath names {_quoted(folder)}, which is not this repository's own",
-            hint="call wtxtgit hook pre-commit from the pre-commit hook there, "
+            hint="call wtxtgit hook pre-commit from the pre-commit hook there, and so on, "
             "or wtxtgit install --hooks --force",
         )
-    check_unedited(repo)
-    hook, before = folder / NAME, folder / BEFORE
-    if os.path.lexists(hook) and not is_ours(hook) and os.path.lexists(before):
-        raise CheckError(
-            f"{_quoted(hook)} is not ours, and {_quoted(before)} is there already",
-            hint="remove the one that is not needed",
-        )
+    for hook in _hooks(repo):
+        hook.check_place()
 
 
-def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> Path:
-    """Install the pre-commit hook; a foreign one is kept beside it and runs first."""
+def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tuple[Path, ...]:
+    """Install all hooks, or none; a foreign one is kept beside ours and runs first."""
     check_place(repo, force=force)
-    folder = repo.hooks_dir
-    hook, before = folder / NAME, folder / BEFORE
-    start, end = _template_parts()
-    script = start + os.fsencode(f"exec {launcher.command()} hook pre-commit") + end
-    ready = folder / _READY
-    with failures(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        foreign = os.path.lexists(hook) and not is_ours(hook)
-        try:
-            replace_file(ready, lambda descriptor: write_all(descriptor, (script,)))
-            ready.chmod(0o755)
-            if foreign:
-                hook.rename(before)
-            ready.replace(hook)
-        except BaseException:
-            if foreign and not os.path.lexists(hook):
-                before.rename(hook)
-            ready.unlink(missing_ok=True)
-            raise
-    return hook
+    hooks = _hooks(repo)
+    added: list[_Hook] = []
+    try:
+        for hook in hooks:
+            is_new = not hook.is_ours()
+            hook.install(launcher)
+            if is_new:
+                added.append(hook)
+    except BaseException:
+        for hook in added:
+            hook.uninstall()
+        raise
+    return tuple(hook.file for hook in hooks)
 
 
-def uninstall(repo: Repository) -> Path | None:
-    """Remove our hook and put back the one before it; None where there is nothing of ours.
+def uninstall(repo: Repository) -> tuple[Path, ...]:
+    """Remove our hooks and put back those before them; names the places where that was done.
 
-    Raises CheckError for a hook that was edited since.
+    Raises CheckError, with nothing removed, for a hook that was edited since.
     """
     check_unedited(repo)
+    return tuple(hook.file for hook in _hooks(repo) if hook.uninstall())
+
+
+def _hooks(repo: Repository) -> tuple[_Hook, ...]:
     folder = repo.hooks_dir
-    hook, before = folder / NAME, folder / BEFORE
-    kept = os.path.lexists(before)
-    # Ours may have been moved away, with the one before it still aside.
-    if not (is_ours(hook) or (kept and not os.path.lexists(hook))):
-        return None
-    with failures(hook):
-        if kept:
-            before.replace(hook)
-        else:
-            hook.unlink()
-    return hook
+    return tuple(_Hook(folder, name) for name in NAMES)
 
 
-def pre_commit(repo: Repository, *, threads: int | None = None) -> HookReport:
-    """Check every staged checkpoint and text: no raw binary, no text that does not verify."""
-    staged = index.staged_paths(repo)
-    entries = {
-        entry.path: entry
-        for entry in index.entries(repo)
-        if entry.stage == 0 and not entry.intended
-    }
-    candidates = [entries[path] for path in sorted(staged) if path in entries]
-    through_filter = {entry.path for entry in filtered(repo, candidates, from_index=True)}
-    chosen = [
-        entry
-        for entry in candidates
-        if entry.is_file and (entry.path in through_filter or entry.path.endswith(TEXT_SUFFIX))
-    ]
-    heads = index.blob_heads(repo, (entry.oid for entry in chosen))
-    refusals = []
-    for entry in chosen:
-        if not heads[entry.oid].head.startswith(MAGIC):
-            refusals.append(_raw(entry, entry.path in through_filter))
-            continue
-        problem = _verify(repo, entry, entries, threads)
-        if problem is not None:
-            refusals.append(Refusal(entry.path, "corrupt-text", problem))
-    large = [
-        (entry.path, size) for entry in chosen if (size := heads[entry.oid].size) > MAX_FORGE_BLOB
-    ]
-    return HookReport(len(chosen), tuple(refusals), tuple(large))
-
-
-def _template_parts() -> tuple[bytes, bytes]:
-    """Give what stands before and after the command in the hook."""
-    start, call, end = template().partition(_CALL)
-    if ID_LINE not in start or not call:
-        raise EnvironmentFailure("the pre-commit hook of this installation is damaged")
-    return start, end
-
-
-def _is_as_written(hook: Path) -> bool:
-    """Tell whether a hook differs from the shipped one in nothing but the command."""
-    start, end = _template_parts()
-    with failures(hook):
-        script = hook.read_bytes()
-    if not (script.startswith(start) and script.endswith(end)):
-        return False
-    call = os.fsdecode(script[len(start) : len(script) - len(end)])
-    try:
-        words = shlex.split(call)
-    except ValueError:
-        return False
-    # Spelled as a launcher spells it: one command, whose words nothing can follow.
-    return words[:1] == ["exec"] and words[-2:] == ["hook", NAME] and shlex.join(words) == call
-
-
-def _raw(entry: Entry, is_filtered: bool) -> Refusal:
-    if is_filtered:
-        problem = Problem("raw-binary", "a raw binary is staged, the filter did not run")
-        return Refusal(entry.path, "raw-binary", problem)
-    return Refusal(entry.path, "corrupt-text", Problem("syntax", "this is no WTXT text"))
-
-
-def _verify(
-    repo: Repository, entry: Entry, entries: dict[bytes, Entry], threads: int | None
-) -> Problem | None:
-    text = spooled(index.blob_chunks(repo, entry.oid), repo.state_dir)
-    report = verify(text, threads=threads)
-    if is_pending(report) and (seal := entries.get(entry.path + WSUM_SUFFIX)) is not None:
-        wsum = index.blob_heads(repo, (seal.oid,))[seal.oid]
-        if wsum.size == len(wsum.head):
-            report = verify(text, wsum=wsum.head, threads=threads)
-    return report.problems[0] if report.problems else None
+def _shipped(name: str) -> bytes:
+    """Read a hook as it is shipped: in the package, or beside it in a source tree."""
+    package = files("wtxtgit")
+    for place in (package / "share" / "hooks" / name, Path(str(package)).parent / "hooks" / name):
+        if place.is_file():
+            return place.read_bytes()
+    raise EnvironmentFailure(f"the {name} hook is not part of this installation")
 
 
 def _quoted(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import config, index
@@ -47,7 +48,7 @@ class Installed:
     command: str
     keys: tuple[str, ...]
     replaced: Mapping[str, str] = field(default_factory=dict)
-    hook: str | None = None
+    hooks: tuple[str, ...] = ()
     files: Resmudged = field(default_factory=Resmudged)
 
     def as_dict(self) -> dict[str, object]:
@@ -56,7 +57,7 @@ class Installed:
             "command": self.command,
             "keys": list(self.keys),
             "replaced": dict(self.replaced),
-            "hook": self.hook,
+            "hooks": list(self.hooks),
             "files": self.files.as_dict(),
         }
 
@@ -68,14 +69,14 @@ class Uninstalled:
     scope: str
     keys: tuple[str, ...]
     foreign: Mapping[str, str]
-    hook: str | None = None
+    hooks: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         return {
             "scope": self.scope,
             "keys": list(self.keys),
             "foreign": dict(self.foreign),
-            "hook": self.hook,
+            "hooks": list(self.hooks),
         }
 
 
@@ -95,15 +96,16 @@ def install(*, scope: str, with_hooks: bool, force: bool, repo: Repository | Non
     if repo is not None and with_hooks:
         hooks.check_place(repo, force=force)
     changed = config.install(launcher, scope=scope, force=force, cwd=cwd)
-    hook = None
+    placed: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
-        hook = os.fspath(hooks.install(repo, launcher, force=force))
+        placed = hooks.install(repo, launcher, force=force)
     files = Resmudged() if repo is None or repo.is_bare else resmudge(repo)
-    return Installed(scope, launcher.command(), changed.keys, changed.foreign, hook, files)
+    names = tuple(map(os.fspath, placed))
+    return Installed(scope, launcher.command(), changed.keys, changed.foreign, names, files)
 
 
 def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
-    """Take back what install set in one scope, and the hook of this repository.
+    """Take back what install set in one scope, and the hooks of this repository.
 
     Raises CheckError for a hook that was edited, with nothing changed.
     """
@@ -112,8 +114,8 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
     if repo is not None:
         hooks.check_unedited(repo)
     changed = config.uninstall(scope=scope, cwd=repo.home if repo else None)
-    hook = hooks.uninstall(repo) if repo else None
-    return Uninstalled(scope, changed.keys, changed.foreign, os.fspath(hook) if hook else None)
+    removed = hooks.uninstall(repo) if repo else ()
+    return Uninstalled(scope, changed.keys, changed.foreign, tuple(map(os.fspath, removed)))
 
 
 def resmudge(repo: Repository) -> Resmudged:

@@ -89,6 +89,8 @@ def judge_artifact(
     facts = facts_of(here.artifact.oid)
     if here.is_filtered or was_filtered:
         yield from _judge_content(facts, finding)
+    elif facts.is_text and facts.fault is None and facts.meta is None:
+        yield finding("not-canonical", "the text of a file stands in the file's place")
     if facts.sha256_all is not None:
         needed = bool(trust.keys) or require_signed
         yield from _judge_seal(here, path, facts, reader, finding, needed)

@@ -19,7 +19,8 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import LEDGER_SUFFIX, NO_REPO, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.ops.artifact import ArtifactFacts, examine
-from wtxtgit.ops.seal_files import SealedFiles, shown_path
+from wtxtgit.ops.files import shown_path
+from wtxtgit.ops.seal_files import SealedFiles
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger_chain import native_record, next_record, with_signature
@@ -199,7 +200,7 @@ class _Work:
             is_other = is_resealed and not self._files.has(path, ledger)
             return _Plan(path, ledger.head, ledger.records, Action.UNCHANGED, is_other)
         record = self._record(path, facts, ledger)
-        head = ledger.head if ledger is not None else Head(self._repo_of(path), path)
+        head = ledger.head if ledger is not None else self._first_head(path)
         records = (*(ledger.records if ledger is not None else ()), record)
         if path == SIGNERS_PATH and self._repo_id is None:
             self._repo_id = records[0].merkle_this
@@ -230,6 +231,18 @@ class _Work:
                 hint=f"wtxtgit seal -- {shown_path(path)} seals what is there",
             )
         return _Plan(path, ledger.head, ledger.records, Action.COSIGNED)
+
+    def _first_head(self, path: bytes) -> Head:
+        """The first line of a ledger that begins now: no other one has the same."""
+        head = Head(self._repo_of(path), path)
+        other = self._files.place_of(head)
+        if other is not None and other != path:
+            raise CheckError(
+                f"{shown_path(path)}: the ledger of {shown_path(other)} began at this path, "
+                "no two may begin alike",
+                hint="git mv the file to a name that was not sealed yet",
+            )
+        return head
 
     def _repo_of(self, path: bytes) -> bytes:
         """What a ledger that begins now says of its repository."""
@@ -303,7 +316,13 @@ class _Work:
 
     def _is_joining(self, path: bytes, kept: Ledger | None) -> bool:
         """Whether a parent has records that the kept ledger lacks."""
-        others = (self._files.ledger_at(commit, path) for commit in self._parents)
+        repo, parents = self._files.repo, self._parents
+        if len(parents) == 1:
+            # A merge that was made already is going to be amended.
+            before = history.head(repo)
+            merged = before.parents if before is not None else ()
+            parents = [*parents, *(merged if len(merged) > 1 else ())]
+        others = (self._files.ledger_at(commit, path) for commit in parents)
         return any(
             other is not None and (kept is None or not extends(kept, other)) for other in others
         )

@@ -18,8 +18,8 @@ from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
 from wtxtgit.git.tree_attributes import TreeAttributes
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
-from wtxtgit.ops.files import failures, map_file, replace_file, shown, write_all
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger
+from wtxtgit.ops.files import failures, map_file, replace_file, shown, shown_path, write_all
 from wtxtgit.ops.spool import spooled
 from wtxtgit.text import ledger as text
 from wtxtgit.trust import signers as signers_file
@@ -144,6 +144,20 @@ class SealedFiles:
             )
         return self._read(ledger_path, in_index)
 
+    def place_of(self, head: Head) -> bytes | None:
+        """The artifact whose staged ledger has this first line, if any."""
+        return self._heads.get(head)
+
+    @cached_property
+    def _heads(self) -> dict[Head, bytes]:
+        found = {}
+        for path, entry in self.entries.items():
+            if path.endswith(LEDGER_SUFFIX) and entry.is_file:
+                line = next(self.blobs.chunks(entry.oid), b"")[: text.MAX_LINE]
+                if (parsed := text.parse_head(line, 0)) is not None:
+                    found[parsed[0]] = path.removesuffix(LEDGER_SUFFIX)
+        return found
+
     def _read(self, ledger_path: bytes, content: bytes | None) -> Ledger | None:
         if content is None or content[: len(text.MAGIC)] != text.MAGIC:
             if content is not None:
@@ -210,8 +224,11 @@ class SealedFiles:
     def _safe_file(self, path: bytes) -> Path:
         """A ledger's file; its folder is one of the work tree, not behind a link."""
         file = self.repo.file(path)
-        top = self.repo.worktree.resolve()
-        if not file.parent.resolve().is_relative_to(top) or file.is_symlink():
+        top, folder = self.repo.worktree.resolve(), file.parent.resolve()
+        is_git = folder.is_relative_to(self.repo.git_dir.resolve()) or folder.is_relative_to(
+            self.repo.common_dir.resolve()
+        )
+        if not folder.is_relative_to(top) or is_git or file.is_symlink():
             raise CheckError(f"{shown_path(path)}: a link stands in the way")
         return file
 
@@ -225,7 +242,3 @@ def _put_back(file: Path, content: bytes | None) -> None:
         file.unlink(missing_ok=True)
     elif not file.is_file() or file.read_bytes() != content:
         _replace(file, content)
-
-
-def shown_path(path: bytes) -> str:
-    return shown(Path(os.fsdecode(path)))

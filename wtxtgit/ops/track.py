@@ -16,7 +16,7 @@ from wtxtgit.git import attributes, config, index
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops.files import failures, replace_file, write_all
-from wtxtgit.ops.hooks import MAX_FORGE_BLOB
+from wtxtgit.ops.forge import MAX_FORGE_BLOB
 from wtxtgit.ops.status import filtered, raw_files
 from wtxtgit.text.blocking import binary_size, text_size
 

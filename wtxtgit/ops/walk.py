@@ -8,9 +8,11 @@ their parent has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
@@ -19,7 +21,7 @@ from wtxtgit.git.index import Entry, resolve
 from wtxtgit.git.path_history import PathReader, touching
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.model.ledger import SIGNERS_LEDGER, SIGNERS_PATH
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import read_small, shown
 from wtxtgit.trust.policy import Parent, Tree, Trust, Violation, advance, check_ledgers
@@ -29,6 +31,9 @@ OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 """Kinds of what a ledger lost."""
 
 _PATHS = (SIGNERS_PATH, SIGNERS_LEDGER)
+_REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
+_DEEPEST = 50
+"""Merges within merges that are looked into; what is deeper joins nothing."""
 
 
 class BadRoot(TrustError):
@@ -58,6 +63,7 @@ class Walk:
     adopted: str | None = None
     """The commit whose signers were taken on first use."""
     _violations: dict[str, list[Violation]] = field(default_factory=dict)
+    _depth: int = 0
 
     @classmethod
     def to(
@@ -115,7 +121,8 @@ class Walk:
         """The same of what is about to become a commit with these parents."""
         parents = self.parents(parent_oids)
         require = self.require_signed
-        found = list(check_ledgers(tree, parents, after, signed, require_signed=require))
+        taken = list(self._taken(tree, parents, parent_oids))
+        found = [*check_ledgers(tree, parents, after, signed, require_signed=require), *taken]
         if len(parents) < 2 or all(violation.kind not in OF_ORDER for violation in found):
             return found
         # A merge may leave a ledger that it has merged before: the commits between tell.
@@ -128,27 +135,74 @@ class Walk:
             Parent(parent.trust, parent.tree, oid in joined)
             for oid, parent in zip(oids, parents, strict=True)
         ]
-        return list(check_ledgers(tree, parents, after, signed, require_signed=require))
+        return [*check_ledgers(tree, parents, after, signed, require_signed=require), *taken]
+
+    def _taken(
+        self, tree: Tree, parents: Sequence[Parent], oids: Sequence[str]
+    ) -> Iterator[Violation]:
+        """Ledgers that moved to a path that another one had once.
+
+        Else two could change places, a move at a time.
+        """
+        for path, ledger in tree.ledgers.items():
+            if any(path in parent.tree.ledgers for parent in parents):
+                continue
+            heads = (other.head for parent in parents for other in parent.tree.ledgers.values())
+            if ledger.head.path + LEDGER_SUFFIX == path or ledger.head not in heads:
+                continue
+            if self._heads_at(path, oids) - {ledger.head}:
+                message = "the ledger moved to a path that another one had before"
+                yield Violation("ledger-rewritten", path.removesuffix(LEDGER_SUFFIX), message)
+
+    def _heads_at(self, path: bytes, tips: Sequence[str]) -> set[Head]:
+        """First lines of all ledgers that a path had in the history of commits."""
+        literal = b":(top,literal)" + path
+        heads = set()
+        with PathReader(self.repo, [path]) as paths:
+            for commit in history.commits(self.repo, tips, touching=(literal,)):
+                entry = paths.entries(commit.tree).get(path)
+                report = None
+                if entry is not None and entry.is_file:
+                    report = self.reader.ledger(path, entry.oid)
+                if report is not None and report.ledger is not None:
+                    heads.add(report.ledger.head)
+        return heads
 
     def is_kept_up_to(self, ancestor: str, descendants: Sequence[str]) -> bool:
-        """Whether no commit between lost a ledger, or a part of one."""
-        between = {
-            oid for other in descendants for oid in history.between(self.repo, ancestor, other)
-        }
-        return all(
-            violation.kind not in OF_ORDER
-            for oid in between
-            if oid in self.commits
-            for violation in self.violations(self.commits[oid])
-        )
+        """Whether no commit between lost a ledger, or a part of one.
+
+        One that does not read any more is lost as well: what comes next at its
+        place has nothing to extend.
+        """
+        if self._depth == _DEEPEST:
+            return False
+        self._depth += 1
+        try:
+            # Parents first: what a commit needs of those before it is known then.
+            between = dict.fromkeys(
+                oid for other in descendants for oid in history.between(self.repo, ancestor, other)
+            )
+            broken = self.tree(ancestor).broken
+            return all(
+                self.tree(oid).broken <= broken
+                and all(v.kind not in OF_ORDER for v in self.violations(self.commits[oid]))
+                for oid in between
+                if oid in self.commits
+            )
+        finally:
+            self._depth -= 1
 
     def _start_at(self, root: str, tips: Sequence[str]) -> None:
         # A commit comes first: whoever can add a file must not be able to take its place.
         try:
             pinned = commit_of(self.repo, root)
-        except EnvironmentFailure:
+        except EnvironmentFailure as error:
             if not Path(root).is_file():
                 raise
+            if os.sep not in root and self._is_in_work_tree(Path(root)):
+                # A tag that is not here, and a branch that has a file of its name.
+                hint = f"a file of signers is named with its folder: ./{root}"
+                raise EnvironmentFailure(error.message, hint=hint) from None
             self._start_with(Path(root))
             return
         if not any(history.is_ancestor(self.repo, pinned, tip) for tip in tips):
@@ -159,11 +213,15 @@ class Walk:
         self.root = pinned
         self.start = Trust(tree.signers, tree.signers_ledger)
 
+    def _is_in_work_tree(self, file: Path) -> bool:
+        top = self.repo.top
+        return top is not None and file.resolve().is_relative_to(top.resolve())
+
     def _start_with(self, file: Path) -> None:
         content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
         signers, fault = self.reader.parse_signers(content)
-        if signers is None:
-            raise BadRoot(f"{shown(file)}: {fault}")
+        if signers is None or not signers.keys:
+            raise BadRoot(f"{shown(file)}: {fault or 'it names no signer'}")
         self.start = Trust(signers, None)
 
     def _advance(
@@ -181,7 +239,7 @@ class Walk:
                 self.trusts[commit.oid] = after
                 if wrong:
                     self.changes[commit.oid] = wrong
-                if self.start.signers is None and self.adopted is None and after.signers:
+                if not self.start.keys and self.adopted is None and after.keys:
                     self.adopted = commit.oid
 
 
@@ -224,4 +282,21 @@ class _SignersTrees:
 
 def commit_of(repo: Repository, revision: str) -> str:
     """The object id of the commit that a revision names; raises EnvironmentFailure."""
-    return resolve(repo, revision + "^{commit}")
+    try:
+        return resolve(repo, revision + "^{commit}")
+    except EnvironmentFailure:
+        if revision == "HEAD" and history.head(repo) is None:
+            raise EnvironmentFailure("there is no commit yet") from None
+        return _refuse(repo, revision)
+
+
+def _refuse(repo: Repository, revision: str) -> NoReturn:
+    """Say why a revision is no commit."""
+    try:
+        oid = resolve(repo, revision)
+    except EnvironmentFailure as error:
+        raise EnvironmentFailure(error.message, hint=_REVISIONS_HINT) from None
+    found = repo.call("cat-file", "-t", oid, ok=(0, 128))
+    kind = found.stdout.decode("ascii").strip()
+    told = f"a {kind}, not a commit" if kind not in ("", "commit") else "nothing in this repository"
+    raise EnvironmentFailure(f"{revision!r} names {told}", hint=_REVISIONS_HINT) from None

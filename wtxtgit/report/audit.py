@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +36,10 @@ HINTS = {
 """What to do about each kind, COMMIT and PATH being those of a finding."""
 
 
+_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
+_OID_SHOWN = 12
+
+
 class Severity(StrEnum):
     """Whether a finding fails an audit."""
 
@@ -59,6 +65,14 @@ class Finding:
             "severity": str(self.severity),
             "message": self.message,
         }
+
+
+def hint(finding: Finding) -> str:
+    """What to do about a finding, with its own names."""
+    commit, path = finding.commit[:_OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
+    ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
+    words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
+    return _PLACEHOLDER.sub(lambda found: words[found[0]], HINTS[finding.kind])
 
 
 def exit_code(errors: Iterable[Finding]) -> int:

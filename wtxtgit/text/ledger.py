@@ -30,6 +30,8 @@ MAX_SIZE = 64 * 1024 * 1024
 """Bytes of a ledger."""
 MAX_LINE = 16 * 1024
 """Bytes of a line, its LF included."""
+MAX_PROBLEMS = 1000
+"""Findings about order and chain after which the reading stops."""
 MAX_SIGNATURES = 8
 """Signatures of a record."""
 FIRST_PREV = bytes(32)
@@ -216,6 +218,8 @@ class _Reader:
         for problem in check_link(before, record):
             line = first - 1 + (problem.line or 1)
             self._problems.append(Problem(problem.kind, problem.message, line=line))
+        if len(self._problems) > MAX_PROBLEMS:
+            self._fail("limit", f"over {MAX_PROBLEMS} findings, the rest is not read")
         self._records.append(record)
 
     def _take(self, parse: Callable[[bytes, int], tuple[_T, int] | None], label: str) -> _T:

@@ -1,0 +1,306 @@
+"""The audit as a command: ranges, forms of its report, its cache, and what it says to nonsense."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import Repo
+
+from e2e.sealed import (
+    MODEL,
+    OTHER,
+    ROOT,
+    SIGNERS,
+    Sealed,
+    assert_found,
+    assert_holds,
+    checkpoint,
+    text,
+)
+from wtxtgit.report.audit import HINTS
+
+
+@pytest.fixture
+def faulty(chain: Sealed) -> Sealed:
+    """Two commits that are wrong between three that are not; tags of all."""
+    chain.generation(2.0)
+    chain.put(3.0)
+    chain.commit("nobody seals")
+    chain.git("tag", "fault")
+    chain.generation(4.0)
+    chain.generation(2.0, name=OTHER, key="mallory")
+    chain.git("tag", "distrust")
+    chain.generation(5.0)
+    return chain
+
+
+ROWS: list[object] = [
+    "", "null", "[]", "{", '"x"', "{}", '{"sha256_all": 1}', b"\xff\xfe", 7, None,
+    '{"size": 1, "is_text": true, "sha256_all": "zz", "schema": "x", "meta": null}',
+    '{"size": 1, "is_text": true, "sha256_all": "00", "schema": "x", "meta": null}',
+    '{"size": 1, "is_text": true, "sha256_all": null, "schema": "x", "meta": null}',
+    '{"size": "1", "is_text": "x", "sha256_all": null, "schema": 1, "meta": null, "fault": "x"}',
+    '{"size": 1, "is_text": true, "sha256_all": null, "schema": "x", "meta": {"gen": []}}',
+    "[" * 100_000,
+    '{"size": ' + "9" * 5000 + "}",
+]  # fmt: skip
+"""Rows of a cache that nobody wrote."""
+
+
+class TestExitCodes:
+    def test_integrity_goes_before_trust(self, faulty: Sealed) -> None:
+        integrity = (faulty.oid("fault"), MODEL, "content-mismatch")
+        trust = (faulty.oid("distrust"), OTHER, "untrusted-signer")
+        assert_found(faulty, integrity, trust, code=1)
+        assert_found(faulty, integrity, code=1, args=["fault"])
+        assert_found(faulty, trust, code=4, args=["fault..HEAD"])
+        assert_holds(faulty, "distrust..HEAD")
+        assert_holds(faulty, "fault~1")
+
+    @pytest.mark.slow
+    def test_of_the_process(self, faulty: Sealed) -> None:
+        for range_, code in (("HEAD", 1), ("fault..HEAD", 4), ("distrust..HEAD", 0)):
+            faulty.wtxtgit("audit", "--trust-root", ROOT, range_, ok=(code,))
+
+
+class TestRanges:
+    def test_a_range_of_either_side(self, faulty: Sealed) -> None:
+        assert assert_holds(faulty, "distrust..").report["commits"] == 1
+        assert faulty.audit("..").report["commits"] == 0
+        assert faulty.audit("HEAD..HEAD~2").report["commits"] == 0
+
+    def test_side_commits(self, chain: Sealed) -> None:
+        """Of a merged branch the commits between are judged where that is asked for."""
+        chain.branch("pr")
+        chain.put(2.0)
+        bad = chain.commit("nobody seals")
+        chain.generation(3.0)
+        chain.switch("main")
+        chain.merge("pr")
+        said = assert_holds(chain)
+        assert said.report["commits"] == 1
+        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--all"])
+        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--all", f"{ROOT}..HEAD"])
+        assert_holds(chain, "--all", "pr..HEAD")
+
+    def test_a_root_within_the_range(self, faulty: Sealed) -> None:
+        """What the root reaches is not judged, whatever the range says."""
+        trust = (faulty.oid("distrust"), OTHER, "untrusted-signer")
+        assert_found(faulty, trust, code=4, args=[f"{ROOT}..HEAD"], root="fault")
+
+    @pytest.mark.slow
+    def test_signers_of_a_change_within_the_range_before_it(self, chain: Sealed) -> None:
+        chain.add_signer("bob")
+        chain.change_signers("alice")
+        chain.generation(2.0, key="bob")
+        assert_holds(chain, "HEAD~1..HEAD")
+
+    def test_a_push(self, chain: Sealed) -> None:
+        was = chain.generation(2.0)
+        chain.generation(3.0)
+        assert_holds(chain, "--was", was)
+        assert_holds(chain, f"{was}..HEAD", "--was", was)
+        assert_holds(chain, "--was", "HEAD")
+
+
+class TestForms:
+    def test_for_people(self, faulty: Sealed) -> None:
+        said = faulty.call("audit", "--trust-root", ROOT, ok=(1,))
+        lines = said.out.splitlines()
+        fault, distrust = faulty.oid("fault")[:12], faulty.oid("distrust")[:12]
+        assert lines[0].startswith(f"{fault} {MODEL}: content-mismatch: ")
+        assert lines[1].startswith(f"{distrust} {OTHER}: untrusted-signer: ")
+        assert any(HINTS["content-mismatch"] in line for line in lines)
+        assert any(line.startswith("FAILED: ") for line in lines)
+        assert "trusted: alice@example.com" in lines
+        assert said.err == ""
+
+    def test_of_an_audit_that_holds(self, chain: Sealed) -> None:
+        said = chain.call("audit", "--format", "text")
+        first, trusted, note = said.out.splitlines()
+        assert first.startswith("ok: ")
+        assert trusted == "trusted: alice@example.com"
+        where = f"{chain.oid(ROOT)[:12]}, the first commit with signers that was seen"
+        assert note == f"note: no trust root is given: trust starts at {where}"
+
+    def test_json_by_either_option(self, faulty: Sealed) -> None:
+        by_format = faulty.call("audit", "--format", "json", ok=(1,)).out
+        assert faulty.call("audit", "--json", ok=(1,)).out == by_format
+        assert json.loads(by_format)["findings"][0].keys() == {
+            "commit", "path", "kind", "severity", "message",
+        }  # fmt: skip
+
+    def test_annotations(self, faulty: Sealed) -> None:
+        said = faulty.call("audit", "--trust-root", ROOT, "--format", "github", ok=(1,))
+        found = [line for line in said.out.splitlines() if line.startswith("::error ")]
+        wanted = ((MODEL, "content-mismatch"), (OTHER, "untrusted-signer"))
+        for line, words in zip(found, wanted, strict=True):
+            assert all(word in line.rpartition("::")[0] for word in words)
+
+    def test_sarif(self, faulty: Sealed) -> None:
+        said = faulty.call("audit", "--trust-root", ROOT, "--format", "sarif", ok=(1,))
+        run = json.loads(said.out)["runs"][0]
+        assert [result["ruleId"] for result in run["results"]] == [
+            "content-mismatch", "untrusted-signer",
+        ]  # fmt: skip
+        assert {rule["id"] for rule in run["tool"]["driver"]["rules"]} == HINTS.keys()
+
+    @pytest.mark.parametrize("form", ["text", "json", "github", "sarif"])
+    @pytest.mark.slow
+    def test_hostile_names(self, chain: Sealed, form: str) -> None:
+        for name in (b"a\n::error::b.safetensors", b"\xff.safetensors", b"\x1b[31m.safetensors"):
+            chain.write(name, text(1.0))
+            chain.add(b":(literal)" + name)
+        chain.commit()
+        said = chain.call("audit", "--trust-root", ROOT, "--format", form, ok=(1,))
+        assert "\x1b" not in said.out
+        assert "\n::error::b" not in said.out
+        said.out.encode()
+
+
+class TestCache:
+    def cache(self, repo: Sealed) -> Path:
+        return repo.path / ".git/wtxtgit/facts.sqlite"
+
+    def test_a_second_run_says_the_same(self, faulty: Sealed) -> None:
+        plain = faulty.audit()
+        assert not self.cache(faulty).exists()
+        first = faulty.audit("--cache")
+        assert self.cache(faulty).exists()
+        assert first == plain
+        assert faulty.audit("--cache") == plain
+        assert faulty.audit() == plain
+
+    def test_what_is_new_is_found(self, chain: Sealed) -> None:
+        assert_holds(chain, "--cache", root=None)
+        chain.write(MODEL, checkpoint(2.0))
+        bad = chain.commit_all()
+        wanted = [(bad, MODEL, kind) for kind in ("raw-binary", "content-mismatch")]
+        for _ in range(2):
+            assert_found(chain, *wanted, args=["--cache"], root=None)
+
+    def test_it_never_keeps_whom_to_trust(self, chain: Sealed) -> None:
+        chain.generation(2.0, key="bob")
+        bad = (chain.head, MODEL, "untrusted-signer")
+        assert_found(chain, bad, code=4, args=["--cache"])
+        chain.git("reset", "-q", "--hard", "HEAD~1")
+        chain.add_signer("bob")
+        chain.change_signers("alice")
+        chain.generation(2.0, key="bob")
+        assert_holds(chain, "--cache")
+
+    @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(200)])
+    def test_a_file_that_is_no_cache(self, faulty: Sealed, content: bytes) -> None:
+        plain = faulty.audit()
+        faulty.audit("--cache")
+        self.cache(faulty).write_bytes(content)
+        assert faulty.audit("--cache") == plain
+        assert faulty.audit("--cache") == plain
+
+    @pytest.mark.slow
+    def test_a_folder_in_its_place(self, faulty: Sealed) -> None:
+        plain = faulty.audit()
+        self.cache(faulty).mkdir(parents=True)
+        assert faulty.audit("--cache") == plain
+
+    @pytest.mark.slow
+    def test_rows_that_are_nonsense(self, faulty: Sealed) -> None:
+        """They are as none: what is not proper is found again."""
+        plain = faulty.audit()
+        faulty.audit("--cache")
+        for facts in ROWS:
+            with closing(sqlite3.connect(self.cache(faulty))) as db, db:
+                assert db.execute("UPDATE facts SET facts = ?", (facts,)).rowcount > 0
+            assert faulty.audit("--cache") == plain, facts
+
+    @pytest.mark.slow
+    def test_a_table_of_other_columns(self, faulty: Sealed) -> None:
+        plain = faulty.audit()
+        faulty.audit("--cache")
+        with closing(sqlite3.connect(self.cache(faulty))) as db, db:
+            db.execute("DROP TABLE facts")
+            db.execute("CREATE TABLE facts (x)")
+        assert faulty.audit("--cache") == plain
+
+
+class TestNonsense:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["nothing"], 5, "'nothing' names nothing in this repository"),
+            (["nothing..HEAD"], 5, "'nothing' names nothing in this repository"),
+            (["HEAD..nothing"], 5, "'nothing' names nothing in this repository"),
+            (["a..b..c"], 5, "'b..c' names nothing in this repository"),
+            ([""], 5, "'' names nothing in this repository"),
+            (["HEAD^{tree}"], 5, "'HEAD^{tree}' names a tree, not a commit"),
+            ([f"HEAD:{MODEL}"], 5, f"'HEAD:{MODEL}' names a blob, not a commit"),
+            (["0" * 40], 5, f"'{'0' * 40}' names nothing in this repository"),
+            (["a\nb"], 5, "'a\\nb' names nothing in this repository"),
+            (["main...HEAD"], 2, "'main...HEAD': a range is A..B"),
+            (["--", "-x"], 2, "'-x' is no revision"),
+            (["--", "--all..HEAD"], 2, "'--all..HEAD' is no revision"),
+            (["--was", "nothing"], 5, "'nothing' names nothing in this repository"),
+            (["--was", ""], 5, "'' names nothing in this repository"),
+            (["--trust-root", "nothing"], 5, "'nothing' names nothing in this repository"),
+            (["--trust-root", ""], 5, "'' names nothing in this repository"),
+            (["--trust-root", "-x"], 5, "'-x' names nothing in this repository"),
+            (["--trust-root", ".wtxt"], 5, "'.wtxt' names nothing in this repository"),
+        ],
+        ids=str,
+    )
+    def test_of_revisions(
+        self, chain: Sealed, arguments: list[str], code: int, message: str
+    ) -> None:
+        said = chain.call("audit", "--json", *arguments, ok=(code,))
+        lines = said.err.splitlines()
+        assert lines[0] == f"wtxtgit: error: {message}"
+        assert said.out == ""
+        assert len(lines) == (1 if code == 2 else 2)
+        assert all(line.startswith("wtxtgit: hint: git log ") for line in lines[1:])
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"# nobody\n", b"alice ssh-rsa AAAA\n", b"\xff", bytes(10)]
+    )
+    def test_of_a_file_that_trusts_nobody(
+        self, chain: Sealed, tmp_path: Path, content: bytes
+    ) -> None:
+        (tmp_path / "signers").write_bytes(content)
+        said = assert_found(chain, ("", "", "bad-root"), root=str(tmp_path / "signers"), code=4)
+        assert said.report["findings"][0]["message"].startswith("signers: ") or (
+            str(tmp_path / "signers") in said.report["findings"][0]["message"]
+        )
+
+    def test_a_root_whose_signers_are_nonsense(self, chain: Sealed) -> None:
+        chain.write(SIGNERS, "nonsense\n")
+        root = chain.commit_all()
+        assert_found(chain, ("", "", "bad-root"), root=root, code=4)
+
+    def test_before_the_first_commit(self, repo: Repo) -> None:
+        said = Sealed(repo.path).call("audit", ok=(5,))
+        assert said.err == "wtxtgit: error: there is no commit yet\n"
+
+    def test_outside_of_a_repository(self, tmp_path: Path) -> None:
+        said = Sealed(tmp_path).call("audit", ok=(5,))
+        assert said.err.splitlines() == [
+            "wtxtgit: error: this is not in a git repository",
+            "wtxtgit: hint: go into a repository, or git init",
+        ]
+
+    def test_a_commit_whose_objects_are_gone(self, chain: Sealed) -> None:
+        chain.generation(2.0)
+        oid = chain.git("rev-parse", f"HEAD:{MODEL}").decode().strip()
+        (chain.path / ".git/objects" / oid[:2] / oid[2:]).unlink()
+        said = chain.call("audit", ok=(5,))
+        assert oid in said.err
+
+
+@pytest.mark.slow
+def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = faulty.audit()
+    monkeypatch.setattr("wtxtgit.ops.facts.FEW", 0)
+    monkeypatch.setenv("WTXTGIT_THREADS", "2")
+    assert faulty.audit() == plain

@@ -1,0 +1,226 @@
+"""Judging what is staged as the audit will judge the commit that it becomes.
+
+A hook is not told of an amend. What does not go on from HEAD's ledger, and
+goes on from that of HEAD's parents with a record that they lack, is taken for
+one; an older ledger that came back lacks nothing of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from wtxtgit.git import history, index, staging
+from wtxtgit.git.blobs import BlobReader, sizes
+from wtxtgit.git.history import AlteredHistory
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.model import Problem
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.ops import judge
+from wtxtgit.ops.artifact import ArtifactFacts
+from wtxtgit.ops.chain import ChainReader, artifacts, signed
+from wtxtgit.ops.check import Request, Staged
+from wtxtgit.ops.clean import is_pending
+from wtxtgit.ops.facts import Facts
+from wtxtgit.ops.forge import max_blob
+from wtxtgit.ops.spool import spooled
+from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk
+from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.verify import verify
+from wtxtgit.trust.policy import Trust, advance
+
+_MIB = 1024 * 1024
+
+
+def judge_staged(
+    repo: Repository, request: Request, staged: Staged, snapshots: Snapshots, processes: int
+) -> CheckReport:
+    """Judge a commit about to be made; raises what `ops.check.check` does."""
+    with BlobReader(repo) as blobs:
+        reader = ChainReader(blobs)
+        notes = []
+        try:
+            history.refuse_altered(repo)
+            walk = Walk.to(repo, staged.parents, request.trust_root, reader, snapshots)
+        except AlteredHistory as error:
+            # Whole or not, it has to take commits; the audit refuses it.
+            walk = Walk(repo, reader, snapshots)
+            notes.append(f"who is trusted is not known: {error.message}")
+        except BadRoot as error:
+            return CheckReport(
+                findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
+            )
+        work = _Work(repo, staged, walk, request, Facts(repo, processes))
+        return work.report(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What was found against some parents: S after the commit, and the paths looked at."""
+
+    findings: tuple[Finding, ...]
+    after: Trust
+    paths: tuple[bytes, ...]
+
+
+@dataclass
+class _Work:
+    """A check under way; without slots, for what is found out once."""
+
+    _repo: Repository
+    _staged: Staged
+    _walk: Walk
+    _request: Request
+    _facts_of: Facts
+
+    def __post_init__(self) -> None:
+        self._facts: dict[str, ArtifactFacts] = {}
+        self._tree = self._walk.reader.tree(self._staged.state)
+
+    def report(self, notes: Sequence[str]) -> CheckReport:
+        judged = self._judged()
+        found = [*judged.findings, *self._judge_texts()]
+        paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
+        found += self._judge_sizes(paths)
+        findings = tuple(dict.fromkeys(found))
+        files = tuple(self._file(path, judged.after, findings) for path in paths)
+        is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.keys)
+        return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
+
+    @cached_property
+    def _occasion(self) -> Occasion:
+        if len(self._staged.parents) > 1:
+            return Occasion.MERGE
+        is_partial = staging.is_partial_commit(self._repo)
+        return Occasion.PATHS if is_partial else Occasion.COMMIT
+
+    def _judged(self) -> _Judged:
+        """Judge against the parents; as an amend where that is what it looks like."""
+        parents = self._staged.parents
+        judged = self._against(parents)
+        rewritten = {finding.path for finding in judged.findings if finding.kind in OF_ORDER}
+        head = history.head(self._repo) if rewritten and len(parents) == 1 else None
+        if head is None or head.oid == self._walk.root:
+            return judged
+        if head.oid in history.shallow_boundary(self._repo):
+            return judged
+        earlier = head.parents
+        amended = {path for path in rewritten if self._goes_on(path, earlier)}
+        if not amended:
+            return judged
+        instead = self._against(earlier)
+        if SIGNERS_PATH in amended:
+            # Who is trusted is another matter then, for every path.
+            return instead
+        kept = [finding for finding in judged.findings if finding.path not in amended]
+        taken = [finding for finding in instead.findings if finding.path in amended]
+        return _Judged((*kept, *taken), judged.after, judged.paths)
+
+    def _goes_on(self, path: bytes, earlier: Sequence[str]) -> bool:
+        """Whether a ledger has a record that none of these commits has."""
+        ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
+        if ledger is None:
+            return False
+        known = {
+            record.merkle_this
+            for oid in earlier
+            for other in self._walk.tree(oid).ledgers.values()
+            if other.head == ledger.head
+            for record in other.records
+        }
+        return any(record.merkle_this not in known for record in ledger.records)
+
+    def _against(self, parents: Sequence[str]) -> _Judged:
+        walk, state = self._walk, self._staged.state
+        after, wrong = advance(self._tree, walk.parents(parents), signed, walk.start)
+        violations = [*wrong, *walk.violations_of(self._tree, parents, after)]
+        findings = [Finding("", one.path, one.kind, one.message) for one in violations]
+        before = [walk.state(oid) for oid in dict.fromkeys(parents)]
+        if self._request.every:
+            paths = sorted(artifacts(state).union(*map(artifacts, before)))
+        else:
+            paths = judge.changed(state, before, before[:1])
+        self._find_facts(paths)
+        for path in paths:
+            findings += judge.judge_artifact(
+                "",
+                path,
+                state,
+                before,
+                walk.reader,
+                self._facts.__getitem__,
+                after,
+                require_signed=self._request.require_sealed,
+            )
+        return _Judged(tuple(findings), after, tuple(paths))
+
+    def _find_facts(self, paths: Sequence[bytes]) -> None:
+        oids = (judge.blob_of(self._staged.state, path) for path in paths)
+        wanted = [oid for oid in oids if oid is not None and oid not in self._facts]
+        self._facts |= self._facts_of.of(dict.fromkeys(wanted))
+
+    def _judge_texts(self) -> Iterator[Finding]:
+        """Verify native texts; one whose root is pending, with the WSUM beside it."""
+        heads = index.blob_heads(self._repo, (entry.oid for entry in self._staged.texts))
+        for entry in self._staged.texts:
+            if not heads[entry.oid].head.startswith(MAGIC):
+                yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
+            elif (problem := self._verify(entry)) is not None:
+                yield Finding("", entry.path, "corrupt-text", str(problem))
+
+    def _verify(self, entry: Entry) -> Problem | None:
+        text = spooled(index.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
+        report = verify(text)
+        beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
+        if is_pending(report) and beside is not None:
+            wsum = index.blob_heads(self._repo, (beside.oid,))[beside.oid]
+            if wsum.size == len(wsum.head):
+                report = verify(text, wsum=wsum.head)
+        return report.problems[0] if report.problems else None
+
+    def _judge_sizes(self, paths: Sequence[bytes]) -> Iterator[Finding]:
+        limit = max_blob(self._repo)
+        for path, size in self._sizes(paths).items():
+            if size > limit:
+                message = f"{_mib(size)} as text, over the limit of {_mib(limit)} for a blob"
+                yield Finding("", path, LARGE_BLOB, message)
+            elif 2 * size > limit:
+                message = f"{_mib(size)} as text, of {_mib(limit)} that a blob may have"
+                yield Finding("", path, LARGE_BLOB, message, Severity.WARNING)
+
+    def _sizes(self, paths: Sequence[bytes]) -> dict[bytes, int]:
+        entries = [entry for path in paths if (entry := self._staged.entries.get(path))]
+        files = {entry.path: entry.oid for entry in entries if entry.is_file}
+        known = sizes(self._repo, files.values())
+        return {path: known[oid] for path, oid in files.items()}
+
+    def _file(self, path: bytes, after: Trust, findings: Sequence[Finding]) -> StagedFile:
+        mine = [finding for finding in findings if finding.path == path]
+        size = self._sizes([path]).get(path)
+        ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
+        gen = None
+        signers: tuple[str, ...] = ()
+        if ledger is not None:
+            gen = ledger.last.meta.gen
+            valid = signed(ledger, len(ledger.records) - 1, after.keys).valid
+            principals = self._walk.reader.principals
+            signers = tuple(sorted(principals.get(key, key.hex()) for key in valid))
+        if mine:
+            worst = min(mine, key=lambda finding: finding.severity is not Severity.ERROR)
+            state = f"{worst.kind}: {worst.message}"
+        elif gen is None:
+            state = "verified"
+        else:
+            by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
+            is_there = path in self._staged.entries
+            state = f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {by}"
+        return StagedFile(path, state, size, gen, signers)
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.3g} MiB"
