@@ -9,6 +9,7 @@ whose speed drifts slows both. Data is generated from a seed. Results go to
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -50,6 +51,14 @@ COLUMNS = 1024
 PYTHON = sys.executable
 WTXTGIT = (PYTHON, "-E", "-P", "-m", "wtxtgit")
 OUT = Path(__file__).parent / "out"
+ROWS = 16
+"""Rows of 1024 float32 in a chunk."""
+HASH_BOTH = """
+import hashlib, sys
+for name in sys.argv[1:]:
+    with open(name, "rb") as file:
+        hashlib.file_digest(file, "sha256")
+"""
 PACKAGES = ("numpy", "pybase64", "crc32c", "blake3", "zstandard", "click")
 
 
@@ -85,6 +94,8 @@ def main() -> None:
         rows += bench_library(top, options.size, options.runs)
         rows += bench_text(top, options.size, options.runs)
         rows += bench_checks(top, options.size, options.runs)
+        rows += bench_diff(top, options.size, options.runs)
+        rows += bench_delta(top, options.size, options.runs)
         if options.commits:
             rows += bench_audit(top, options.commits, options.runs)
         if options.big:
@@ -256,6 +267,84 @@ def verified(text: memoryview) -> None:
         sys.exit("the text does not verify")
 
 
+COMPARE = """
+import hashlib, mmap, sys
+import numpy as np
+sides = []
+for path in sys.argv[1:]:
+    with open(path, "rb") as file:
+        held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    hashlib.sha256(held).digest()
+    start = 8 + int.from_bytes(held[:8], "little")
+    sides.append(np.frombuffer(held, "<f4", offset=start))
+print(np.count_nonzero(sides[0] != sides[1]))
+"""
+"""The floor of a diff: both files hashed once, and compared with numpy."""
+
+RESIDENT = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+
+
+def bench_diff(top: Path, size: int, runs: int) -> list[Row]:
+    """A diff of two files, one row in a hundred changed, and of their texts."""
+    a = make_model(top / "model.safetensors", size)
+    b = changed_model(a, top / "changed.safetensors")
+    texts = [path.with_suffix(".wtxt") for path in (a, b)]
+    for path, text in zip((a, b), texts, strict=True):
+        run(*WTXTGIT, "emit", path, "-o", text, cwd=top)
+    # Of what is the same on both sides nothing is decoded.
+    again = top / "again.wtxt"
+    again.write_bytes(texts[0].read_bytes())
+    floor = "hash both files, compare with numpy"
+    commands: dict[str, tuple[str | Path, ...]] = {
+        floor: (PYTHON, "-c", COMPARE, a, b),
+        "diff": (*WTXTGIT, "diff", a, b),
+        "diff of equal files": (*WTXTGIT, "diff", a, a),
+        "diff of the texts": (*WTXTGIT, "diff", *texts),
+        "diff of equal texts": (*WTXTGIT, "diff", texts[0], again),
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            times[name].append(timed(lambda command=command: run(*command, cwd=top)))  # type: ignore[misc]
+    nbytes = a.stat().st_size + b.stat().st_size
+    return [
+        row(
+            name,
+            taken,
+            nbytes=nbytes,
+            floor=(floor, times[floor]),
+            note=f"2 x {size} MiB, {resident(*commands[name], cwd=top):.0f} MiB resident at most",
+        )
+        for name, taken in times.items()
+    ]
+
+
+def changed_model(model: Path, path: Path) -> Path:
+    """The model with one row in a hundred changed, from a seed."""
+    content = bytearray(model.read_bytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    values = np.frombuffer(content, "<f4", offset=start).reshape(-1, COLUMNS)
+    generator = np.random.default_rng(20250102)
+    values[generator.choice(len(values), len(values) // 100, replace=False)] *= np.float32(1.01)
+    path.write_bytes(content)
+    return path
+
+
+def resident(*command: str | Path, cwd: Path) -> float:
+    """Run a command to its end, and give the most memory that it had resident, in MiB.
+
+    A process that is started counts the memory of the one that starts it: that
+    is a small one here.
+    """
+    lines = run(PYTHON, "-c", RESIDENT, *command, cwd=cwd)
+    return int(lines) / 1024
+
+
 def bench_git(top: Path, size: int) -> list[Row]:
     """`git add` and checkout of one big file, with the filter's own anonymous memory."""
     repo = top / "repo"
@@ -340,18 +429,56 @@ def bench_audit(top: Path, commits: int, runs: int) -> list[Row]:
     ]
 
 
-class Memory:
-    """Watches the anonymous memory of filter processes while a command runs."""
+def bench_delta(top: Path, size: int, runs: int) -> list[Row]:
+    """A delta of two files, 1% of whose chunks changed, against hashing both of them."""
+    base = make_model(top / "base.safetensors", size)
+    target, back = top / "target.safetensors", top / "back.safetensors"
+    content = bytearray(base.read_bytes())
+    weights = np.frombuffer(content, "<f4", offset=len(content) - size * MIB).reshape(-1, COLUMNS)
+    blocks = np.random.default_rng(1).permutation(len(weights) // ROWS)
+    for block in blocks[: max(1, len(blocks) // 100)]:
+        weights[block * ROWS : (block + 1) * ROWS] += 1e-3
+    target.write_bytes(content)
+    delta = top / "target.wtxtdelta"
+    floor = (PYTHON, "-c", HASH_BOTH, base, target)
+    make = (*WTXTGIT, "delta", "make", base, target, "-o", delta)
+    apply = (*WTXTGIT, "delta", "apply", base, delta, "-o", back)
+    memory = {command: Memory(b"delta") for command in (make, apply)}
+    times: dict[tuple[str | Path, ...], list[float]] = {c: [] for c in (floor, make, apply)}
+    for _ in range(runs):
+        for command, taken in times.items():
+            with memory.get(command, contextlib.nullcontext()):
+                taken.append(timed(lambda command=command: run(*command, cwd=top)))  # type: ignore[misc]
+    if back.read_bytes() != content:
+        sys.exit("the file that the delta makes differs")
+    text = delta.read_bytes()
+    carried = [chunk.split(b"\n", 1)[1] for chunk in text.split(b"\nch ")[1:]]
+    armored = sum(len(chunk.partition(b"endch\n")[0]) for chunk in carried)
+    note = f"2 x {size} MiB, {len(carried)} chunks changed"
+    larger = f"{len(text) / armored:.4f} of the armored lines"
+    found = ("hashlib over both files", times[floor])
+    return [
+        row(found[0], times[floor], nbytes=2 * size * MIB, note=note),
+        row("delta make", times[make], floor=found, note=f"{larger}; {memory[make].note()}"),
+        row("delta apply", times[apply], floor=found, note=memory[apply].note()),
+    ]
 
-    def __init__(self) -> None:
+
+class Memory:
+    """Watches the anonymous memory of processes that have a word in their command line."""
+
+    def __init__(self, word: bytes = b"filter-process") -> None:
+        self._word = word
         self._peak = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
 
     def note(self) -> str:
-        return f"filter's own anonymous memory: {self._peak / 1024:.0f} MiB at most"
+        who = "filter's own " if self._word == b"filter-process" else ""
+        return f"{who}anonymous memory: {self._peak / 1024:.0f} MiB at most"
 
     def __enter__(self) -> Memory:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._watch)
         self._thread.start()
         return self
 
@@ -363,7 +490,7 @@ class Memory:
         while not self._stop.wait(0.005):
             for folder in Path("/proc").glob("[0-9]*"):
                 try:
-                    if b"filter-process" not in (folder / "cmdline").read_bytes():
+                    if self._word not in (folder / "cmdline").read_bytes().split(b"\0"):
                         continue
                     status = (folder / "status").read_text()
                 except OSError:

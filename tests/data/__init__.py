@@ -131,6 +131,39 @@ def ledger_named(name: str) -> LedgerCase:
     return next(case for case in ledger_cases() if case.file == f"ledger/{name}.wsum")
 
 
+@dataclass(frozen=True)
+class DeltaCase:
+    """A base, a delta and what it makes of that base.
+
+    `hmac_key` fits base and target, `ts` and `build` are given for a plain delta.
+    """
+
+    name: str
+    base: bytes
+    delta: bytes
+    target: bytes
+    plain: bool
+    hmac_key: bytes | None
+    ts: str | None
+    build: str | None
+
+
+@cache
+def delta_cases() -> tuple[DeltaCase, ...]:
+    """All deltas of the vectors; each file of the folder belongs to one."""
+    records = json.loads((VECTORS / "delta.json").read_bytes())["cases"]
+    named = [record[key] for record in records for key in ("base", "delta", "target")]
+    there = {f"delta/{path.name}" for path in (VECTORS / "delta").iterdir()}
+    assert there
+    assert set(named) == there
+    assert len(named) == len(there)
+    return tuple(map(_delta_case, records))
+
+
+def delta_named(name: str) -> DeltaCase:
+    return next(case for case in delta_cases() if case.name == name)
+
+
 @cache
 def golden() -> dict[str, dict[str, Any]]:
     """What clean makes of each file, by path; the key '' is the empty file.
@@ -238,6 +271,18 @@ def _case(record: dict[str, Any]) -> Case:
         record.get("wsum"),
         None if key is None else bytes.fromhex(key),
         tuple(bytes.fromhex(k) for k in record.get("public_keys", ())),
+    )
+
+
+def _delta_case(record: dict[str, Any]) -> DeltaCase:
+    key = record["hmac_key"]
+    return DeltaCase(
+        record["name"],
+        *((VECTORS / record[role]).read_bytes() for role in ("base", "delta", "target")),
+        record["form"] == "plain",
+        None if key is None else bytes.fromhex(key),
+        record.get("ts"),
+        record.get("build"),
     )
 
 

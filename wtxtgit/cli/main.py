@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "convert": ("convert:convert", "Write a checkpoint in another format."),
         "repack": ("repack:repack", "Change a checkpoint's compression."),
         "recover": ("recover:recover", "Mend a damaged checkpoint from its parity."),
+        "delta": ("delta:delta", "Send what changed of a checkpoint as text."),
     },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),

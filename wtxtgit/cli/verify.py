@@ -60,6 +60,8 @@ def verify(
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
+    A delta is checked as far as that goes without its base.
+
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
     checked, 4 only signatures.
@@ -105,6 +107,8 @@ def _about(file: FileVerdict) -> str:
         parts.append(f"{len(file.arrays)} arrays")
     if file.records is not None:
         parts.append(counted(len(file.records), "record"))
+    if file.delta is not None:
+        parts += [file.delta.form, counted(file.delta.chunks, "chunk")]
     if file.signature is not None:
         parts.append(f"signature {file.signature}" + (f" {file.keyid}" if file.keyid else ""))
     if file.authenticated:

@@ -1,8 +1,9 @@
 """Verify: everything that can be checked of files, as a verdict.
 
 A text is checked to its last hash; a ledger in its order, its chain and its
-signatures; a container in its structure, its limits and every hash that it
-holds; a set with all files that it lists.
+signatures; a delta as far as that goes without its base; a container in its
+structure, its limits and every hash that it holds; a set with all files that it
+lists.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops.emit import MAX_WSUM, hmac_key
 from wtxtgit.ops.files import read_small, shown
 from wtxtgit.ops.target import members, read
-from wtxtgit.report.verdict import ArrayFacts, FileVerdict, RecordFacts, Verdict
+from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
+from wtxtgit.text.delta import lines as delta_lines
+from wtxtgit.text.delta.check import DeltaReport
+from wtxtgit.text.delta.check import check as check_delta
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger_chain import signed_by
@@ -29,6 +33,7 @@ from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
 
 LEDGER = "ledger"
 """What the verdict calls a ledger's format."""
+DELTA = "delta"
 _QUOTED = 16
 """How many of the first bytes of an unknown file a message shows."""
 _WORST_FIRST = (
@@ -92,6 +97,10 @@ def verify_files(
         elif data[: len(ledger.MAGIC)] == ledger.MAGIC:
             verdict = _ledger_verdict(path, data, public_keys, keys.require_signed)
             verdicts.append(_with_demands(keys, verdict))
+            if progress is not None:
+                progress(data.nbytes)
+        elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
+            verdicts.append(_delta_verdict(path, check_delta(data, public_keys=public_keys), keys))
             if progress is not None:
                 progress(data.nbytes)
         else:
@@ -176,6 +185,38 @@ def _ledger_verdict(
     )
 
 
+def _delta_verdict(path: Path, report: DeltaReport, keys: Keys) -> FileVerdict:
+    found = report.index
+    errors = list(report.problems)
+    if keys.require_signed and (missing := _missing(report.signature)) is not None:
+        errors.append(Problem("signature", missing))
+    if keys.hmac_key is not None and not keys.allow_unauthenticated:
+        what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
+        errors.append(Problem("hmac", what))
+    if found.base is None or found.stop is not None:
+        return FileVerdict(str(path), DELTA, tuple(errors))
+    head = found.head
+    facts = DeltaFacts(
+        "plain" if head is None else "bound",
+        found.base.hex(),
+        None if head is None else head.root.sha256_all.hex(),
+        None if head is None else head.meta.gen,
+        tuple(change.name for change in found.changes if not change.removed),
+        tuple(change.name for change in found.changes if change.removed),
+        sum(len(change.chunks) for change in found.changes),
+    )
+    note = Problem("root", "its target's hashes need the base: wtxtgit delta apply checks them")
+    return FileVerdict(
+        str(path),
+        DELTA,
+        tuple(errors),
+        (note,),
+        signature=str(report.signature),
+        keyid=None if head is None or head.signature is None else head.signature.keyid,
+        delta=facts,
+    )
+
+
 def _missing(state: SignatureState) -> str | None:
     """What a demand for a signature says of its state; None where it needs no word."""
     if state in (SignatureState.VALID, SignatureState.INVALID):
@@ -208,4 +249,4 @@ def _unknown(data: memoryview) -> str:
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
         return "a WSUM says nothing without its text: verify the text with --wsum and this file"
     head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
-    return f"no WTXT text, no ledger and no container that we know, it starts with {head}"
+    return f"no WTXT text, no ledger, delta or container that we know, it starts with {head}"

@@ -56,13 +56,41 @@ class RecordFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaFacts:
+    """A delta: hashes in hex, `target_sha256_all` and `gen` where it is bound.
+
+    `changed` and `removed` name arrays, `chunks` counts those that it carries.
+    """
+
+    form: str
+    base_sha256_all: str
+    target_sha256_all: str | None
+    gen: int | None
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    chunks: int
+
+    def as_dict(self) -> dict[str, object]:
+        record = {
+            "form": self.form,
+            "base_sha256_all": self.base_sha256_all,
+            "target_sha256_all": self.target_sha256_all,
+            "gen": self.gen,
+            "changed": list(self.changed),
+            "removed": list(self.removed),
+            "chunks": self.chunks,
+        }
+        return {key: value for key, value in record.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
 class FileVerdict:
     """What became of one file.
 
     `known` is False where the file is nothing that can be checked; `failure`
     is the error where it could not even be read. The optional fields are there
-    for texts and ledgers that could be read to the end; `signature` of a
-    ledger is the worst of its records.
+    for texts, ledgers and deltas that could be read to the end; `signature` of a
+    ledger is the worst of its records, of a delta its target's.
     """
 
     path: str
@@ -76,6 +104,7 @@ class FileVerdict:
     authenticated: bool | None = None
     arrays: tuple[ArrayFacts, ...] | None = None
     records: tuple[RecordFacts, ...] | None = None
+    delta: DeltaFacts | None = None
     failure: WtxtgitError | None = None
 
     @property
@@ -98,6 +127,8 @@ class FileVerdict:
             record["arrays"] = [array.as_dict() for array in self.arrays]
         if self.records is not None:
             record["records"] = [sealed.as_dict() for sealed in self.records]
+        if self.delta is not None:
+            record["delta"] = self.delta.as_dict()
         return {key: value for key, value in record.items() if value is not None}
 
 

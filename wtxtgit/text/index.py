@@ -88,9 +88,12 @@ class TextIndex:
         return next((array for array in self.arrays if array.name == name), None)
 
 
-def index(text: memoryview) -> TextIndex:
-    """Index a text of any content; never raises because of it."""
-    reader = _Indexer(text)
+def index(text: memoryview, progress: Callable[[int], None] | None = None) -> TextIndex:
+    """Index a text of any content; never raises because of it.
+
+    `progress` gets counts of the text's bytes.
+    """
+    reader = _Indexer(text, progress)
     try:
         reader.read()
     except TextError as error:
@@ -100,8 +103,12 @@ def index(text: memoryview) -> TextIndex:
     return reader.result
 
 
-class _Indexer:
-    """A cursor over the text's lines; `line` is the number of the line at `pos`."""
+class LineCursor:
+    """A cursor over a text's lines; `line` is the number of the line at `pos`.
+
+    Faults are raised as TextError with the line, and the array and chunk that
+    the cursor is in.
+    """
 
     def __init__(self, text: memoryview) -> None:
         self._text = text
@@ -109,6 +116,61 @@ class _Indexer:
         self._line = 1
         self._array: str | None = None
         self._chunk: int | None = None
+
+    def _find_bad_line(self, start: int, first: int, lines: int) -> None:
+        """A chunk's lines do not end where they should: fail at the first that is off."""
+        faults, _ = armor.diagnose(self._text[start:], lines * grammar.LINE_RAW)
+        # Lines that are whole but of the wrong count of characters are another fault.
+        bad = next((fault for fault in faults if fault.kind == "syntax"), None)
+        at = lines if bad is None else bad.index
+        self._pos = min(len(self._text), start + at * grammar.LINE_TEXT)
+        self._line = first + at
+        if bad is not None and self._pos < len(self._text):
+            if len(self._text) - self._pos < grammar.LINE_TEXT and self._no_more_lines():
+                self._fail("syntax", "the text ends inside a chunk")
+            self._fail("syntax", bad.message)
+        if self._pos == len(self._text):
+            self._fail("syntax", "the text ends inside a chunk")
+
+    def _no_more_lines(self) -> bool:
+        return b"\n" not in bytes(self._text[self._pos :])
+
+    def _at(self, start: bytes) -> bool:
+        return self._text[self._pos : self._pos + len(start)] == start
+
+    def _expect(self, line: bytes) -> None:
+        if not self._at(line):
+            self._fail("syntax", f"{line.decode().rstrip()} is wanted, there is {self._shown()}")
+        self._pos += len(line)
+        self._line += 1
+
+    def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
+        parsed = parse(self._text, self._pos)
+        if parsed is None:
+            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
+        value, self._pos = parsed
+        self._line += 1
+        return value
+
+    def _shown(self) -> str:
+        if self._pos >= len(self._text):
+            return "the end of the text"
+        rest = bytes(self._text[self._pos : self._pos + _SHOWN + 1])
+        line = rest.split(b"\n", 1)[0]
+        return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
+
+    def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
+        raise TextError(
+            kind, message, line=line or self._line, array=self._array, chunk=self._chunk
+        )
+
+
+class _Indexer(LineCursor):
+    """Reads a text's lines into an index, up to the first fault."""
+
+    def __init__(self, text: memoryview, progress: Callable[[int], None] | None) -> None:
+        super().__init__(text)
+        self._progress = progress
         self.result = TextIndex()
 
     def read(self) -> None:
@@ -208,53 +270,8 @@ class _Indexer:
         if not self._at(grammar.END_CHUNK):
             self._find_bad_line(start, first, chunk.lines)
         self._expect(grammar.END_CHUNK)
-
-    def _find_bad_line(self, start: int, first: int, lines: int) -> None:
-        """A chunk's lines do not end where they should: fail at the first that is off."""
-        faults, _ = armor.diagnose(self._text[start:], lines * grammar.LINE_RAW)
-        # Lines that are whole but of the wrong count of characters are another fault.
-        bad = next((fault for fault in faults if fault.kind == "syntax"), None)
-        at = lines if bad is None else bad.index
-        self._pos = min(len(self._text), start + at * grammar.LINE_TEXT)
-        self._line = first + at
-        if bad is not None and self._pos < len(self._text):
-            if len(self._text) - self._pos < grammar.LINE_TEXT and self._no_more_lines():
-                self._fail("syntax", "the text ends inside a chunk")
-            self._fail("syntax", bad.message)
-        if self._pos == len(self._text):
-            self._fail("syntax", "the text ends inside a chunk")
-
-    def _no_more_lines(self) -> bool:
-        return b"\n" not in bytes(self._text[self._pos :])
-
-    def _at(self, start: bytes) -> bool:
-        return self._text[self._pos : self._pos + len(start)] == start
-
-    def _expect(self, line: bytes) -> None:
-        if not self._at(line):
-            self._fail("syntax", f"{line.decode().rstrip()} is wanted, there is {self._shown()}")
-        self._pos += len(line)
-        self._line += 1
-
-    def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
-        parsed = parse(self._text, self._pos)
-        if parsed is None:
-            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
-        value, self._pos = parsed
-        self._line += 1
-        return value
-
-    def _shown(self) -> str:
-        if self._pos >= len(self._text):
-            return "the end of the text"
-        rest = bytes(self._text[self._pos : self._pos + _SHOWN + 1])
-        line = rest.split(b"\n", 1)[0]
-        return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
-
-    def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
-        raise TextError(
-            kind, message, line=line or self._line, array=self._array, chunk=self._chunk
-        )
+        if self._progress is not None:
+            self._progress(end - start)
 
 
 def quote(raw: bytes) -> str:

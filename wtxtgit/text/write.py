@@ -30,13 +30,12 @@ from wtxtgit.model.rows import chunk_count
 from wtxtgit.text import armor, blocking, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.parallel import Pool
+from wtxtgit.text.render import chunk_text_size, render_chunks
 
 _CHAIN_STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
 
 HASH_SIZE = 32
-_CHUNK_LINE = len(grammar.format_chunk(grammar.ChunkLine(0, 0, 0, bytes(HASH_SIZE), 0, 0))) - 2
-"""Bytes of a `ch` line without the digits of `len` and `lines`."""
 
 Progress = Callable[[int], None]
 """Called with the number of raw bytes that were just finished."""
@@ -67,14 +66,9 @@ class _Block:
         return self.first + self.count == self.array.chunks
 
     @property
-    def chunk_text(self) -> int:
-        head = _chunk_line_size(self.size)
-        return head + armor.line_count(self.size) * grammar.LINE_TEXT + len(grammar.END_CHUNK)
-
-    @property
     def text_size(self) -> int:
         tail = len(grammar.END_ARRAY) if self.is_last else 0
-        return self.lead + self.count * self.chunk_text + tail
+        return self.lead + self.count * chunk_text_size(self.size) + tail
 
     @property
     def raw(self) -> memoryview:
@@ -99,19 +93,31 @@ class _ArrayPlan:
     def lead(self) -> int:
         return self.line_size + len(self.rows_line)
 
-    def line(self) -> bytes:
+    @property
+    def claim(self) -> grammar.ArrayLine:
         source = self.source
-        return grammar.format_array(
-            grammar.ArrayLine(
-                source.name,
-                source.dtype,
-                source.shape,
-                source.data.nbytes,
-                self.sha256 or bytes(32),
-                self.hmac,
-                self.salt,
-            )
+        return grammar.ArrayLine(
+            source.name,
+            source.dtype,
+            source.shape,
+            source.data.nbytes,
+            self.sha256 or bytes(32),
+            self.hmac,
+            self.salt,
         )
+
+    def line(self) -> bytes:
+        return grammar.format_array(self.claim)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HashedArray:
+    """An array with what its `arr` line says, and the digests of its chunks in order."""
+
+    source: Array
+    line: grammar.ArrayLine
+    sha256: list[bytes]
+    crc32c: list[int]
 
 
 class TextWriter:
@@ -156,6 +162,17 @@ class TextWriter:
             with self._pool() as pool:
                 self._root = self._digest(pool, lambda _block: None)
         return self._root
+
+    def hashed(self) -> list[HashedArray]:
+        """The arrays with their digests; hashes everything if that was not done yet."""
+        _ = self.root
+        found = {id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._arrays}
+        for job in self._jobs:
+            for block in job:
+                array = found[id(block.array)]
+                array.sha256.extend(block.sha256)
+                array.crc32c.extend(block.crc32c)
+        return list(found.values())
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
@@ -303,21 +320,12 @@ class TextWriter:
         view = text.data
         if block.lead:
             view[: block.lead] = block.array.line() + block.array.rows_line
-        head = _chunk_line_size(block.size)
-        stride = block.chunk_text
-        lines = armor.line_count(block.size)
-        position = block.lead
-        for k in range(block.count):
-            ix = block.first + k
-            line = grammar.ChunkLine(
-                ix, ix * block.array.chunk_size, block.size, block.sha256[k], block.crc32c[k], lines
-            )
-            view[position : position + head] = grammar.format_chunk(line)
-            position += stride
-            view[position - len(grammar.END_CHUNK) : position] = grammar.END_CHUNK
+        offset = block.first * block.array.chunk_size
+        end = render_chunks(
+            text, block.lead, block.raw, block.first, offset, block.sha256, block.crc32c
+        )
         if block.is_last:
-            view[position:] = grammar.END_ARRAY
-        armor.encode(block.raw, block.count, block.size, text, block.lead + head, stride)
+            view[end:] = grammar.END_ARRAY
         return text
 
     def _header(self) -> bytes:
@@ -364,11 +372,6 @@ def _blocks(plan: _ArrayPlan, position: int) -> Iterator[_Block]:
         yield block
         position += block.text_size
         first += block.count
-
-
-def _chunk_line_size(size: int) -> int:
-    """Bytes of the `ch` line of a chunk of `size` bytes; all its other fields are fixed."""
-    return _CHUNK_LINE + len(str(size)) + len(str(armor.line_count(size)))
 
 
 def _check(snapshot: Snapshot) -> None:

@@ -1,0 +1,40 @@
+"""Deltas made and applied in one call, as several kinds of tests want them."""
+
+from __future__ import annotations
+
+from wtxtgit.errors import TextError
+from wtxtgit.text.delta import contents
+from wtxtgit.text.delta.apply import Regeneration, apply
+from wtxtgit.text.delta.check import check
+from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.sides import Side, side_of_text
+from wtxtgit.text.index import index
+
+
+def side(text: bytes) -> Side:
+    view = memoryview(text)
+    return side_of_text(view, index(view))
+
+
+def made(base: bytes, target: bytes, *, plain: bool = False, threads: int | None = None) -> bytes:
+    making = make(side(base), side(target), plain=plain)
+    return b"".join(making.pieces(threads=threads))
+
+
+def applied(
+    base: bytes,
+    delta: bytes,
+    *,
+    ts: str | None = None,
+    build: str | None = None,
+    hmac_key: bytes | None = None,
+    threads: int | None = None,
+) -> bytes:
+    """The target; raises TextError where the delta by itself or on its base does not hold."""
+    report = check(memoryview(delta))
+    for p in report.problems:
+        chunk = p.chunk if isinstance(p.chunk, int) else None
+        raise TextError(p.kind, p.message, line=p.line, array=p.array, chunk=chunk)
+    given = Regeneration(ts, build, hmac_key)
+    target = apply(side(base), memoryview(delta), report.index, given, threads=threads)
+    return b"".join(contents.text_pieces(target.side, threads=threads))

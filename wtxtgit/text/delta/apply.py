@@ -1,0 +1,256 @@
+"""Applying a delta to its base: the target as a side, proved before it is given.
+
+`docs/spec/delta.md`, section "Applying". Base and delta are checked already:
+the base as a text, the delta by itself. What is left is whether they fit, and
+whether the target is what the delta says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta
+from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text.blocks import mismatch
+from wtxtgit.text.delta.check import decode
+from wtxtgit.text.delta.hashing import Hashes, hash_arrays
+from wtxtgit.text.delta.index import Change, DeltaChunk, DeltaIndex, check_places, check_whole
+from wtxtgit.text.delta.sides import Raw, Side, SideArray, Text
+from wtxtgit.text.layout import check_layout, parse_layout
+from wtxtgit.text.parallel import Pool
+from wtxtgit.text.render import chunk_line_size, chunk_text_size
+
+_ZERO_HMAC = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Regeneration:
+    """What a plain delta does not say of its target; None leaves the base's."""
+
+    ts: str | None = None
+    build: str | None = None
+    hmac_key: bytes | None = None
+
+    def meta_after(self, base: Meta) -> Meta:
+        """The `meta` of the generation after `base`."""
+        return replace(
+            base, gen=base.gen + 1, ts=self.ts or base.ts, build=self.build or base.build
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Applied:
+    """The target, proved; `layout` is there where it has one."""
+
+    side: Side
+    layout: Layout | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatchedArray(SideArray):
+    """An array of the target: chunks of the delta, the others from the base."""
+
+    base: SideArray | None
+    carried: dict[int, DeltaChunk]
+    data: armor.U1
+
+    def raw(self, first: int, last: int) -> Iterator[Raw]:
+        for chunk, start, end in self._runs(first, last):
+            if chunk is not None:
+                yield partial(self._decode, chunk)
+            elif self.base is not None:
+                yield from self.base.raw(start, end)
+
+    def text(self, first: int, last: int) -> Iterator[Text]:
+        for chunk, start, end in self._runs(first, last):
+            if chunk is not None:
+                yield partial(self._slice, chunk)
+            elif self.base is not None:
+                yield from self.base.text(start, end)
+
+    def _runs(self, first: int, last: int) -> Iterator[tuple[DeltaChunk | None, int, int]]:
+        """Chunks of the delta one by one, those of the base in runs, as first and last."""
+        for is_carried, run in groupby(range(first, last), self.carried.__contains__):
+            if is_carried:
+                yield from ((self.carried[ix], ix, ix + 1) for ix in run)
+            else:
+                every = list(run)
+                yield None, every[0], every[-1] + 1
+
+    def _decode(self, chunk: DeltaChunk) -> memoryview:
+        raw = decode(self.data, chunk)
+        if raw is None:
+            raise TextError("structure", "the delta changed while it was read", array=self.name)
+        return raw
+
+    def _slice(self, chunk: DeltaChunk) -> memoryview:
+        size = chunk.claim.size
+        start = chunk.start - chunk_line_size(size)
+        return self.data.data[start : start + chunk_text_size(size)]
+
+
+def apply(
+    base: Side,
+    text: memoryview,
+    delta: DeltaIndex,
+    given: Regeneration,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Applied:
+    """Put `delta`, whose bytes are `text`, on its base.
+
+    Raises TextError where it is not its base, where they do not fit, and where
+    the target is not what the delta says of it. `given` is for plain deltas, and
+    has to make a `meta` line; with its key every HMAC of a bound target is checked.
+    """
+    if delta.base != base.root.sha256_all:
+        wanted = "nothing" if delta.base is None else delta.base.hex()[:16]
+        found = base.root.sha256_all.hex()[:16]
+        message = f"the delta is for a base with sha256_all {wanted}..., this one has {found}..."
+        raise TextError("root", message)
+    arrays = tuple(_patched(base, np.frombuffer(text, dtype=np.uint8), delta))
+    nbytes = sum(array.claim.nbytes for array in arrays)
+    with Pool(threads, nbytes, len(arrays)) as pool:
+        if delta.head is None:
+            return Applied(_regenerated(base, arrays, given, pool, progress), None)
+        head = delta.head
+        target = Side(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
+        hashes = hash_arrays(
+            arrays, pool, own=_is_patched, hmac_key=given.hmac_key, progress=progress
+        )
+    _prove(target, hashes)
+    return Applied(target, _layout(target, bytes(hashes.layout)))
+
+
+def _patched(base: Side, data: armor.U1, delta: DeltaIndex) -> Iterator[SideArray]:
+    """The target's arrays in order; raises TextError for what does not fit the base."""
+    before = {array.name: array for array in base.arrays}
+    changes = {change.name: change for change in delta.changes}
+    if delta.head is None and LAYOUT_ARRAY in before:
+        raise TextError("layout", f"a plain delta is not for texts with {LAYOUT_ARRAY}")
+    for name in sorted(before.keys() | changes.keys()):
+        old, change = before.get(name), changes.get(name)
+        if change is None:
+            if old is not None:
+                yield old
+        elif old is None and (change.removed or change.claim is None):
+            what = f'the base has no array "{name}"'
+            raise TextError("structure", what, line=change.line, array=name)
+        elif not change.removed:
+            yield _array(old, data, change)
+
+
+def _array(old: SideArray | None, data: armor.U1, change: Change) -> SideArray:
+    claim = change.claim
+    if claim is None and old is not None:
+        claim = replace(old.claim, hmac=_ZERO_HMAC)
+    if claim is None:
+        raise TextError("structure", "an array without its arr line", array=change.name)
+    carried = {chunk.claim.ix: chunk for chunk in change.chunks}
+    if old is None or _is_whole(old, change):
+        check_whole(change, claim)
+        digests = [chunk.claim.sha256 for chunk in change.chunks]
+        return PatchedArray(claim, change.rows, digests, None, carried, data)
+    if change.rows is not None or change.claim == old.claim:
+        what = "the idx line is" if change.rows is not None else "the arr line is"
+        line = change.line + (change.rows is not None)
+        raise TextError("structure", f"{what} the base's", line=line, array=change.name)
+    check_places(change, old.rows, claim.nbytes)
+    for chunk in change.chunks:
+        if chunk.claim.sha256 == old.sha256[chunk.claim.ix]:
+            raise TextError(
+                "structure",
+                "the chunk is the base's",
+                line=chunk.line - 1,
+                array=change.name,
+                chunk=chunk.claim.ix,
+            )
+    digests = [
+        carried[ix].claim.sha256 if ix in carried else own for ix, own in enumerate(old.sha256)
+    ]
+    return PatchedArray(claim, old.rows, digests, old, carried, data)
+
+
+def _is_whole(old: SideArray, change: Change) -> bool:
+    """Whether a block has all of an array that the base has too: it is typed or cut otherwise."""
+    claim = change.claim
+    if claim is not None and (old.claim.dtype, old.claim.shape) != (claim.dtype, claim.shape):
+        return True
+    return change.rows is not None and change.rows != old.rows
+
+
+def _is_patched(array: SideArray) -> bool:
+    return isinstance(array, PatchedArray)
+
+
+def _regenerated(
+    base: Side,
+    arrays: tuple[SideArray, ...],
+    given: Regeneration,
+    pool: Pool,
+    progress: Callable[[int], None] | None,
+) -> Side:
+    """The target of a plain delta: the base's next generation, with hashes of its own."""
+    meta = given.meta_after(base.meta)
+    key = given.hmac_key
+    touched = [array for array in arrays if key is not None or _is_patched(array)]
+    found = hash_arrays(touched, pool, own=_is_patched, hmac_key=key)
+
+    def sealed(array: SideArray) -> SideArray:
+        claim = array.claim
+        own, mac = found.own.get(array.name), found.hmac.get(array.name)
+        claim = replace(claim, sha256=own or claim.sha256, hmac=mac or claim.hmac)
+        return replace(array, claim=claim)
+
+    arrays = tuple(map(sealed, arrays))
+    hashes = hash_arrays(arrays, pool, progress=progress)
+    prev = base.root.merkle_this
+    this = digest.merkle(prev, hashes.sha256_all, meta)
+    root = grammar.Root(hashes.sha256_all, prev, this, hashes.fastxor)
+    return Side(meta, base.cap, root, None, arrays)
+
+
+def _prove(target: Side, hashes: Hashes) -> None:
+    """Raise TextError unless a bound delta's target is what its lines say."""
+    claims = {array.name: array.claim for array in target.arrays}
+    for name, own in hashes.own.items():
+        if own != claims[name].sha256:
+            message = mismatch("the array's sha256", own, claims[name].sha256)
+            raise TextError("array_sha256", message, array=name)
+    for name, mac in hashes.hmac.items():
+        if claims[name].hmac == _ZERO_HMAC:
+            what = "a key is given, but the array carries no hmac"
+            raise TextError("hmac", what, array=name)
+        if not digest.same_mac(mac, claims[name].hmac):
+            raise TextError("hmac", "the hmac does not fit the key", array=name)
+    root = target.root
+    if hashes.sha256_all != root.sha256_all:
+        raise TextError("root", mismatch("hash_all", hashes.sha256_all, root.sha256_all))
+    if hashes.fastxor != root.fastxor:
+        message = f"fastxor is {hashes.fastxor:016x}, the delta says {root.fastxor:016x}"
+        raise TextError("fastxor", message)
+    this = digest.merkle(root.merkle_prev, root.sha256_all, target.meta)
+    if this != root.merkle_this:
+        raise TextError("merkle", mismatch("merkle_this", this, root.merkle_this))
+
+
+def _layout(target: Side, raw: bytes) -> Layout | None:
+    claims = [array.claim for array in target.arrays]
+    found = next((claim for claim in claims if claim.name == LAYOUT_ARRAY), None)
+    if found is None:
+        if grammar.CAP_LAYOUT in target.cap:
+            what = f"the cap line lists layout, but there is no array {LAYOUT_ARRAY}"
+            raise TextError("layout", what)
+        return None
+    if found.dtype != "u8" or len(found.shape) != 1:
+        raise TextError("layout", f"{LAYOUT_ARRAY} is no u8 array of one dimension")
+    layout = parse_layout(raw)
+    check_layout(layout, target.meta, target.cap, claims)
+    return layout

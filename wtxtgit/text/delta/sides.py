@@ -1,0 +1,184 @@
+"""The sides of a delta: texts, whether they are written down or not.
+
+A side knows all lines and digests of a text, and gives the bytes of its arrays
+and the text of its chunks a block at a time. The text of a file that is no text
+is never made as a whole.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from wtxtgit.errors import TextError
+from wtxtgit.model import Buffer, Meta, Rows, Signature, Snapshot
+from wtxtgit.model.rows import chunk_count
+from wtxtgit.text import armor, blocking, grammar
+from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
+from wtxtgit.text.blocks import Block, blocks_of, decode
+from wtxtgit.text.index import ArrayIndex, TextIndex
+from wtxtgit.text.render import chunk_line_size, chunk_text_size, render_chunks
+from wtxtgit.text.write import Progress, TextWriter
+
+Raw = Callable[[], memoryview]
+"""Gives a block's bytes; may run on any thread."""
+Text = Callable[[], Buffer]
+"""Gives a block's text; may run on any thread."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideArray(ABC):
+    """An array of a side: its lines, and the SHA-256 of each of its chunks."""
+
+    claim: grammar.ArrayLine
+    rows: Rows | None
+    sha256: Sequence[bytes]
+
+    @property
+    def name(self) -> str:
+        return self.claim.name
+
+    @property
+    def header(self) -> bytes:
+        """The `arr` line without its LF."""
+        return grammar.format_array(self.claim).removesuffix(b"\n")
+
+    @property
+    def lead(self) -> bytes:
+        """The `arr` line, and the `idx` line where there is one."""
+        rows = b"" if self.rows is None else grammar.format_rows(self.rows)
+        return grammar.format_array(self.claim) + rows
+
+    @property
+    def chunk_size(self) -> int:
+        return blocking.chunk_size(self.rows)
+
+    @property
+    def chunks(self) -> int:
+        return chunk_count(self.claim.nbytes, self.chunk_size)
+
+    @abstractmethod
+    def raw(self, first: int, last: int) -> Iterator[Raw]:
+        """The bytes of chunks `first` up to, not including, `last`, in order."""
+
+    @abstractmethod
+    def text(self, first: int, last: int) -> Iterator[Text]:
+        """The text of these chunks, from `ch` to `endch` lines, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextArray(SideArray):
+    """An array of a verified text."""
+
+    data: armor.U1
+    found: ArrayIndex
+
+    def raw(self, first: int, last: int) -> Iterator[Raw]:
+        for block in blocks_of(self.found, first, last):
+            yield partial(_decoded, self.data, block)
+
+    def text(self, first: int, last: int) -> Iterator[Text]:
+        for block in blocks_of(self.found, first, last):
+            start = block.start - chunk_line_size(block.size)
+            yield partial(self._slice, start, start + block.count * chunk_text_size(block.size))
+
+    def _slice(self, start: int, end: int) -> memoryview:
+        return self.data.data[start:end]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawArray(SideArray):
+    """An array of a file that is no text; `data` are its bytes."""
+
+    data: memoryview
+    crc32c: Sequence[int]
+
+    def raw(self, first: int, last: int) -> Iterator[Raw]:
+        for start, _, count, size in self._runs(first, last):
+            yield partial(self._bytes, start, count * size)
+
+    def text(self, first: int, last: int) -> Iterator[Text]:
+        for start, ix, count, size in self._runs(first, last):
+            yield partial(self._render, start, ix, count, size)
+
+    def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """Runs of chunks of one size: where the bytes start, number, count and size."""
+        size = self.chunk_size
+        whole = min(last, self.claim.nbytes // size)
+        step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+        while first < whole:
+            count = min(step, whole - first)
+            yield first * size, first, count, size
+            first += count
+        if first < last:
+            yield first * size, first, 1, self.claim.nbytes - first * size
+
+    def _bytes(self, start: int, nbytes: int) -> memoryview:
+        return self.data[start : start + nbytes]
+
+    def _render(self, start: int, ix: int, count: int, size: int) -> memoryview:
+        text = np.empty(count * chunk_text_size(size), dtype=np.uint8)
+        raw = self._bytes(start, count * size)
+        end = ix + count
+        render_chunks(text, 0, raw, ix, start, self.sha256[ix:end], self.crc32c[ix:end])
+        return text.data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """A text with a root: its header's lines, its arrays in order, its audit line."""
+
+    meta: Meta
+    cap: tuple[str, ...]
+    root: grammar.Root
+    signature: Signature | None
+    arrays: tuple[SideArray, ...]
+    audit: str | None = None
+
+    @property
+    def header(self) -> bytes:
+        """The lines from `meta` to the first array."""
+        sign = b"" if self.signature is None else grammar.format_sign(self.signature)
+        lines = grammar.format_meta(self.meta), grammar.format_cap(self.cap)
+        return b"".join((*lines, grammar.format_root(self.root), sign))
+
+    @property
+    def footer(self) -> bytes:
+        """The audit line, if any."""
+        return b"" if self.audit is None else grammar.format_audit(self.audit)
+
+
+def side_of_text(text: memoryview, index: TextIndex) -> Side:
+    """A verified text as a side; raises TextError "pending" for one without a root."""
+    if index.root is None:
+        raise TextError("pending", "a pending text has no root: no delta is from or to it")
+    data = np.frombuffer(text, dtype=np.uint8)
+    arrays = tuple(
+        TextArray(found.claim, found.rows, found.sha256, data, found) for found in index.arrays
+    )
+    return Side(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
+
+
+def side_of_snapshot(
+    snapshot: Snapshot, *, threads: int | None = None, progress: Progress | None = None
+) -> Side:
+    """A snapshot's text as a side: everything is hashed, nothing is written."""
+    writer = TextWriter(snapshot, threads=threads, progress=progress)
+    arrays = tuple(
+        RawArray(array.line, array.source.rows, array.sha256, array.source.data, array.crc32c)
+        for array in writer.hashed()
+    )
+    return Side(
+        snapshot.meta, snapshot.cap, writer.root, snapshot.signature, arrays, snapshot.audit
+    )
+
+
+def _decoded(data: armor.U1, block: Block) -> memoryview:
+    raw = decode(data, block)
+    if raw is None:
+        raise TextError("structure", "the text changed while it was read", array=block.array.name)
+    return raw
