@@ -104,7 +104,7 @@ def test_the_readme_lists_the_same_commands() -> None:
 
 
 def test_the_help_of_a_group_lists_its_commands() -> None:
-    assert set(GROUPS) == {"taridx", "key", "signers"}
+    assert set(GROUPS) == {"taridx", "delta", "key", "signers"}
     for name, wanted in GROUPS.items():
         _, _, listed = help_of(name).partition("\nCommands:\n")
         assert tuple(re.findall(r"^  ([a-z-]+)  +[A-Z].*$", listed, re.MULTILINE)) == wanted
@@ -170,6 +170,7 @@ def test_commands_that_report_take_json() -> None:
     """As the README says; those that give a file's content or are git's own do not."""
     silent = {(name,) for name in CALLED_BY_GIT - {"hook"}} | {(group,) for group in GROUPS}
     silent |= {("emit",), ("restore",), ("taridx", "build"), ("taridx", "cat")}
+    silent |= {("delta", "make"), ("delta", "apply")}
     assert {c for c in COMMANDS if "--json" in options_of(*c)} == set(COMMANDS) - silent
 
 

@@ -16,6 +16,7 @@ from wtxtgit.model.ledger import Head, Ledger, Record
 from wtxtgit.text import grammar, ledger
 from wtxtgit.text.ledger import (
     MAX_LINE,
+    MAX_PROBLEMS,
     MAX_SIZE,
     check_link,
     covered,
@@ -386,6 +387,30 @@ class TestLimits:
             format_ledger(found)
         assert caught.value.kind == "limit"
         assert [p.kind for p in read(FOUR).problems] == ["limit"]
+
+    def test_findings_are_told_up_to_a_number(self) -> None:
+        """A ledger of 5,000 wrong links is no reason for as many lines, nor is it read on."""
+        found = read(FOUR).ledger
+        assert found is not None
+        first = replace(found.records[0], signatures=())
+        records = [
+            replace(first, meta=replace(first.meta, gen=gen), merkle_this=bytes([gen % 256]) * 32)
+            for gen in range(1, 5001)
+        ]
+        text = format_ledger(Ledger(found.head, tuple(records)))
+        report = read(text + b"what is not read\n")
+        assert report.ledger is None
+        *told, last = report.problems
+        assert MAX_PROBLEMS == 1000
+        assert MAX_PROBLEMS < len(told) <= MAX_PROBLEMS + 3
+        assert {problem.kind for problem in told} == {"merkle"}
+        assert (last.kind, last.message) == ("limit", "over 1000 findings, the rest is not read")
+        # As many as there may be are told, and then what comes after them.
+        some = format_ledger(Ledger(found.head, tuple(records[:400])))
+        assert [problem.kind for problem in read(some + b"x\n").problems][-2:] == [
+            "merkle",
+            "syntax",
+        ]
 
     @pytest.mark.parametrize("excess", [0, 1, MAX_LINE])
     def test_lines(self, excess: int) -> None:

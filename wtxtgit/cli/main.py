@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "ls-files": ("status:ls_files", "List tracked files."),
         "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
         "verify": ("verify:verify", "Check everything that can be checked."),
+        "diff": ("diff:diff", "Show what changed in the weights."),
     },
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),

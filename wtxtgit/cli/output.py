@@ -17,6 +17,8 @@ from wtxtgit.report.escaping import escaped
 
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
+_GAP = 3
+"""Characters between two columns on a terminal, and beside the outer ones."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -42,7 +44,8 @@ def print_table(
     """Print rows under `columns`; those named in `right` are aligned to the right.
 
     On a terminal too narrow for all columns those from number `split` on
-    follow in a table of their own, with the first column again.
+    follow in tables of their own, as many to each as fit, with the first
+    column again.
     """
     cells = [[escaped(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
@@ -51,8 +54,9 @@ def print_table(
         _print_rich(columns, cells, right)
     else:
         _print_rich(columns[:split], [row[:split] for row in cells], right)
-        values = [[row[0], *row[split:]] for row in cells]
-        _print_rich([columns[0], *columns[split:]], values, right)
+        for group in _groups(columns, cells, split):
+            values = [[row[0], *(row[n] for n in group)] for row in cells]
+            _print_rich([columns[0], *(columns[n] for n in group)], values, right)
 
 
 def size(count: int) -> str:
@@ -68,7 +72,25 @@ def _width(columns: Sequence[str], rows: list[list[str]]) -> int:
     table = [list(columns), *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
     widths[0] = min(widths[0], _LEAST_NAME)
-    return sum(widths) + 2 * len(columns)
+    return sum(widths) + _GAP * len(columns)
+
+
+def _groups(columns: Sequence[str], rows: list[list[str]], first: int) -> list[list[int]]:
+    """The columns from number `first` on, as many together as the terminal has room for."""
+    room = shutil.get_terminal_size().columns
+    groups: list[list[int]] = []
+    for n in range(first, len(columns)):
+        wider = [0, *groups[-1], n] if groups else []
+        fits = (
+            wider
+            and _width([columns[i] for i in wider], [[row[i] for i in wider] for row in rows])
+            <= room
+        )
+        if fits:
+            groups[-1].append(n)
+        else:
+            groups.append([n])
+    return groups
 
 
 def _print_plain(columns: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:

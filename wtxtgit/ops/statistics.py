@@ -109,7 +109,7 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
     """From how often each bit pattern of one or two bytes is there."""
     dtype = np.dtype(f"<u{ITEM_BYTES[element]}")
     raws = (np.frombuffer(block, dtype) for block in tensor_bytes.blocks(tensor, BLOCK))
-    table = _table(element)
+    table = value_table(element)
     if prod(tensor.shape) <= FEW:
         patterns, counts = np.unique(np.concatenate(list(raws)), return_counts=True)
         values = table[patterns]
@@ -136,7 +136,7 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
 
 
 @cache
-def _table(element: str) -> NDArray[np.float64]:
+def value_table(element: str) -> NDArray[np.float64]:
     """The value of each bit pattern of an element of one or two bytes, as float64."""
     if element == "f8_e8m0":
         return np.array([2.0 ** (byte - 127) for byte in range(255)] + [nan])

@@ -1,0 +1,316 @@
+"""What differs between two checkpoints, as data: the contract of `diff --json`.
+
+The formulas are in `docs/diff.md`, section "Numbers".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import hypot, inf
+from sys import float_info
+
+
+class Status(StrEnum):
+    """What became of a tensor."""
+
+    CHANGED = "changed"
+    ADDED = "added"
+    REMOVED = "removed"
+    RENAMED = "renamed"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Blocks of `rows` rows each, the last one maybe fewer: changed rows, and norms of the change.
+
+    `l2` is None for what is compared as bytes.
+    """
+
+    rows: int
+    changed_rows: tuple[int, ...]
+    l2: tuple[float, ...] | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        record: dict[str, object] = {"rows": self.rows, "changed_rows": list(self.changed_rows)}
+        if self.l2 is not None:
+            record["l2"] = list(self.l2)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """Which of `rows` rows (of the first dimension) changed.
+
+    `ranges` are (first, last + 1) and hold all changed rows, and no other
+    where they are `exact`.
+    """
+
+    rows: int
+    changed: int
+    ranges: tuple[tuple[int, int], ...]
+    exact: bool
+    blocks: RowBlocks
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "rows": self.rows,
+            "changed_rows": self.changed,
+            "row_ranges": [list(pair) for pair in self.ranges],
+            "row_ranges_exact": self.exact,
+            "row_blocks": self.blocks.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SideFacts:
+    """A tensor's own values: mean and std of the finite ones, None where there is none."""
+
+    count: int
+    mean: float | None
+    std: float | None
+    zeros: int
+    nan: int
+    inf: int
+
+    @property
+    def zeros_share(self) -> float:
+        return self.zeros / self.count
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "mean": self.mean,
+            "std": self.std,
+            "zeros": self.zeros,
+            "zeros_share": self.zeros_share,
+            "nan": self.nan,
+            "inf": self.inf,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How a tensor's numbers changed.
+
+    `base_norm` is that of the numbers before that are finite on both sides.
+    `relative_l2` and `cosine` are None where they would be divided by 0.
+    `max_abs` is exact, an integer of integers; `max_abs_at` its index, None
+    where nothing changed by any amount. `ulp` counts changed floats by their
+    distance: (least of a bucket, count), each bucket up to twice its least;
+    None for what is no float, or of two dtypes.
+    """
+
+    elements: int
+    changed: int
+    rows: RowFacts
+    l2: float
+    base_norm: float
+    relative_l2: float | None
+    max_abs: float
+    max_abs_at: tuple[int, ...] | None
+    cosine: float | None
+    before: SideFacts
+    after: SideFacts
+    new_nan: int
+    new_inf: int
+    sign_flips: int
+    ulp: tuple[tuple[int, int], ...] | None
+
+    @property
+    def changed_share(self) -> float:
+        return self.changed / self.elements
+
+    def as_dict(self) -> dict[str, object]:
+        record: dict[str, object] = {
+            "elements": self.elements,
+            "changed_elements": self.changed,
+            "changed_share": self.changed_share,
+            **self.rows.as_dict(),
+            "l2": self.l2,
+            "relative_l2": self.relative_l2,
+            "max_abs": self.max_abs,
+            "max_abs_at": None if self.max_abs_at is None else list(self.max_abs_at),
+            "cosine": self.cosine,
+            "before": self.before.as_dict(),
+            "after": self.after.as_dict(),
+            "sparsity_change": self.after.zeros_share - self.before.zeros_share,
+            "new_nan": self.new_nan,
+            "new_inf": self.new_inf,
+            "sign_flips": self.sign_flips,
+        }
+        if self.ulp is not None:
+            record["ulp"] = [list(pair) for pair in self.ulp]
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class ByteChange:
+    """How a tensor changed whose items are no numbers of whole bytes; `rows` if rows are bytes."""
+
+    nbytes: int
+    changed: int
+    rows: RowFacts | None
+
+    @property
+    def changed_share(self) -> float:
+        return self.changed / self.nbytes
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "bytes": self.nbytes,
+            "changed_bytes": self.changed,
+            "changed_share": self.changed_share,
+            **(self.rows.as_dict() if self.rows is not None else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDiff:
+    """A tensor and what became of it.
+
+    `dtype` and `shape` (as numpy has it, whatever the order of storage) are
+    those after, or before where it was removed. The `base_` fields are there
+    where that differs. `reason` says why values are not compared.
+    """
+
+    name: str
+    status: Status
+    dtype: str
+    shape: tuple[int, ...]
+    base_name: str | None = None
+    base_dtype: str | None = None
+    base_shape: tuple[int, ...] | None = None
+    change: Numbers | ByteChange | None = None
+    reason: str | None = None
+
+    @property
+    def weight(self) -> tuple[float, float]:
+        """What a table is sorted by: the relative change, then the share that changed."""
+        if isinstance(self.change, Numbers):
+            relative = self.change.relative_l2
+            return inf if relative is None else relative, self.change.changed_share
+        # What can't be measured is looked at first.
+        return inf, 1.0 if self.change is None else self.change.changed_share
+
+    def as_dict(self) -> dict[str, object]:
+        record: dict[str, object] = {
+            "name": self.name,
+            "status": str(self.status),
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+        }
+        if self.base_name is not None:
+            record["base_name"] = self.base_name
+        if self.base_dtype is not None:
+            record["base_dtype"] = self.base_dtype
+        if self.base_shape is not None:
+            record["base_shape"] = list(self.base_shape)
+        if self.reason is not None:
+            record["reason"] = self.reason
+        if self.change is not None:
+            record |= self.change.as_dict()
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """A value of the metadata: `path` is a JSON pointer (RFC 6901), `kind` as of a tensor.
+
+    `before` and `after` are plain values; strings among them are cut.
+    """
+
+    path: str
+    kind: Status
+    before: object = None
+    after: object = None
+
+    def as_dict(self) -> dict[str, object]:
+        record: dict[str, object] = {"path": self.path, "change": str(self.kind)}
+        if self.kind is not Status.ADDED:
+            record["before"] = self.before
+        if self.kind is not Status.REMOVED:
+            record["after"] = self.after
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a diff came to: counts of tensors by status, and totals over those that changed.
+
+    `relative_l2` is of the changed tensors alone, None where that is nothing
+    to divide by.
+    """
+
+    tensors: int
+    counts: dict[Status, int]
+    changed_elements: int
+    l2: float
+    relative_l2: float | None
+    new_nan: int
+    new_inf: int
+    metadata: int
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "tensors": self.tensors,
+            **{str(status): self.counts[status] for status in Status},
+            "changed_elements": self.changed_elements,
+            "l2": self.l2,
+            "relative_l2": self.relative_l2,
+            "new_nan": self.new_nan,
+            "new_inf": self.new_inf,
+            "metadata": self.metadata,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DiffReport:
+    """Two checkpoints compared: `a` before, `b` after."""
+
+    a: str
+    b: str
+    a_format: str
+    b_format: str
+    tensors: tuple[TensorDiff, ...] = ()
+    metadata: tuple[MetadataChange, ...] = ()
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    def of(self, *statuses: Status) -> list[TensorDiff]:
+        """The tensors of these statuses, in the order of the files."""
+        return [tensor for tensor in self.tensors if tensor.status in statuses]
+
+    def by_change(self) -> list[TensorDiff]:
+        """The changed tensors, the one that changed most first."""
+        return sorted(self.of(Status.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
+
+    @property
+    def summary(self) -> Summary:
+        counts = Counter(tensor.status for tensor in self.tensors)
+        changes = [t.change for t in self.tensors if isinstance(t.change, Numbers)]
+        # The largest floats stand for what is beyond them: so does their sum.
+        l2 = min(hypot(*(change.l2 for change in changes)), float_info.max)
+        base = min(hypot(*(change.base_norm for change in changes)), float_info.max)
+        relative = l2 / base if base else None
+        return Summary(
+            len(self.tensors),
+            {status: counts[status] for status in Status},
+            sum(change.changed for change in changes),
+            l2,
+            relative if l2 else 0.0,
+            sum(change.new_nan for change in changes),
+            sum(change.new_inf for change in changes),
+            len(self.metadata),
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "a": self.a,
+            "b": self.b,
+            "format": {"a": self.a_format, "b": self.b_format},
+            "tensors": [tensor.as_dict() for tensor in self.tensors],
+            "metadata": [change.as_dict() for change in self.metadata],
+            "notes": list(self.notes),
+            "summary": self.summary.as_dict(),
+        }
