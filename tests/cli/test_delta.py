@@ -143,6 +143,7 @@ class TestRefused:
             assert said.hex()[:16] in done.complaint()
         assert wtxtgit.names() == ["base", "d", "other"]
 
+    @pytest.mark.slow
     def test_a_truncated_delta(self, wtxtgit: Command) -> None:
         for end in (0, 8, 12, 100, 700, 5000, len(ONE.delta) - 1):
             write(wtxtgit, base=ONE.base, d=ONE.delta[:end])

@@ -109,6 +109,7 @@ def test_keys_are_where_the_configuration_is(wtxtgit: Command, tmp_path: Path) -
         assert (ring(wtxtgit) / f"b{relative}").is_file()
 
 
+@pytest.mark.slow
 def test_the_passphrase_comes_from_a_descriptor(wtxtgit: Command) -> None:
     done = with_fd(wtxtgit, f"{WORDS}\nmore\n".encode(), "key", "new", "--name", "alice")
     assert done.code == 0, done
@@ -217,6 +218,7 @@ class TestImport:
         assert keygen("-y", "-f", ring(wtxtgit) / "id_ed25519") == public
         assert_not_shown(parse_secret_key(before, "k").seed, done.out, done.err)
 
+    @pytest.mark.slow
     @needs_keygen
     def test_the_copy_gets_a_passphrase(self, wtxtgit: Command) -> None:
         file = new_key(wtxtgit.folder / "id_ed25519")

@@ -40,6 +40,7 @@ def call(command: str, folder: Path) -> Done:
     return done
 
 
+@pytest.mark.slow
 def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
     """All but those of "Repack", which have a test of their own."""
     models = tmp_path / "models"

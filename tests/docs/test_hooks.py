@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 from safetensors.numpy import save_file
 
@@ -16,6 +17,7 @@ from wtxtgit.report import audit, check
 PAGE = "docs/hooks.md"
 
 
+@pytest.mark.slow
 def test_the_examples_do_what_the_page_shows(tmp_path: Path, home: Path) -> None:
     assert home.is_dir()
     folder = tmp_path / "work"

@@ -24,6 +24,7 @@ def prose(section: str) -> str:
     return " ".join(" ".join(line.text for line in lines(PAGE, section)).split())
 
 
+@pytest.mark.slow
 @needs_keygen
 def test_the_examples_do_what_the_page_shows(tmp_path: Path, home: Path) -> None:
     printed = [block for block in blocks(PAGE, "console") if block.section != AGENT]

@@ -1,4 +1,4 @@
-"""Our hooks run by the pre-commit framework: https://pre-commit.com."""
+"""Our hooks run by the pre-commit framework: <https://pre-commit.com>."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ repos:
         language: system
 """
 
-pytestmark = pytest.mark.skipif(not PRE_COMMIT.exists(), reason="pre-commit is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PRE_COMMIT.exists(), reason="pre-commit is not installed"),
+]
 
 
 def test_the_manifest_is_valid(repo: Repo) -> None:

@@ -26,6 +26,8 @@ from wtxtgit.text.write import dumps
 from .mutations import text_mutant
 from .test_memory import BASE, FACTOR, HUGE, HUGE_LINES, LINE, TB, TB_LINES, arr, ch, idx, peak_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = 1300
 MUTANTS = 150
 OTHER = b"\x00\n =-0A1"

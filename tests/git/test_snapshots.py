@@ -75,6 +75,7 @@ def of(repo: Repo, commit: str) -> Mapping[bytes, Entry]:
         return made.entries(commit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sha1", "sha256"])
 def test_any_history(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small, so that trees are forgotten and told again.

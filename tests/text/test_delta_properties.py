@@ -28,6 +28,8 @@ from wtxtgit.text.write import dumps
 
 from .deltas import applied, made, side
 
+pytestmark = pytest.mark.slow
+
 Arrays = dict[str, NDArray[Any]]
 DTYPES = ("f4", "i2", "u1", "f8", "<f2", "?")
 NAMES = st.sampled_from(["R", "S", "W_base", "a", "a.b", "z"])

@@ -16,6 +16,8 @@ from wtxtgit.trust import passphrase as module
 from wtxtgit.trust.keys import KeyFileError, format_secret_key
 from wtxtgit.trust.passphrase import MAX_WORK, PassphraseError, is_protected, protect, unprotect
 
+pytestmark = pytest.mark.slow
+
 WORDS = "correct horse battery"
 PLAIN = format_secret_key(KEY)
 
