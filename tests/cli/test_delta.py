@@ -17,6 +17,8 @@ from wtxtgit.text.verify import verify
 
 from .command import Command
 
+pytestmark = pytest.mark.slow
+
 V1, V2 = "plain/pair_v1.safetensors", "plain/pair_v2.safetensors"
 PAIRS = [
     (V1, V2),

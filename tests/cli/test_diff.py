@@ -20,6 +20,8 @@ import wtxtgit as api
 
 from .command import Command
 
+pytestmark = pytest.mark.slow
+
 PAIRS = [
     (entry, other)
     for entry in all_entries()

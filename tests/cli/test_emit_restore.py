@@ -32,6 +32,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_emit_gives_the_frozen_text_to_a_file_and_a_pipe(path: str, wtxtgit: Command) -> None:
     piped = wtxtgit("emit", fixture_path(path))
@@ -60,6 +61,7 @@ def test_a_number_of_threads_that_is_none_is_refused(threads: str, wtxtgit: Comm
     assert threads in done.complaint()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_restore_gives_the_file_back(path: str, wtxtgit: Command) -> None:
     name = Path(path).name
@@ -195,6 +197,7 @@ def test_a_damaged_text_is_not_restored(wtxtgit: Command) -> None:
     assert wtxtgit.names() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [p for p in EXAMPLES if "mlcp" not in p])
 def test_clean_and_smudge_through_pipes_are_inverse(path: str, wtxtgit: Command) -> None:
     text = wtxtgit("clean", "model", stdin=fixture(path))

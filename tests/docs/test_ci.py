@@ -21,6 +21,8 @@ from docs.test_workflows import check, loaded
 from wtxtgit import errors
 from wtxtgit.report.audit import AuditReport, Finding
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/ci.md"
 SET_UP = """\
 git init -q --bare server.git

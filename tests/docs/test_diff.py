@@ -6,10 +6,14 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from docs.pages import blocks, lines, spans, tables
 from docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import diff as command
 from wtxtgit.ops import metadata, row_changes
+
+pytestmark = pytest.mark.slow
 
 PAGE = "docs/diff.md"
 

@@ -18,6 +18,8 @@ from conftest import Repo
 from docs.pages import blocks, spans, tables
 from docs.shell import Done, assert_as_shown, run, steps
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/git.md"
 MODEL = "model.safetensors"
 

@@ -14,6 +14,8 @@ from conftest import Repo, safetensors
 from e2e.runner import NONE, Ran, Runner, action, commands, step
 from e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, text
 
+pytestmark = pytest.mark.slow
+
 PULL = "refs/pull/1/merge"
 
 

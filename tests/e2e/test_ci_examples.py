@@ -14,6 +14,8 @@ from conftest import Repo, safetensors
 from e2e.runner import NONE, ROOT
 from e2e.sealed import MODEL, Sealed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def path(command: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from conftest import LAUNCHER, Repo
 from e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, checkpoint, text
 from wtxtgit.ops import hooks
 
+pytestmark = pytest.mark.slow
+
 NEW = "new.safetensors"
 
 

@@ -12,6 +12,8 @@ from conftest import Repo
 from e2e.conftest import BASE, MODEL, OURS, THEIRS, assert_clean, states, version
 from e2e.conftest import FOLD as NAME
 
+pytestmark = pytest.mark.slow
+
 
 def assert_told(said: bytes, name: str = NAME) -> None:
     text = said.decode()

@@ -17,6 +17,8 @@ from e2e.conftest import (
     version,
 )
 
+pytestmark = pytest.mark.slow
+
 FOREIGN = """\
 # mine
 [user]

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from conftest import ATTRIBUTES, Repo, safetensors
 from data import fixture
 
 from wtxtgit.git import config
 from wtxtgit.ops import doctor as ops
 from wtxtgit.ops.doctor import Check, Level
+
+pytestmark = pytest.mark.slow
 
 MODEL = safetensors(1.0, 2.0, 3.0)
 

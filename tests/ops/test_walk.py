@@ -90,6 +90,7 @@ def assert_same(repo: Repo, tips: Sequence[str], root: str | None = None) -> Wal
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_any_history_with_merges(repo: Repo, seed: int) -> None:
     """Commits that change the signers, sealed well or badly, others, and merges of any two."""

@@ -24,7 +24,8 @@ from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.files import shown_path
 from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding
-from wtxtgit.trust.policy import Parent, Violation, check_ledgers
+from wtxtgit.trust.ledger_rules import check_ledgers
+from wtxtgit.trust.policy import Parent, Violation
 
 
 @dataclass(frozen=True, slots=True)

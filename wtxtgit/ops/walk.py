@@ -24,7 +24,8 @@ from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import read_small, shown
-from wtxtgit.trust.policy import Parent, Tree, Trust, Violation, advance, check_ledgers
+from wtxtgit.trust.ledger_rules import check_ledgers
+from wtxtgit.trust.policy import Parent, Tree, Trust, Violation, advance
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
 
 OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
