@@ -54,4 +54,4 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
         for generation in found
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
-    print_table(columns, rows, right=("gen", "size"))
+    print_table(columns, rows, right=("gen", "size"), split=4)
