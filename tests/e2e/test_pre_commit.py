@@ -27,10 +27,7 @@ repos:
         language: system
 """
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PRE_COMMIT.exists(), reason="pre-commit is not installed"),
-]
+pytestmark = pytest.mark.slow
 
 
 def test_the_manifest_is_valid(repo: Repo) -> None:
