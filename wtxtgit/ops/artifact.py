@@ -24,9 +24,9 @@ class ArtifactFacts:
 
     `sha256_all` (32 bytes) is that of the text which clean makes of it, None
     for a text that does not verify; `fault` then says why. `schema` is that
-    text's. `is_text` tells a
-    text from a binary, `is_canonical` one that is what clean gives. `meta` is a
-    native text's own, which its record has as well.
+    text's. `is_text` tells a text from a binary, `is_canonical` one that is
+    what clean gives. `meta` is a native text's own, which its record has as
+    well.
     """
 
     size: int

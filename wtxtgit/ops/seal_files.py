@@ -48,12 +48,9 @@ class SealedFiles:
         return index.entries(self.repo)
 
     @cached_property
-    def conflicts(self) -> dict[bytes, list[Entry]]:
-        found: dict[bytes, list[Entry]] = {}
-        for entry in self._all:
-            if entry.stage:
-                found.setdefault(entry.path, []).append(entry)
-        return found
+    def conflicts(self) -> set[bytes]:
+        """Paths that are in a conflict."""
+        return {entry.path for entry in self._all if entry.stage}
 
     @cached_property
     def filtered(self) -> set[bytes]:
@@ -87,12 +84,8 @@ class SealedFiles:
         known |= {p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)}
         present = {path for path in known if path in self.entries or path in self.conflicts}
         if not paths:
-            chosen = present
-        else:
-            chosen = set()
-            for given in paths:
-                chosen |= self._at(given, present)
-        return chosen
+            return present
+        return set().union(*(self._at(given, present) for given in paths))
 
     def _at(self, given: str, present: set[bytes]) -> set[bytes]:
         """The artifacts that a path of the command line means."""
@@ -159,10 +152,10 @@ class SealedFiles:
         return found
 
     def _read(self, ledger_path: bytes, content: bytes | None) -> Ledger | None:
-        if content is None or content[: len(text.MAGIC)] != text.MAGIC:
-            if content is not None:
-                raise CheckError(f"{shown_path(ledger_path)}: no ledger stands there")
+        if content is None:
             return None
+        if content[: len(text.MAGIC)] != text.MAGIC:
+            raise CheckError(f"{shown_path(ledger_path)}: no ledger stands there")
         report = text.read(content)
         if report.ledger is None or not report.ok:
             raise CheckError(

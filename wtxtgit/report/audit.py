@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,16 +74,35 @@ def hint(finding: Finding) -> str:
     return _PLACEHOLDER.sub(lambda found: words[found[0]], HINTS[finding.kind])
 
 
-def exit_code(errors: Iterable[Finding]) -> int:
-    """The exit code for these errors: 0 none, 1 integrity, 4 only trust."""
-    kinds = {finding.kind for finding in errors}
-    if kinds - UNTRUSTED:
-        return CheckError.exit_code
-    return TrustError.exit_code if kinds else 0
+class Judged:
+    """What has findings holds if none of them is an error."""
+
+    __slots__ = ()
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity is Severity.WARNING)
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    @property
+    def exit_code(self) -> int:
+        """0 all holds; 1 integrity; 4 only trust."""
+        kinds = {finding.kind for finding in self.errors}
+        if kinds - UNTRUSTED:
+            return CheckError.exit_code
+        return TrustError.exit_code if kinds else 0
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Judged):
     """What became of a range of commits.
 
     `commits` were judged, `unjudged` are those that the trust root reaches.
@@ -99,19 +117,6 @@ class AuditReport:
     findings: tuple[Finding, ...] = ()
     unjudged: int = 0
     notes: tuple[str, ...] = ()
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
-
-    @property
-    def ok(self) -> bool:
-        return not self.errors
-
-    @property
-    def exit_code(self) -> int:
-        """0 all holds; 1 integrity; 4 only trust."""
-        return exit_code(self.errors)
 
     def as_dict(self) -> dict[str, object]:
         return {

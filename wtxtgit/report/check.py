@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wtxtgit.report.audit import Finding, Severity, exit_code
+from wtxtgit.report.audit import Finding, Judged
 
 LARGE_BLOB = "large-blob"
 _PLACEHOLDER = re.compile("LEDGER|PATH")
@@ -88,7 +88,7 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Judged):
     """What became of the files of a commit about to be made.
 
     `is_sealing` says whether anything is sealed there, or anybody may seal;
@@ -100,23 +100,6 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     is_sealing: bool = False
     occasion: Occasion = Occasion.COMMIT
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
-
-    @property
-    def warnings(self) -> tuple[Finding, ...]:
-        return tuple(f for f in self.findings if f.severity is Severity.WARNING)
-
-    @property
-    def ok(self) -> bool:
-        return not self.errors
-
-    @property
-    def exit_code(self) -> int:
-        """0 all holds; 1 integrity; 4 only trust."""
-        return exit_code(self.errors)
 
     def as_dict(self) -> dict[str, object]:
         return {
