@@ -22,9 +22,7 @@ from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.tree_attributes import TreeAttributes
 from wtxtgit.git.tree_changes import Change, TreeChanges
-
-LEDGER_SUFFIX = b".wsum"
-SIGNERS = b".wtxt/signers"
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
 _REMEMBERED = 256
@@ -228,7 +226,7 @@ def _sealed(paths: Iterable[bytes]) -> set[bytes]:
 
 
 def _is_special(path: bytes) -> bool:
-    return path.endswith(LEDGER_SUFFIX) or path == SIGNERS or _is_attributes(path)
+    return path.endswith(LEDGER_SUFFIX) or path == SIGNERS_PATH or _is_attributes(path)
 
 
 def _is_attributes(path: bytes) -> bool:

@@ -41,7 +41,7 @@ def artifacts(snapshot: Snapshot) -> set[bytes]:
 
 @dataclass(slots=True)
 class _Held:
-    """Readings of ledgers by blob id, those used last, and the last one at each path."""
+    """Readings of ledgers by blob id, those used last."""
 
     reports: OrderedDict[str, LedgerReport] = field(default_factory=OrderedDict)
     size: int = 0
@@ -61,6 +61,9 @@ class ChainReader:
         self._blobs = blobs
         self._held = _Held()
         self._last: dict[bytes, str] = {}
+        """The blob that was read last at each path."""
+        self._others: set[str] = set()
+        """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SealedSigners | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
         # Of the last two trees, however large their ledgers are: commits differ in few of them.
@@ -70,17 +73,23 @@ class ChainReader:
         """Who each public key that was read is."""
 
     def ledger(self, path: bytes, oid: str) -> LedgerReport | None:
-        """The ledger in a blob, None where the blob is something else."""
+        """The ledger in a blob, None where the blob is something else.
+
+        What is wrong with one is all that is told of it: it has no `ledger` then.
+        """
         report = self._held.reports.get(oid)
         if report is not None:
             self._held.reports.move_to_end(oid)
             return report
+        if oid in self._others:
+            return None
         size = self._blobs.size(oid)
         if size > text.MAX_SIZE:
             problem = Problem("limit", f"{size} bytes, a ledger has at most {text.MAX_SIZE}")
             return LedgerReport(None, (problem,))
         data = self._blobs.read(oid, text.MAX_SIZE)
         if data[: len(text.MAGIC)] != text.MAGIC:
+            self._others.add(oid)
             return None
         after = self._held.reports.get(self._last.get(path, ""))
         report = text.read(data, after)
@@ -143,7 +152,7 @@ class ChainReader:
                 report = self.ledger(path, entry.oid)
                 if report is None:
                     continue
-                ledger = report.ledger if report.ok else None
+                ledger = report.ledger
             seen[key] = ledger
             if ledger is not None:
                 ledgers[path] = ledger

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, InputError
-from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import Commit
-from wtxtgit.git.path_history import PathReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
@@ -76,34 +74,19 @@ def log(
                 f"{shown(Path(path))}: no ledger in {revision}",
                 hint=f"wtxtgit seal --staged -- {shown(Path(path))}",
             )
-        if report.ledger is None or not report.ok:
+        if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")
         walk = Walk.to(repo, [tip], trust_root, reader, snapshots)
-        literal = b":(top,literal)" + ledger_path
-        commits = history.commits(repo, [tip], touching=(literal,))
-        first = _first_commits(repo, ledger_path, commits, reader)
+        first: dict[bytes, Commit] = {}
+        for commit, ledger in walk.ledgers_at(ledger_path, [tip]):
+            for record in ledger.records:
+                first.setdefault(record.merkle_this, commit)
         return _generations(report.ledger, artifact, first, walk, blobs)
 
 
 def _from_top(repo: Repository, path: str) -> bytes:
     whole = os.path.normpath(Path(os.fsdecode(repo.prefix)) / path)
     return os.fsencode(whole).removesuffix(LEDGER_SUFFIX)
-
-
-def _first_commits(
-    repo: Repository, ledger_path: bytes, commits: Iterable[Commit], reader: ChainReader
-) -> dict[bytes, Commit]:
-    """The first commit that has each record, by merkle_this."""
-    first: dict[bytes, Commit] = {}
-    with PathReader(repo, [ledger_path]) as paths:
-        for commit in commits:
-            entry = paths.entries(commit.tree).get(ledger_path)
-            if entry is None or not entry.is_file:
-                continue
-            report = reader.ledger(ledger_path, entry.oid)
-            for record in report.ledger.records if report and report.ledger else ():
-                first.setdefault(record.merkle_this, commit)
-    return first
 
 
 def _generations(
@@ -113,6 +96,7 @@ def _generations(
     walk: Walk,
     blobs: BlobReader,
 ) -> list[Generation]:
+    """The records, the newest first; `first` has the first commit of each, by merkle_this."""
     keys = frozenset(walk.reader.principals)
     found = []
     after: str | None = None

@@ -21,7 +21,7 @@ from wtxtgit.git.index import Entry, resolve
 from wtxtgit.git.path_history import PathReader, touching
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import read_small, shown
 from wtxtgit.trust.ledger_rules import check_ledgers
@@ -121,6 +121,8 @@ class Walk:
     ) -> list[Violation]:
         """The same of what is about to become a commit with these parents."""
         parents = self.parents(parent_oids)
+        if parents and all(parent.tree is tree for parent in parents):
+            return []
         require = self.require_signed
         taken = list(self._taken(tree, parents, parent_oids))
         found = [*check_ledgers(tree, parents, after, signed, require_signed=require), *taken]
@@ -157,8 +159,14 @@ class Walk:
 
     def _heads_at(self, path: bytes, tips: Sequence[str]) -> set[Head]:
         """First lines of all ledgers that a path had in the history of commits."""
+        return {ledger.head for _, ledger in self.ledgers_at(path, tips)}
+
+    def ledgers_at(self, path: bytes, tips: Sequence[str]) -> Iterator[tuple[Commit, Ledger]]:
+        """Each commit that changed what stands at a path, with the ledger there, the oldest first.
+
+        The trust root does not matter; commits whose ledger does not read are left out.
+        """
         literal = b":(top,literal)" + path
-        heads = set()
         with PathReader(self.repo, [path]) as paths:
             for commit in history.commits(self.repo, tips, touching=(literal,)):
                 entry = paths.entries(commit.tree).get(path)
@@ -166,8 +174,7 @@ class Walk:
                 if entry is not None and entry.is_file:
                     report = self.reader.ledger(path, entry.oid)
                 if report is not None and report.ledger is not None:
-                    heads.add(report.ledger.head)
-        return heads
+                    yield commit, report.ledger
 
     def is_kept_up_to(self, ancestor: str, descendants: Sequence[str]) -> bool:
         """Whether no commit between lost a ledger, or a part of one.
