@@ -9,7 +9,7 @@ Spec: `docs/spec/containers.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -17,7 +17,8 @@ from wtxtgit.containers import cutting, nested, opaque
 from wtxtgit.containers.magic import MAX_JSON, MLCP_SHARD_MAGIC, PICKLE_MAGIC, detect
 from wtxtgit.containers.ranges import MAX_TENSORS, Range
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Cut
+from wtxtgit.model import Buffer, Cut
+from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "is_compressed",
     "is_foreign",
     "read",
+    "resealer",
     "salvage",
     "split",
     "tensors",
@@ -41,6 +43,9 @@ CUT_FORMATS = frozenset(
 
 WITH_COMPRESSION = frozenset({"fold", "aero", "npz", "torch"})
 """Formats whose package has a `repack`: their files may be compressed or not."""
+
+RESEALED = CUT_FORMATS - {"taridx"}
+"""Formats whose package has a `reseal`: files are put together of entries of several of them."""
 
 SETS = {"aeroset": "aero.aeroset", "safetensors-index": "safetensors.sharded"}
 """Modules of files that list other files; each file of a set is stored on its own."""
@@ -71,6 +76,28 @@ class _Read(Protocol):
 class _Check(Protocol):
     def check(self, container: Container, options: ReadOptions) -> Findings:
         """Check everything that can be checked; raises nothing."""
+
+
+class Resealer(Protocol):
+    """What a format's `reseal` offers."""
+
+    def entries(self, container: Container, options: ReadOptions) -> Sequence[Entry]:
+        """What a file holds by name, in its order; raises FormatError."""
+
+    def values(self, container: Container, options: ReadOptions) -> dict[str, object]:
+        """Its metadata as far as they are merged value by value; raises FormatError."""
+
+    def reseal(
+        self,
+        container: Container,
+        placed: Sequence[Placed],
+        values: Mapping[str, object] | None,
+        options: ReadOptions,
+    ) -> Iterator[Buffer]:
+        """The file with these entries, and other values where they are given.
+
+        Raises FormatError, before the first piece, for what can't be put together.
+        """
 
 
 class _Whole(Protocol):
@@ -253,6 +280,13 @@ def _legacy_torch(data: memoryview) -> _Whole | None:
         return None
     module = import_module(f"{__name__}.torch.legacy")
     return cast(_Whole, module) if module.is_legacy(data) else None
+
+
+def resealer(name: str) -> Resealer | None:
+    """What puts files of a format together, None where nothing does."""
+    if name not in RESEALED:
+        return None
+    return cast(Resealer, import_module(f"{__name__}.{name}.reseal"))
 
 
 def read(data: memoryview) -> Container:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
@@ -18,6 +18,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.errors import FormatError
 
 METADATA_KEY = "__metadata__"
+TENSOR_KEYS = frozenset({"dtype", "shape", "data_offsets"})
 ALIGNMENT = 8
 """Where a writer lets the tensors' bytes start."""
 
@@ -48,11 +49,15 @@ ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorHeader:
-    """Tensors in the header's order, at offsets in the whole buffer; `end` is the header's."""
+    """Tensors in the header's order, at offsets in the whole buffer; `end` is the header's.
+
+    `further` has what the entries of some tensors, by name, say beyond the format's keys.
+    """
 
     end: int
     tensors: tuple[Stored, ...]
     metadata: object
+    further: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def read(data: memoryview, start: int, end: int) -> TensorHeader:
@@ -72,7 +77,13 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
     if len(items) > MAX_TENSORS:
         fail(f"header lists {len(items)} tensors", offset=start, field="header", kind="limit")
     tensors = tuple(_tensor(name, item, cursor.pos, end) for name, item in items.items())
-    return TensorHeader(cursor.pos, tensors, metadata)
+    # An entry that has more than the format's keys has them all.
+    further = {
+        name: {key: value for key, value in item.items() if key not in TENSOR_KEYS}
+        for name, item in items.items()
+        if len(item) > len(TENSOR_KEYS)
+    }
+    return TensorHeader(cursor.pos, tensors, metadata, further)
 
 
 def refuse_values(data: memoryview, most: int) -> None:
@@ -93,15 +104,17 @@ def _body(cursor: Cursor) -> memoryview:
 def format_header(
     entries: Sequence[tuple[str, str, tuple[int, ...], int]],
     metadata: Mapping[str, str] | None = None,
+    further: Mapping[str, Mapping[str, object]] | None = None,
 ) -> bytes:
     """The header of tensors that follow it back to back, in the order of `entries`.
 
-    An entry is name, dtype as the format calls it, shape and number of bytes.
+    An entry is name, dtype as the format calls it, shape and number of bytes;
+    `further` has keys of its own for some names, as `read` gives them.
     Raises FormatError for what `read` would refuse: a name that is there
     twice, is the metadata's, or holds a lone surrogate; too long a header.
     """
     items: dict[str, object] = {}
-    if metadata:
+    if metadata is not None:
         for text in (*metadata.keys(), *metadata.values()):
             json_limits.check_name(text, "metadata", offset=0)
         items[METADATA_KEY] = dict(metadata)
@@ -114,9 +127,16 @@ def format_header(
             "dtype": dtype,
             "shape": list(shape),
             "data_offsets": [end, end + nbytes],
+            **(further or {}).get(name, {}),
         }
         end += nbytes
-    encoded = json.dumps(items, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        encoded = json.dumps(
+            items, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        ).encode()
+    except ValueError:
+        # A number that is none or a lone surrogate, deep in a key that is not the format's.
+        raise FormatError("header holds what is no JSON", field="header") from None
     encoded += b" " * (-len(encoded) % ALIGNMENT)
     if len(encoded) > MAX_JSON:
         raise FormatError(

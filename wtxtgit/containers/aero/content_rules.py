@@ -53,6 +53,32 @@ Claims = dict[Chunk, list[Claim]]
 """What is said of each shard's content."""
 
 
+@dataclass(frozen=True, slots=True)
+class PageHashes:
+    """What a PHSH chunk says."""
+
+    shard_name: str
+    page_size: int
+    digests: list[bytes]
+
+
+def parse_pages(aero: Aero, chunk: Chunk) -> PageHashes:
+    """Read a PHSH chunk; raises FormatError."""
+    value = msgpack_limits.parse(bytes(content(aero, chunk)), "phsh", offset=chunk.offset)
+    if not isinstance(value, dict):
+        fail("phsh is not a map", offset=chunk.offset, field="PHSH")
+    name, size, digests = (value.get(key) for key in ("shard_name", "page_size", "digests"))
+    if not isinstance(name, str):
+        fail("phsh has no shard name", offset=chunk.offset, field="shard_name")
+    if not isinstance(digests, list) or any(
+        not isinstance(digest, bytes) or len(digest) != DIGEST_SIZE for digest in digests
+    ):
+        fail("phsh has no list of digests", offset=chunk.offset, field="digests")
+    if type(size) is not int or size <= 0:
+        fail("phsh has a wrong page size", offset=chunk.offset, field="page_size")
+    return PageHashes(name, size, digests)
+
+
 def check(aero: Aero, found: Findings, allowance: Allowance) -> None:
     """Check the content of every chunk against its length and hashes."""
     claims = _tensor_claims(aero)
@@ -139,18 +165,8 @@ def _add_pages(
     if chunk.is_compressed:
         return
     allowance.parse(chunk)
-    value = msgpack_limits.parse(bytes(content(aero, chunk)), "phsh", offset=chunk.offset)
-    if not isinstance(value, dict):
-        fail("phsh is not a map", offset=chunk.offset, field="PHSH")
-    name, size, digests = (value.get(key) for key in ("shard_name", "page_size", "digests"))
-    if not isinstance(name, str):
-        fail("phsh has no shard name", offset=chunk.offset, field="shard_name")
-    if not isinstance(digests, list) or any(
-        not isinstance(digest, bytes) or len(digest) != DIGEST_SIZE for digest in digests
-    ):
-        fail("phsh has no list of digests", offset=chunk.offset, field="digests")
-    if type(size) is not int or size <= 0:
-        fail("phsh has a wrong page size", offset=chunk.offset, field="page_size")
+    pages = parse_pages(aero, chunk)
+    name, size, digests = pages.shard_name, pages.page_size, pages.digests
     shard = aero.shards.get(name.encode())
     if shard is None:
         found.warn(
@@ -173,10 +189,10 @@ def _add_pages(
     paged.add(shard)
     if len(digests) > MAX_PAGES:
         fail(f"phsh has {len(digests)} digests", offset=chunk.offset, field="digests", kind="limit")
-    pages = -(-shard.ulen // size)
-    if len(digests) != pages:
+    count = -(-shard.ulen // size)
+    if len(digests) != count:
         fail(
-            f"phsh has {len(digests)} digests, {quoted(name)} has {pages} pages",
+            f"phsh has {len(digests)} digests, {quoted(name)} has {count} pages",
             offset=chunk.offset,
             field="digests",
         )

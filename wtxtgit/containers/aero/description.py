@@ -49,7 +49,7 @@ class TensorReader:
         self._aero = aero
         self._most = options.max_chunk
         self._decoded = decoded
-        self.order = "reversed" if mjsn(aero).get(SOURCE_KEY) == GGUF else "C"
+        self.order = shape_order(mjsn(aero))
 
     def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
         """The tensor that `entry` describes, in the shard of that number."""
@@ -141,10 +141,23 @@ def _part(aero: Aero, chunk: Chunk) -> PartNote:
 def mjsn(aero: Aero) -> dict[str, object]:
     """The object in the first MJSN chunk; empty where there is none to be read."""
     try:
-        value = json_limits.parse(_shown(aero, JSON), "mjsn")
+        return json_object(_shown(aero, JSON))
     except FormatError:
         return {}
-    return value if isinstance(value, dict) else {}
+
+
+def json_object(raw: memoryview) -> dict[str, object]:
+    """The object in the content of an MJSN; empty where there is none to be read."""
+    try:
+        value = json_limits.parse(raw[: MAX_SHOWN + 1], "mjsn")
+    except FormatError:
+        return {}
+    return value if isinstance(value, dict) and len(raw) <= MAX_SHOWN else {}
+
+
+def shape_order(json: dict[str, object]) -> str:
+    """The order of shapes in a file with this object in its MJSN."""
+    return "reversed" if json.get(SOURCE_KEY) == GGUF else "C"
 
 
 def mmsg(aero: Aero) -> dict[str, object]:

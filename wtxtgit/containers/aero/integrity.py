@@ -52,13 +52,8 @@ def check(aero: Aero, found: Findings, allowance: Allowance) -> None:
 
 def _check_digest(aero: Aero, chunk: Chunk, found: Findings, allowance: Allowance) -> None:
     label = aero.label(chunk)
-    value = msgpack_limits.parse(bytes(content(aero, chunk)), "ihsh", offset=chunk.offset)
-    if not isinstance(value, dict):
-        fail("ihsh is not a map", offset=chunk.offset, field="IHSH")
-    algorithm = value.get("algo")
-    if not isinstance(algorithm, str):
-        fail("ihsh names no algorithm", offset=chunk.offset, field="algo")
-    if algorithm != ALGORITHM:
+    value = _parsed(aero, chunk)
+    if value["algo"] != ALGORITHM:
         found.warn(
             "blake3",
             f"the algorithm is not {ALGORITHM}, so the control region can't be checked",
@@ -91,6 +86,20 @@ def _check_digest(aero: Aero, chunk: Chunk, found: Findings, allowance: Allowanc
         )
 
 
+def covered(aero: Aero) -> list[Span]:
+    """What the digest of the first IHSH is of, nothing where there is none.
+
+    Raises FormatError where it can't be read or its algorithm is not known.
+    """
+    chunk = aero.first(INTEGRITY)
+    if chunk is None:
+        return []
+    value = _parsed(aero, chunk)
+    if value["algo"] != ALGORITHM:
+        fail(f"the algorithm is not {ALGORITHM}", offset=chunk.offset, field="algo")
+    return _covered(value.get("covered_ranges"), chunk, len(aero.data))
+
+
 def digest(data: memoryview, toc_offset: int, entries: int, spans: Sequence[Span]) -> bytes:
     """BLAKE3 of the spans of a file one after another, its TOC's hashes zeroed."""
     one = hasher(sum(end - start for start, end in spans))
@@ -99,6 +108,16 @@ def digest(data: memoryview, toc_offset: int, entries: int, spans: Sequence[Span
         for offset, piece in pieces:
             one.update(piece[max(start - offset, 0) : max(end - offset, 0)])
     return bytes(one.digest())
+
+
+def _parsed(aero: Aero, chunk: Chunk) -> dict[str, object]:
+    """The map in an IHSH, with a text as `algo`."""
+    value = msgpack_limits.parse(bytes(content(aero, chunk)), "ihsh", offset=chunk.offset)
+    if not isinstance(value, dict):
+        fail("ihsh is not a map", offset=chunk.offset, field="IHSH")
+    if not isinstance(value.get("algo"), str):
+        fail("ihsh names no algorithm", offset=chunk.offset, field="algo")
+    return value
 
 
 def _zeroed(data: memoryview, toc_offset: int, entries: int) -> Iterator[tuple[int, Buffer]]:

@@ -91,15 +91,7 @@ def file_payloads(
             }
         )
         if payload.fourcc == SHARD:
-            sizes.append(
-                {
-                    "shard_id": shard.number,
-                    "toc_index": place,
-                    "size_bytes": shard.size,
-                    "tensor_count": len(shard.placed),
-                    "mmap_critical": True,
-                }
-            )
+            sizes.append(shard_item(shard.number, place, shard.size, len(shard.placed)))
     manifest: bytes = msgpack.packb(
         {
             "format": {"name": "AERO", "version": list(VERSION)},
@@ -114,6 +106,17 @@ def file_payloads(
         metadata_payload(INDEX, INDEX_NAME, index, flags=IS_INDEX, compress=compress_metadata),
     ]
     return first + [payload for _, payload in held]
+
+
+def shard_item(number: int, place: int, size: int, tensors: int) -> dict[str, object]:
+    """What a manifest says of a weight shard in this place of the TOC."""
+    return {
+        "shard_id": number,
+        "toc_index": place,
+        "size_bytes": size,
+        "tensor_count": tensors,
+        "mmap_critical": True,
+    }
 
 
 def model(tags: Mapping[str, str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def check(aero: Aero, found: Findings) -> None:
                 chunk=aero.label(chunk),
             )
     end, before = 0, FILE_HEADER
-    for start, stop, what in sorted(_extents(aero)):
+    for start, stop, what in sorted(extents(aero)):
         if start < end:
             found.warn(
                 "structure",
@@ -57,7 +57,7 @@ def check(aero: Aero, found: Findings) -> None:
     _check_gap(aero.data, end, len(aero.data), found)
 
 
-def _extents(aero: Aero) -> Iterator[Extent]:
+def extents(aero: Aero) -> Iterator[Extent]:
     header = aero.header
     yield 0, HEADER.size, FILE_HEADER
     yield header.toc_offset, header.toc_offset + header.toc_length, TOC

@@ -92,6 +92,17 @@ def read(data: memoryview) -> Aero:
     return Aero(data, header, chunks, shards, tuple(entries), tensors)
 
 
+def index_content(data: memoryview, chunk: Chunk) -> bytes:
+    """The content of a TIDX of the file `data`, a byte over MAX_JSON at most.
+
+    Raises FormatError where it can't be decoded.
+    """
+    payload = data[chunk.offset : chunk.end] if chunk.length else data[:0]
+    if chunk.is_compressed:
+        return zstd_limits.decode(payload, MAX_JSON, "tidx", offset=chunk.offset)
+    return bytes(payload[: MAX_JSON + 1])
+
+
 def _read_header(data: memoryview) -> Header:
     _magic, major, minor, size, *rest = Cursor(data).record(HEADER, "file header")
     if (major, minor) != VERSION:
@@ -122,14 +133,7 @@ def _read_toc(data: memoryview, header: Header) -> tuple[Chunk, ...]:
 def _read_index(data: memoryview, chunks: tuple[Chunk, ...]) -> list[IndexEntry]:
     """The entries of the first TIDX."""
     chunk = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
-    if chunk is None:
-        return []
-    payload = data[chunk.offset : chunk.end] if chunk.length else data[:0]
-    if chunk.is_compressed:
-        raw = zstd_limits.decode(payload, MAX_JSON, "tidx", offset=chunk.offset)
-    else:
-        raw = bytes(payload[: MAX_JSON + 1])
-    return index.parse(raw, chunk.offset)
+    return [] if chunk is None else index.parse(index_content(data, chunk), chunk.offset)
 
 
 def _locate(shard: Chunk | None, entry: IndexEntry) -> Stored:

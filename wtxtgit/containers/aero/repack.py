@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wtxtgit.containers import flat
 from wtxtgit.containers.aero import assembly, control, integrity
 from wtxtgit.containers.aero.assembly import Payload, assemble, integrity_payload
 from wtxtgit.containers.aero.content import Allowance, Content, check_length
@@ -35,7 +36,6 @@ from wtxtgit.model.reading import Findings, ReadOptions
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""
 
-COMPRESSIONS = ("none", "zstd")
 COMPRESSIBLE = frozenset({INDEX, JSON, MANIFEST})
 
 
@@ -66,10 +66,7 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.
             fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
-    for problem in found.errors:
-        raise FormatError(
-            problem.message, kind=problem.kind, offset=problem.offset, field=problem.field
-        )
+    flat.refuse_errors(found)
 
 
 def _payload(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:

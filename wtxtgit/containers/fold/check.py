@@ -15,7 +15,7 @@ from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.fold import agreement, integrity, payloads
 from wtxtgit.containers.fold.agreement import TRUST_BLOCK
 from wtxtgit.containers.fold.integrity import Digests, Verdict
-from wtxtgit.containers.fold.payloads import TAG_BYTES, Passes
+from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Passes
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
@@ -27,8 +27,6 @@ PARITY_BLOCKS = 16
 """Blocks of a chunk whose parity is checked although its hash holds."""
 MAX_PARITY_BLOCKS = 4096
 """The same of all chunks together: making parity is far slower than hashing."""
-MAX_MENDED_BLOCKS = 10_000
-"""Damaged blocks of all chunks together that are tried; each takes milliseconds."""
 
 _SHOWN_DIGITS = 16
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import integrity
-from wtxtgit.containers.fold.integrity import BLOCK, SHA256_PREFIX
-from wtxtgit.containers.fold.parity import CODEWORD, parity_len
-from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD
+from wtxtgit.containers.fold.integrity import BLOCK, HMAC_PREFIX, SHA256_PREFIX
+from wtxtgit.containers.fold.parity import CODEWORD, parity_bytes, parity_len
+from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.magic import FOLD_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
+from wtxtgit.model.reading import ReadOptions
 
 Compression = Literal["none", "zstd"]
 COMPRESSIONS = ("none", "zstd")
@@ -53,6 +54,40 @@ class Form:
     key: bytes | None = field(default=None, repr=False)
 
 
+class Laid(Protocol):
+    """A chunk in its place in a file that is written."""
+
+    @property
+    def entry(self) -> dict[str, object]:
+        """What the index says of the chunk."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of header, payload and parity."""
+
+    def pieces(self) -> Iterator[Buffer]:
+        """Header, payload and parity."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """A chunk as it stands in a file: `held` is its header, payload and parity."""
+
+    entry: dict[str, object]
+    held: memoryview
+
+    @property
+    def length(self) -> int:
+        return len(self.held)
+
+    def at(self, offset: int) -> Kept:
+        """The same chunk, at `offset`."""
+        return replace(self, entry={**self.entry, "offset": offset})
+
+    def pieces(self) -> Iterator[Buffer]:
+        return slices(self.held)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
     """A chunk whose place, lengths and hashes are known; `entry` is for the index."""
@@ -67,6 +102,14 @@ class Planned:
     def length(self) -> int:
         ecc_len = parity_len(self.comp_len, self.form.ecc)
         return CHUNK_HEADER.size + self.comp_len + ecc_len
+
+    def at(self, offset: int) -> Planned:
+        """The same chunk, at `offset`."""
+        return replace(self, entry={**self.entry, "offset": offset})
+
+    def like(self, chunk: Chunk) -> Planned:
+        """The same chunk with what else the index says of `chunk`."""
+        return replace(self, entry={**chunk.entry, **self.entry})
 
     def pieces(self) -> Iterator[Buffer]:
         """Header, payload and parity."""
@@ -133,13 +176,42 @@ def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Planned]:
     return planned
 
 
-def file_pieces(planned: Sequence[Planned], index: bytes) -> Iterator[Buffer]:
+def form_of(chunk: Chunk, compression: Compression, level: int, options: ReadOptions) -> Form:
+    """How a chunk is stored whose parity and form of hash are those of `chunk`.
+
+    Raises FormatError where these are unknown, or an HMAC whose key is not given.
+    """
+    stored = integrity.parse_hash(chunk.entry.get("sha256"))
+    ecc = parity_bytes(chunk.ecc_algo)
+    if stored is None or ecc is None:
+        raise FormatError(
+            f"chunk {quoted(chunk.name)} has no sha256 or ecc_algo that is known",
+            offset=chunk.offset,
+            field="ecc_algo" if ecc is None else "sha256",
+        )
+    need_key(stored.prefix, options.integrity_key)
+    return Form(compression, level, ecc, stored.prefix, options.integrity_key)
+
+
+def need_key(prefix: str, key: bytes | None) -> None:
+    """Raise FormatError where hashes of that form can't be made."""
+    if prefix == HMAC_PREFIX and key is None:
+        raise FormatError("hashes are HMACs, which need their key", field="sha256")
+
+
+def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
     """The whole file: its header, its chunks, its index."""
-    index_off = HEADER.size + sum(chunk.length for chunk in planned)
+    index_off = HEADER.size + sum(chunk.length for chunk in chunks)
     yield HEADER.pack(FOLD_MAGIC, HEADER.size, index_off, len(index))
-    for chunk in planned:
+    for chunk in chunks:
         yield from chunk.pieces()
     yield index
+
+
+def slices(held: memoryview) -> Iterator[memoryview]:
+    """The bytes in pieces of a BLOCK at most."""
+    for start in range(0, len(held), BLOCK):
+        yield held[start : start + BLOCK]
 
 
 def _stored(source: ChunkSource, form: Form) -> Iterator[Buffer]:
@@ -163,8 +235,6 @@ def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memor
         given += len(block)
         if given > length:
             break
-        view = memoryview(block)
-        for start in range(0, len(view), BLOCK):
-            yield view[start : start + BLOCK]
+        yield from slices(memoryview(block))
     if given != length:
         raise FormatError(f"content of chunk {quoted(name)} is not {length} bytes any more")

@@ -25,6 +25,8 @@ from wtxtgit.model.reading import ReadOptions
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
+MAX_MENDED_BLOCKS = 10_000
+"""Damaged blocks of all chunks together that are tried; each takes milliseconds."""
 TAG_BYTES = 16
 """AES-GCM's tag, at the end of an encrypted payload and counted in comp_len."""
 KEY_BYTES = 32

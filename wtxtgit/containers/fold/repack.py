@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.fold import integrity, payloads
-from wtxtgit.containers.fold.agreement import MERKLE_ROOT, TRUST_BLOCK
-from wtxtgit.containers.fold.chunks import ChunkSource, Compression, Form, file_pieces, plan_all
-from wtxtgit.containers.fold.index import (
-    chunk_hashes,
-    format_index,
-    manifest_hash,
-    merkle_root,
+from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold.agreement import TRUST_BLOCK
+from wtxtgit.containers.fold.chunks import (
+    ChunkSource,
+    Compression,
+    file_pieces,
+    form_of,
+    plan_all,
 )
-from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX
-from wtxtgit.containers.fold.parity import parity_bytes
+from wtxtgit.containers.fold.index import format_index, sealed
 from wtxtgit.containers.fold.read import Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
@@ -43,27 +42,11 @@ def repack(
     data = container.data
     passes = payloads.Passes(data)
     planned = plan_all(
-        (_source(data, chunk, options, passes), _form(chunk, compression, level, options))
+        (_source(data, chunk, options, passes), form_of(chunk, compression, level, options))
         for chunk in container.chunks
     )
-    entries = [
-        {**chunk.entry, **made.entry} for chunk, made in zip(container.chunks, planned, strict=True)
-    ]
-    index = {**container.index, "chunks": entries}
-    held = container.index.get("metadata")
-    if isinstance(held, dict):
-        metadata = dict(held)
-        if CHUNK_HASHES in metadata:
-            metadata[CHUNK_HASHES] = chunk_hashes(planned)
-        if MANIFEST_HASH in metadata:
-            stored = integrity.parse_hash(metadata[MANIFEST_HASH])
-            prefix = SHA256_PREFIX if stored is None else stored.prefix
-            _need_key(prefix, options)
-            metadata[MANIFEST_HASH] = manifest_hash(metadata, prefix, options.integrity_key)
-        index["metadata"] = metadata
-    if index.get(MERKLE_ROOT) is not None and planned:
-        index[MERKLE_ROOT] = merkle_root(planned)
-    return file_pieces(planned, format_index(index))
+    made = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
+    return file_pieces(made, format_index(sealed(container.index, made, options.integrity_key)))
 
 
 def broken_by_repack(container: Fold) -> tuple[str, ...]:
@@ -94,21 +77,3 @@ def _source(
         )
     blocks = partial(payloads.content, held, chunk, options)
     return ChunkSource(chunk.name, chunk.ctype, chunk.uncomp_len, blocks)
-
-
-def _form(chunk: Chunk, compression: Compression, level: int, options: ReadOptions) -> Form:
-    stored = integrity.parse_hash(chunk.entry.get("sha256"))
-    ecc = parity_bytes(chunk.ecc_algo)
-    if stored is None or ecc is None:
-        raise FormatError(
-            f"chunk {quoted(chunk.name)} has no sha256 or ecc_algo that is known",
-            offset=chunk.offset,
-            field="ecc_algo" if ecc is None else "sha256",
-        )
-    _need_key(stored.prefix, options)
-    return Form(compression, level, ecc, stored.prefix, options.integrity_key)
-
-
-def _need_key(prefix: str, options: ReadOptions) -> None:
-    if prefix == integrity.HMAC_PREFIX and options.integrity_key is None:
-        raise FormatError("hashes are HMACs, which need their key", field="sha256")

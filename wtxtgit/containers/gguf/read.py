@@ -145,7 +145,7 @@ def read(data: memoryview) -> Gguf:
     _check_count(cursor, kv_count, LEAST_ENTRY, MAX_ENTRIES, "metadata_kv_count")
     _check_count(cursor, tensor_count, LEAST_INFO, MAX_TENSORS, "tensor_count")
     entries = tuple(read_entry(cursor) for _ in range(kv_count))
-    alignment = _alignment(cursor, entries)
+    alignment = alignment_of(cursor, entries)
     listed = [_read_info(cursor) for _ in range(tensor_count)]
     start = aligned(cursor.pos, alignment)
     infos = tuple(_info(raw, start, len(data), order) for raw in listed)
@@ -177,7 +177,8 @@ def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) 
     cursor.pos = cursor.skip(count * least, field)
 
 
-def _alignment(cursor: Cursor, entries: tuple[Entry, ...]) -> int:
+def alignment_of(cursor: Cursor, entries: tuple[Entry, ...]) -> int:
+    """What the metadata, which the cursor has read, say of the alignment; raises FormatError."""
     found = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
     if not found:
         return DEFAULT_ALIGNMENT

@@ -42,12 +42,14 @@ DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
 KEEPS_TAGS = True
 
+PIECE = 1 << 22
+"""Bytes that are given out at once of what is at hand."""
 MAX_COUNT = 2**31 - 1
 MAX_DIM = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """A record to be written, and the tensor's bytes."""
 
     shard: int
@@ -99,11 +101,13 @@ def build(
         raise FormatError(
             f"the metadata lists {len(listed)} shards, there are {len(shards)}", field="shards"
         )
-    head = _header(version or stated_version(metadata), metadata_json)
-    body = _body(rows, len(shards), Placement.AFTER_EACH if inline_data else Placement.NOWHERE)
+    head = header(version or stated_version(metadata), metadata_json)
+    body = body_pieces(
+        rows, len(shards), Placement.AFTER_EACH if inline_data else Placement.NOWHERE
+    )
     if inline_data and any(row.nbytes for row in rows):
-        _refuse_misread(body, len(listed))
-    return _bytes_of([Piece.fixed(head), *body])
+        refuse_misread(body, len(listed), Placement.AFTER_EACH)
+    return bytes_of([Piece.fixed(head), *body])
 
 
 def rebuild(container: Mlcp) -> Iterator[Buffer]:
@@ -114,20 +118,21 @@ def rebuild(container: Mlcp) -> Iterator[Buffer]:
     """
     data = container.data
     rows = [
-        _Row(
+        Row(
             record.shard,
             _record(record.name, record.dtype, record.shape, record.size),
             tensor.end - tensor.start,
-            partial(_stored, data[tensor.start : tensor.end]),
+            partial(stored, data[tensor.start : tensor.end]),
         )
         for record, tensor in zip(container.body.records, container.tensors(), strict=True)
     ]
-    head = _header(container.version, data[container.metadata_start : container.header_end])
-    body = _body(rows, container.body.shard_count, container.body.placement)
-    return _bytes_of([Piece.fixed(head), *body])
+    head = header(container.version, data[container.metadata_start : container.header_end])
+    body = body_pieces(rows, container.body.shard_count, container.body.placement)
+    return bytes_of([Piece.fixed(head), *body])
 
 
-def _header(version: str, metadata_json: Buffer) -> bytes:
+def header(version: str, metadata_json: Buffer) -> bytes:
+    """What stands before the shards; raises FormatError where it is too long."""
     if len(metadata_json) > MAX_JSON:
         raise FormatError(
             f"metadata of {len(metadata_json)} bytes is too long", kind="limit", field="metadata"
@@ -136,13 +141,13 @@ def _header(version: str, metadata_json: Buffer) -> bytes:
     return b"".join((MLCP_MAGIC, _net_string(version, "version"), length, metadata_json))
 
 
-def _row(shard: int, tensor: TensorSource) -> _Row:
+def _row(shard: int, tensor: TensorSource) -> Row:
     dtype = DTYPES.get(tensor.element)
     name = quoted(tensor.name)
     if dtype is None:
         raise FormatError(f"tensor {name} is {tensor.element}, which MLCP has not", field="dtype")
     record = _record(tensor.name, dtype, tensor.shape, tensor.nbytes)
-    return _Row(shard, record, tensor.nbytes, tensor.blocks)
+    return Row(shard, record, tensor.nbytes, tensor.blocks)
 
 
 def _record(name: str, dtype: str, shape: tuple[int, ...], size: int) -> bytes:
@@ -169,7 +174,7 @@ def _net_string(text: str, field: str) -> bytes:
     return bytes(groups) + raw
 
 
-def _body(rows: Sequence[_Row], shard_count: int, placement: Placement) -> list[Piece]:
+def body_pieces(rows: Sequence[Row], shard_count: int, placement: Placement) -> list[Piece]:
     """What follows the metadata: a count for each shard, records, bytes."""
     counts: dict[int, int] = {}
     for row in rows:
@@ -192,8 +197,8 @@ def _body(rows: Sequence[_Row], shard_count: int, placement: Placement) -> list[
     return pieces
 
 
-def _refuse_misread(body: Sequence[Piece], listed: int) -> None:
-    """Raise FormatError unless `read` finds the tensors' bytes after their records.
+def refuse_misread(body: Sequence[Piece], listed: int, placement: Placement) -> None:
+    """Raise FormatError unless `read` finds the tensors' bytes where they are.
 
     Which placement a file has is not written in it, and the first that fits
     is taken. Bytes that are zeros, say, are also shards without tensors.
@@ -206,14 +211,17 @@ def _refuse_misread(body: Sequence[Piece], listed: int) -> None:
             f"metadata that list {listed} shards do not go with tensor bytes: {error.message}",
             field="shards",
         ) from None
-    if found.placement is not Placement.AFTER_EACH:
+    if found.placement is not placement:
         raise FormatError("bytes of tensors would be read as records", field="tensor bytes")
 
 
-def _stored(raw: memoryview) -> Iterator[Buffer]:
-    yield raw
+def stored(raw: memoryview) -> Iterator[Buffer]:
+    """Bytes that are at hand, in pieces."""
+    for start in range(0, len(raw), PIECE):
+        yield raw[start : start + PIECE]
 
 
-def _bytes_of(pieces: Sequence[Piece]) -> Iterator[Buffer]:
+def bytes_of(pieces: Sequence[Piece]) -> Iterator[Buffer]:
+    """The bytes of all pieces, in order."""
     for piece in pieces:
         yield from piece.blocks()

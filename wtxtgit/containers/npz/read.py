@@ -120,6 +120,23 @@ def array_name(member: Member) -> str:
     return member.name.removesuffix(NPY_SUFFIX)
 
 
+def inflated(data: memoryview, member: Member, options: ReadOptions) -> memoryview:
+    """What a member holds that shares no bytes; raises FormatError where that is not so.
+
+    With kind "limit" where it is over `options.max_chunk`, "crc32" where it
+    is not what the directory says.
+    """
+    raw = memoryview(zip_directory.content(data, member, options.max_chunk))
+    found = zlib.crc32(raw)
+    if found != member.crc32:
+        raise FormatError(
+            f"crc32 is {found:08x}, the directory has {member.crc32:08x}",
+            kind="crc32",
+            offset=member.start,
+        )
+    return raw
+
+
 def _packed(
     data: memoryview, member: Member, decoded: DecodedParts, options: ReadOptions
 ) -> Tensor:
@@ -131,15 +148,7 @@ def _packed(
         return _nothing(member, error.message)
 
     def inflate() -> memoryview:
-        raw = memoryview(zip_directory.content(data, member, options.max_chunk))
-        found = zlib.crc32(raw)
-        if found != member.crc32:
-            raise FormatError(
-                f"crc32 is {found:08x}, the directory has {member.crc32:08x}",
-                kind="crc32",
-                offset=member.start,
-            )
-        return raw
+        return inflated(data, member, options)
 
     whole = Packed(member.size, lambda: decoded.open(member, member.size, inflate))
     absent = None

@@ -57,10 +57,19 @@ def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
 
 
 def _header(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> bytes:
-    if len(tensors) > MAX_TENSORS:
-        raise FormatError(f"{len(tensors)} tensors are too many", kind="limit", field="header")
     entries = [(t.name, DTYPES[t.element], t.shape, t.nbytes) for t in tensors]
-    header = format_header(entries, dict(sorted(tags.items())))
+    return bounded_header(entries, dict(sorted(tags.items())) or None)
+
+
+def bounded_header(
+    entries: Sequence[tuple[str, str, tuple[int, ...], int]],
+    metadata: Mapping[str, str] | None,
+    further: Mapping[str, Mapping[str, object]] | None = None,
+) -> bytes:
+    """What `format_header` gives, within what the reference library reads; raises FormatError."""
+    if len(entries) > MAX_TENSORS:
+        raise FormatError(f"{len(entries)} tensors are too many", kind="limit", field="header")
+    header = format_header(entries, metadata, further)
     length = len(header) - SAFETENSORS_LENGTH_SIZE
     if length > MAX_HEADER:
         raise FormatError(f"header of {length} bytes is too long", kind="limit", field="header")

@@ -5,7 +5,7 @@ Spec: `docs/spec/torch.md`, "What is written"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from wtxtgit.containers import zip_directory, zip_write
@@ -40,20 +40,30 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     for member in members:
         most = max(options.max_chunk, member.end - member.start)
         blocks = partial(zip_directory.blocks, data, member, most)
-        _check_crc32(member, blocks, has_crc32=has_crc32)
-        name = member.name.encode()
-        if len(name) > MAX_16:
-            raise FormatError(f"name {quoted(member.name)} is too long in UTF-8", field="name")
-        contents.append(Content(name, member.size, blocks))
+        check_crc32(member, blocks, has_crc32=has_crc32)
+        contents.append(Content(encoded_name(member), member.size, blocks))
     return zip_layout.build(contents, container.alignment)
 
 
-def _check_crc32(
-    member: Member, blocks: Callable[[], Iterator[Buffer]], *, has_crc32: bool
-) -> None:
-    if has_crc32 and zip_write.crc32_of(blocks()) != member.crc32:
+def encoded_name(member: Member) -> bytes:
+    """A member's name in UTF-8; raises FormatError where that is too long."""
+    name = member.name.encode()
+    if len(name) > MAX_16:
+        raise FormatError(f"name {quoted(member.name)} is too long in UTF-8", field="name")
+    return name
+
+
+def check_crc32(member: Member, blocks: Callable[[], Iterable[Buffer]], *, has_crc32: bool) -> int:
+    """The CRC-32 of a member's content, which `blocks` gives.
+
+    Raises FormatError where the directory has another one, unless it has none
+    at all.
+    """
+    found = zip_write.crc32_of(blocks())
+    if has_crc32 and found != member.crc32:
         raise FormatError(
             f"member {quoted(member.name)} has another crc32 than the directory",
             offset=member.start,
             field="crc32",
         )
+    return found

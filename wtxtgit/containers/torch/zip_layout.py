@@ -15,6 +15,7 @@ from struct import Struct
 
 from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
+    DEFLATED,
     ENTRY,
     ENTRY_MAGIC,
     EXTRA,
@@ -50,25 +51,46 @@ DEFAULT_ALIGNMENT = 64
 MAX_ALIGNMENT = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Deflated:
+    """Bytes of a deflate stream, and the CRC-32 of what it inflates to."""
+
+    length: int
+    crc32: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """A member to be written: a UTF-8 name, and `size` bytes, given in blocks."""
+    """A member to be written: a UTF-8 name, and `size` bytes, given in blocks.
+
+    Where it is `deflated` the blocks are those of the deflate stream.
+    """
 
     name: bytes
     size: int
     blocks: Callable[[], Iterable[Buffer]]
+    deflated: Deflated | None = None
+
+    @property
+    def length(self) -> int:
+        """How many bytes the blocks have together."""
+        return self.size if self.deflated is None else self.deflated.length
+
+    @property
+    def method(self) -> int:
+        return STORED if self.deflated is None else DEFLATED
 
 
 def build(contents: Iterable[Content], alignment: int = DEFAULT_ALIGNMENT) -> Iterator[Buffer]:
-    """The bytes of a zip with these members, all stored; each one's blocks are asked for once.
+    """The bytes of a zip with these members; each one's blocks are asked for once.
 
     Raises FormatError where a member has more or fewer bytes than it said.
     """
     offset = 0
     entries: list[bytes] = []
     for content in contents:
-        wide = _zip64_field(content.size, offset)
-        flags = UTF8_NAME | (WITH_DESCRIPTOR if content.size else 0)
+        wide = _zip64_field(content, offset)
+        flags = UTF8_NAME | (WITH_DESCRIPTOR if content.length else 0)
         header = _local(content, flags, wide, offset, alignment)
         yield header
         crc32 = length = 0
@@ -76,12 +98,14 @@ def build(contents: Iterable[Content], alignment: int = DEFAULT_ALIGNMENT) -> It
             crc32 = zlib.crc32(block, crc32)
             length += memoryview(block).nbytes
             yield block
-        if length != content.size:
-            raise FormatError(f"member has {length} bytes, not {content.size}", field="payload")
+        if length != content.length:
+            raise FormatError(f"member has {length} bytes, not {content.length}", field="payload")
+        if content.deflated is not None:
+            crc32 = content.deflated.crc32
         descriptor = b""
-        if content.size:
+        if length:
             layout = DESCRIPTOR_ZIP64 if wide else DESCRIPTOR
-            descriptor = layout.pack(DESCRIPTOR_MAGIC, crc32, length, length)
+            descriptor = layout.pack(DESCRIPTOR_MAGIC, crc32, length, content.size)
             yield descriptor
         entries.append(_entry(content, flags, wide, crc32, offset))
         offset += len(header) + length + len(descriptor)
@@ -89,9 +113,10 @@ def build(contents: Iterable[Content], alignment: int = DEFAULT_ALIGNMENT) -> It
     yield _end(len(entries), sum(map(len, entries)), offset)
 
 
-def _zip64_field(size: int, offset: int) -> bytes:
-    """Sizes and offset that have no room in 32 bits."""
-    sizes = (size, size) if size >= MAX_32 else ()
+def _zip64_field(content: Content, offset: int) -> bytes:
+    """Sizes and offset that have no room in 32 bits; both sizes where one has none."""
+    is_wide = max(content.size, content.length) >= MAX_32
+    sizes = (content.size, content.length) if is_wide else ()
     values = (*sizes, offset) if offset >= MAX_32 else sizes
     if not values:
         return b""
@@ -104,23 +129,24 @@ def _local(content: Content, flags: int, wide: bytes, offset: int, alignment: in
     padding = PADDING * (-unpadded % alignment)
     extra = wide + EXTRA.pack(PADDING_ID, len(padding)) + padding
     name_length, extra_length = len(content.name), len(extra)
-    header = LOCAL.pack(ZIP_MAGIC, 0, flags, STORED, 0, 0, 0, 0, 0, name_length, extra_length)
+    fields = (flags, content.method, 0, 0, 0, 0, 0, name_length, extra_length)
+    header = LOCAL.pack(ZIP_MAGIC, 0, *fields)
     return header + content.name + extra
 
 
 def _entry(content: Content, flags: int, wide: bytes, crc32: int, offset: int) -> bytes:
-    size = min(content.size, MAX_32)
+    is_wide = max(content.size, content.length) >= MAX_32
     header = ENTRY.pack(
         ENTRY_MAGIC,
         0,
         0,
         flags,
-        STORED,
+        content.method,
         0,
         0,
         crc32,
-        size,
-        size,
+        MAX_32 if is_wide else content.length,
+        MAX_32 if is_wide else content.size,
         len(content.name),
         len(wide),
         0,

@@ -1,0 +1,150 @@
+"""npy: files that are written again with another array."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from data import fixture, golden_of
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from numpy.typing import NDArray
+
+from wtxtgit.containers import check, flat
+from wtxtgit.containers.npy import reseal as module
+from wtxtgit.containers.npy.read import Npy, read
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Placed
+from wtxtgit.model.reading import ReadOptions
+
+from .placing import content, inverted, own
+from .zip_files import npy, npy_fields, npy_text
+
+OPTIONS = ReadOptions()
+ARRAYS = npst.arrays(
+    st.sampled_from(["<f4", ">f8", "|u1", "<c8", "|S3", "<M8[ns]", [("a", "<i2"), ("b", "|b1")]]),
+    npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+PICKLE = b"cos\nsystem\n(S'false'\ntR."
+OBJECTS = npy_fields("'|O'", data=PICKLE)
+
+
+def opened(data: bytes) -> Npy:
+    return read(memoryview(data))
+
+
+def resealed(container: Npy, placed: Sequence[Placed]) -> bytes:
+    """The file, which has no errors."""
+    data = b"".join(module.reseal(container, placed, None, OPTIONS))
+    assert not check(memoryview(data)).errors
+    return data
+
+
+def refused(
+    container: Npy, placed: Sequence[Placed], values: Mapping[str, object] | None = None
+) -> FormatError:
+    with pytest.raises(FormatError) as caught:
+        module.reseal(container, placed, values, OPTIONS)
+    return caught.value
+
+
+@pytest.mark.parametrize("file", sorted(golden_of("npy")))
+def test_a_fixture_that_is_not_changed_stays(file: str) -> None:
+    container = opened(fixture(file))
+    assert module.values(container, OPTIONS) == {}
+    (entry,) = module.entries(container, OPTIONS)
+    assert entry.name == "data"
+    assert entry.tensor is not None
+    assert entry.stored == entry.tensor.data
+    data = b"".join(module.reseal(container, own(container, 1), {}, OPTIONS))
+    assert data == fixture(file)
+
+
+@given(ARRAYS, ARRAYS, st.sampled_from([(1, 0), (2, 0), (3, 0)]), st.binary(max_size=9))
+def test_an_array_is_put_in_its_place(
+    array: NDArray[Any], other: NDArray[Any], version: tuple[int, int], after: bytes
+) -> None:
+    head, raw = npy(array, version)[: -array.nbytes or None], array.tobytes("A")
+    ours, theirs = opened(head + raw + after), opened(npy(other))
+    assert resealed(ours, own(ours, 1)) == head + raw + after
+    wanted = head + inverted(raw) + after
+    assert resealed(ours, [Placed(ours, 0, content(inverted(raw)))]) == wanted
+    data = resealed(ours, own(theirs, 1))
+    if (array.dtype, array.shape) == (other.dtype, other.shape):
+        assert data == head + other.tobytes() + after
+    else:
+        assert data == npy(other) + after
+    loaded = np.load(io.BytesIO(data))
+    assert (loaded.dtype, loaded.shape) == (other.dtype, other.shape)
+    assert loaded.tobytes() == other.tobytes()
+
+
+def test_an_array_of_another_order_brings_its_header() -> None:
+    array = np.arange(6, dtype="<i2").reshape(2, 3)
+    ours, theirs = opened(npy(array)), opened(npy(np.asfortranarray(array)))
+    assert resealed(ours, own(theirs, 1)) == npy(np.asfortranarray(array))
+    raw = bytes(range(12))
+    data = resealed(ours, [Placed(theirs, 0, content(raw))])
+    loaded = np.load(io.BytesIO(data))
+    assert loaded.flags.f_contiguous
+    assert loaded.tobytes("F") == raw
+
+
+def test_forms_tell_what_the_header_says() -> None:
+    array = np.arange(6, dtype="<i2").reshape(2, 3)
+    others = [array.T, np.asfortranarray(array), array.astype(">i2"), array.view("<u2")]
+    forms = [
+        module.entries(opened(npy(each)), OPTIONS)[0].form for each in (array, *others, array + 1)
+    ]
+    assert len(set(forms)) == len(forms) - 1
+    assert forms[-1] == forms[0]
+    # How the header is spelled says nothing of the array.
+    spelled = npy_text(b"{'shape':(2L,3),'fortran_order':False,'descr':'<i2'}", array.tobytes())
+    assert module.entries(opened(spelled), OPTIONS)[0].form == forms[0]
+
+
+def test_objects_are_moved_and_never_read() -> None:
+    ours, theirs = opened(OBJECTS), opened(npy_fields(" '|O'", data=PICKLE + b"more"))
+    assert resealed(ours, own(theirs, 1)) == theirs.data
+    assert resealed(ours, [Placed(ours, 0, content(inverted(PICKLE)))]) == (
+        OBJECTS[: -len(PICKLE)] + inverted(PICKLE)
+    )
+    numbers = opened(npy([1, 2]))
+    assert resealed(numbers, own(theirs, 1)) == theirs.data
+    assert resealed(theirs, own(numbers, 1)) == numbers.data
+    found = refused(opened(npy([1, 2]) + b"after"), own(ours, 1))
+    assert found.message == "5 bytes after the array have no place after Python objects"
+
+
+def test_what_is_refused() -> None:
+    ours = opened(npy([1, 2]))
+    assert refused(ours, []).message == "npy holds one array, not 0"
+    assert refused(ours, own(ours, 1) * 2).message == "npy holds one array, not 2"
+    assert refused(ours, own(ours, 1), {"a": "b"}).message == "npy holds no metadata"
+    found = refused(ours, [Placed(ours, 0, content(b"abc"))])
+    assert found.message == "tensor 'data' has 16 bytes, 3 are given"
+
+
+def test_nothing_of_an_array_is_held() -> None:
+    made = 0
+
+    def blocks() -> Iterator[Buffer]:
+        nonlocal made
+        for _ in range(8):
+            made += 1
+            yield bytes(2**20)
+
+    container, other = opened(npy(np.zeros(2**23, "u1"))), opened(npy(np.zeros(2**22, "<u2")))
+    for source, new in ((container, blocks), (other, blocks), (container, None), (other, None)):
+        made = 0
+        given_content = None if new is None else Content(2**23, new)
+        pieces = module.reseal(container, [Placed(source, 0, given_content)], None, OPTIONS)
+        assert made == 0
+        sizes = [len(piece) for piece in pieces]
+        assert max(sizes) == flat.BLOCK
+        assert sum(sizes) == 2**23 + 128

@@ -1,0 +1,154 @@
+"""Writing tensors of files that hold them as they are, without compression or hashes.
+
+Either into the places that they have in a file, whose other bytes all stay,
+or one after another into a file that is laid out anew.
+Spec: "Resealing" in `docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content
+from wtxtgit.model.reading import Findings
+
+BLOCK = 1 << 20
+"""Bytes of a file that are given at a time."""
+MAX_PASSES = 4
+"""Tensors that share bytes are written, or compared, so many times the size of their file."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A tensor that is written: that of the file `data`, or `content` instead of its bytes."""
+
+    tensor: Stored
+    data: memoryview
+    content: Content | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.tensor.end - self.tensor.start
+
+    def blocks(self) -> Iterator[Buffer]:
+        """The bytes that are written."""
+        if self.content is not None:
+            return self.content.blocks()
+        return pieces(self.data, self.tensor.start, self.tensor.end)
+
+
+def pieces(data: memoryview, start: int, end: int) -> Iterator[Buffer]:
+    """The bytes [start, end) of a file, a block at a time."""
+    for pos in range(start, end, BLOCK):
+        yield data[pos : min(pos + BLOCK, end)]
+
+
+def refuse_errors(findings: Findings) -> None:
+    """Raise the first error that a check found as FormatError."""
+    for problem in findings.errors:
+        raise FormatError(
+            problem.message, kind=problem.kind, offset=problem.offset, field=problem.field
+        )
+
+
+def check_lengths(parts: Iterable[Part]) -> None:
+    """Raise FormatError where a content has another length than what it replaces."""
+    for part in parts:
+        if part.content is not None and part.content.nbytes != part.nbytes:
+            raise FormatError(
+                f"tensor {quoted(part.tensor.name)} has {part.nbytes} bytes, "
+                f"{part.content.nbytes} are given",
+                field="entries",
+            )
+
+
+def check_size(parts: Iterable[Part], sources: Iterable[memoryview]) -> None:
+    """Raise FormatError (limit) where tensors that share bytes make a file too large."""
+    total = sum(part.nbytes for part in parts)
+    if total > MAX_PASSES * sum(map(len, sources)):
+        raise FormatError(
+            f"tensors that share bytes would be {total} bytes", kind="limit", field="entries"
+        )
+
+
+def replaced(data: memoryview, own: Sequence[Stored], parts: Sequence[Part]) -> Iterator[Buffer]:
+    """The file `data`, with each part in the place of its own tensor of that number.
+
+    Raises FormatError, before the first piece: for tensors that share bytes
+    and are given different ones; (limit) where to find that out takes too long.
+    """
+    places = sorted(
+        ((stored.start, stored.end, n) for n, stored in enumerate(own) if stored.end > stored.start)
+    )
+    left = MAX_PASSES * len(data)
+    written: list[Part] = []
+    for group in _sharing(places):
+        given = [
+            parts[n]
+            for _, _, n in group
+            if parts[n].content is not None or parts[n].data is not data
+        ]
+        if not given:
+            continue
+        if len(group) > 1:
+            left -= _compare(group, [parts[n] for _, _, n in group], left)
+        start, end, n = group[0]
+        written.append(Part(own[n], data, Content(end - start, given[0].blocks)))
+    return _spliced(data, written)
+
+
+def _sharing(places: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """Places in order of the file, those that overlap together."""
+    group: list[tuple[int, int, int]] = []
+    reached = 0
+    for place in places:
+        if group and place[0] >= reached:
+            yield group
+            group = []
+        group.append(place)
+        reached = max(reached, place[1])
+    if group:
+        yield group
+
+
+def _compare(group: list[tuple[int, int, int]], parts: list[Part], left: int) -> int:
+    """Refuse parts that share bytes and are not the same; how many were compared."""
+    names = f"{quoted(parts[0].tensor.name)} and {quoted(parts[1].tensor.name)}"
+    if any(before[:2] != after[:2] for before, after in pairwise(group)):
+        raise FormatError(
+            f"tensors {names} share some of their bytes, which can't be changed", field="entries"
+        )
+    total = sum(part.nbytes for part in parts)
+    if total > left:
+        raise FormatError(
+            f"tensors {names} share bytes with too many others", kind="limit", field="entries"
+        )
+    if len({_digest(part) for part in parts}) > 1:
+        raise FormatError(
+            f"tensors {names} share their bytes, and are to have different ones", field="entries"
+        )
+    return total
+
+
+def _digest(part: Part) -> bytes:
+    hashed = hashlib.sha256()
+    for block in part.blocks():
+        hashed.update(block)
+    return hashed.digest()
+
+
+def _spliced(data: memoryview, written: Iterable[Part]) -> Iterator[Buffer]:
+    """The file with these parts, which lie in its order and apart."""
+    pos = 0
+    for part in written:
+        yield from pieces(data, pos, part.tensor.start)
+        yield from part.blocks()
+        pos = part.tensor.end
+    yield from pieces(data, pos, len(data))

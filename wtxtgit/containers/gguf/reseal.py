@@ -1,0 +1,223 @@
+"""Writing a GGUF file again with other tensors or metadata.
+
+Spec: `docs/spec/gguf.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Literal, cast
+
+from wtxtgit.containers import flat
+from wtxtgit.containers.cursor import Cursor, quoted
+from wtxtgit.containers.flat import Part
+from wtxtgit.containers.gguf.check import check
+from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
+from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
+from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.errors import FormatError
+from wtxtgit.model import ZEROS_ALLOWANCE, Buffer
+from wtxtgit.model.entries import Entry, Placed
+from wtxtgit.model.reading import ReadOptions
+
+Value = tuple[int, bytes, str]
+"""The type of a value, its bytes in the file, and their byte order."""
+
+
+def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
+    """The tensors, in the order of their infos.
+
+    Of one of an unknown type `stored` is all up to the next tensor: its
+    length can't be told.
+    """
+    starts = sorted({info.tensor.start for info in container.infos})
+    found: list[Entry] = []
+    for number, info in enumerate(container.infos):
+        name, form = info.tensor.name, _form(container, number)
+        if info.is_known:
+            tensor = info.tensor.listed(container.data)
+            found.append(Entry(name, form, tensor.data, tensor))
+        else:
+            start = info.tensor.start
+            after = bisect_right(starts, start)
+            end = starts[after] if after < len(starts) else len(container.data)
+            found.append(Entry(name, form, container.data[start:end], unread=UNKNOWN_TYPE))
+    return found
+
+
+def values(container: Gguf, options: ReadOptions) -> dict[str, object]:
+    """Each key's value type, the bytes of its value, and the byte order of the file."""
+    return dict(_values(container))
+
+
+def reseal(
+    container: Gguf,
+    placed: Sequence[Placed],
+    values: Mapping[str, object] | None,
+    options: ReadOptions,
+) -> Iterator[Buffer]:
+    """The file with these tensors and, where not None, this metadata, in pieces.
+
+    Where names, types, dimensions, their order and metadata stay, so does all
+    of the file but tensors' bytes. Else it is laid out anew, and what no
+    tensor has is left out. Raises FormatError, before the first piece: for
+    files with errors, a name that is there twice, tensors or values of another
+    byte order, tensors of unknown types that would be moved, tensors that
+    share bytes and are given different ones, what is over the format's limits
+    or would be mostly padding.
+    """
+    sources = {id(source): source for source in (container, *map(_source, placed))}
+    for source in sources.values():
+        flat.refuse_errors(check(source, options))
+    parts = [Part(_info(each).tensor, _source(each).data, each.content) for each in placed]
+    flat.check_lengths(parts)
+    own = _values(container)
+    given = own if values is None else cast(Mapping[str, Value], values)
+    if list(given.items()) == list(own.items()) and _has_places(container, placed):
+        return flat.replaced(container.data, [info.tensor for info in container.infos], parts)
+    flat.check_size(parts, (source.data for source in sources.values()))
+    metadata, alignment = _metadata(given, container.byteorder)
+    header = _header(container, metadata, len(given), _infos(container, placed, alignment))
+    _check_padding(header, parts, alignment)
+    return _pieces(header, parts, alignment)
+
+
+def _values(container: Gguf) -> dict[str, Value]:
+    listed, infos = container.entries, container.infos
+    ends = [entry.offset for entry in listed[1:]]
+    ends.append(infos[0].offset if infos else container.infos_end)
+    return {
+        entry.key: (
+            entry.value_type,
+            bytes(container.data[entry.start : end]),
+            container.byteorder,
+        )
+        for entry, end in zip(listed, ends, strict=False)
+    }
+
+
+def _has_places(container: Gguf, placed: Sequence[Placed]) -> bool:
+    """Whether the tensors fit where those of the file stand, one for one."""
+    return len(placed) == len(container.infos) and all(
+        _info(each).tensor.name == own.tensor.name
+        and _form(_source(each), each.number) == _form(container, n)
+        # Of an unknown type nobody knows what there is to be put into the place.
+        and (own.is_known or each.source is container)
+        for n, (own, each) in enumerate(zip(container.infos, placed, strict=True))
+    )
+
+
+def _form(container: Gguf, number: int) -> Hashable:
+    """Dimensions and type, as they stand in the file."""
+    record = _record(container, number)
+    name = len(container.infos[number].tensor.name.encode())
+    return container.byteorder, bytes(record[COUNT_SIZE + name :])
+
+
+def _record(container: Gguf, number: int) -> memoryview:
+    """A tensor info without its offset."""
+    infos = container.infos
+    end = infos[number + 1].offset if number + 1 < len(infos) else container.infos_end
+    return container.data[infos[number].offset : end - COUNT_SIZE]
+
+
+def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tuple[bytes, int]:
+    """Key-value pairs, and the alignment that they say."""
+    if len(given) > MAX_ENTRIES:
+        raise FormatError(
+            f"{len(given)} keys are too many", kind="limit", field="metadata_kv_count"
+        )
+    pairs: list[bytes] = []
+    for key, (value_type, raw, byteorder) in given.items():
+        if byteorder != order:
+            raise FormatError(f"key {quoted(key)} is of a {byteorder}-endian file", field="key")
+        name = key.encode()
+        pairs += (len(name).to_bytes(COUNT_SIZE, order), name)
+        pairs += (value_type.to_bytes(TYPE_SIZE, order), raw)
+    metadata = b"".join(pairs)
+    cursor = Cursor(memoryview(metadata), order=order)
+    return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in given))
+
+
+def _infos(container: Gguf, placed: Sequence[Placed], alignment: int) -> list[bytes]:
+    """The tensor infos of tensors that stand one after another."""
+    if len(placed) > MAX_TENSORS:
+        raise FormatError(f"{len(placed)} tensors are too many", kind="limit", field="tensor_count")
+    names: set[str] = set()
+    infos: list[bytes] = []
+    end = 0
+    for each in placed:
+        info, source = _info(each), _source(each)
+        named = f"tensor {quoted(info.tensor.name)}"
+        if info.tensor.name in names:
+            raise FormatError(f"two tensors are named {quoted(info.tensor.name)}", field="name")
+        names.add(info.tensor.name)
+        if source.byteorder != container.byteorder:
+            raise FormatError(f"{named} is of a {source.byteorder}-endian file", field="entries")
+        if not info.is_known:
+            raise FormatError(
+                f"{named} can't be moved: its type {info.tensor.dtype} is unknown", field="type"
+            )
+        offset = end.to_bytes(COUNT_SIZE, container.byteorder)
+        infos.append(bytes(_record(source, each.number)) + offset)
+        end = aligned(end + info.tensor.end - info.tensor.start, alignment)
+    return infos
+
+
+def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes]) -> bytes:
+    order = container.byteorder
+    header = b"".join(
+        (
+            GGUF_MAGIC,
+            container.version.to_bytes(TYPE_SIZE, order),
+            len(infos).to_bytes(COUNT_SIZE, order),
+            keys.to_bytes(COUNT_SIZE, order),
+            metadata,
+            *infos,
+        )
+    )
+    if len(header) > MAX_JSON:
+        raise FormatError(
+            f"header of {len(header)} bytes is too long", kind="limit", field="header"
+        )
+    return header
+
+
+def _check_padding(header: bytes, parts: Sequence[Part], alignment: int) -> None:
+    """Refuse a few tensors with an alignment that makes them a huge file."""
+    sizes = [len(header), *(part.nbytes for part in parts)]
+    padding = sum(-size % alignment for size in sizes)
+    if padding > ZEROS_ALLOWANCE + sum(sizes):
+        raise FormatError(
+            f"alignment {alignment} makes {padding} bytes of padding", kind="limit", field="padding"
+        )
+
+
+def _pieces(header: bytes, parts: Sequence[Part], alignment: int) -> Iterator[Buffer]:
+    yield header
+    # A file without tensors ends where the header does.
+    size = len(header)
+    for part in parts:
+        yield from _padding(size, alignment)
+        yield from part.blocks()
+        size = part.nbytes
+    if parts:
+        yield from _padding(size, alignment)
+
+
+def _padding(size: int, alignment: int) -> Iterator[Buffer]:
+    left = -size % alignment
+    while left:
+        zeros = bytes(min(left, flat.BLOCK))
+        yield zeros
+        left -= len(zeros)
+
+
+def _info(placed: Placed) -> Info:
+    return _source(placed).infos[placed.number]
+
+
+def _source(placed: Placed) -> Gguf:
+    return cast(Gguf, placed.source)

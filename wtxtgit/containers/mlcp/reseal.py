@@ -1,0 +1,233 @@
+"""Writing an MLCP file anew with other tensors, or other values in its metadata.
+
+Spec: `docs/spec/mlcp.md`, "Resealing"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from wtxtgit.containers import json_limits
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.mlcp import listing, update, write
+from wtxtgit.containers.mlcp.listing import SHARDS
+from wtxtgit.containers.mlcp.metadata import shard_list
+from wtxtgit.containers.mlcp.read import Mlcp, Placement
+from wtxtgit.containers.mlcp.unwritten import Piece
+from wtxtgit.containers.mlcp.update import Row
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.reading import ReadOptions, Tensor
+
+
+def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
+    """The tensors of a file, with bytes or without, in the order of its records."""
+    tensors = container.describe(options).tensors
+    return [
+        Entry(tensor.name, row.kind, container.data[stored.start : stored.end], tensor)
+        for tensor, row, stored in zip(
+            tensors, update.rows_of(container), container.tensors(), strict=True
+        )
+    ]
+
+
+def values(container: Mlcp, options: ReadOptions) -> dict[str, object]:
+    """The metadata without what follows from the tensors, versions and the time of writing."""
+    return listing.values(container)
+
+
+def reseal(
+    container: Mlcp,
+    placed: Sequence[Placed],
+    values: Mapping[str, object] | None,
+    options: ReadOptions,
+) -> Iterator[Buffer]:
+    """The bytes of the file with these tensors, and these values where there are any.
+
+    Where only bytes of tensors change they are changed in place. Raises
+    FormatError before the first of the bytes.
+    """
+    files = _Files(options)
+    own = listing.values(container)
+    wanted = own if values is None else values
+    chosen = [files.chosen(container, one) for one in placed]
+    shards = {one.row.record.shard for one in chosen if one.content is not None}
+    is_same = wanted == own and files.have_same_rows(container, chosen)
+    if is_same and not _have_checksums(container, shards):
+        return _in_place(container, chosen)
+    return _anew(container, chosen, wanted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chosen:
+    """A tensor of the file that is written: its record, and its bytes, `content` or `tensor`'s.
+
+    `number` is its place in the file, where it keeps its own bytes.
+    """
+
+    row: Row
+    tensor: Tensor
+    content: Content | None
+    number: int | None
+
+
+class _Files:
+    """The files that tensors are taken from, each listed once."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._files: dict[int, list[tuple[Row, Tensor]]] = {}
+
+    def of(self, container: object) -> list[tuple[Row, Tensor]]:
+        if id(container) not in self._files:
+            if not isinstance(container, Mlcp):
+                raise FormatError("entries are those of another format", field="entries")
+            tensors = container.describe(self._options).tensors
+            pairs = zip(update.rows_of(container), tensors, strict=True)
+            self._files[id(container)] = list(pairs)
+        return self._files[id(container)]
+
+    def chosen(self, container: Mlcp, placed: Placed) -> _Chosen:
+        row, tensor = self.of(placed.source)[placed.number]
+        content = placed.content
+        if content is not None:
+            row = replace(row, is_changed=True)
+        if content is not None and content.nbytes != tensor.nbytes:
+            raise FormatError(
+                f"tensor {quoted(tensor.name)} has {tensor.nbytes} bytes in the file, "
+                f"not {content.nbytes}",
+                field="entries",
+            )
+        is_own = content is None and placed.source is container
+        if content is None and not is_own:
+            content = Content(tensor.nbytes, partial(write.stored, tensor.data))
+        number = placed.number if is_own else None
+        return _Chosen(row, tensor, content if tensor.nbytes else None, number)
+
+    def have_same_rows(self, container: Mlcp, chosen: Sequence[_Chosen]) -> bool:
+        """Whether the tensors are those of the file, in its order, their bytes aside."""
+        own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
+        found = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
+        places = enumerate(one.number for one in chosen)
+        return own == found and all(number in (None, place) for place, number in places)
+
+
+def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
+    """The file with other bytes of its own tensors, byte for byte the same apart from them."""
+    data, placement = container.data, container.body.placement
+    pieces: list[Piece] = []
+    reached = container.header_end
+    for stored, one in zip(container.tensors(), chosen, strict=True):
+        if one.content is not None:
+            pieces.append(_kept(data[reached : stored.start]))
+            pieces.append(Piece(one.content.nbytes, _exactly(one.content)))
+            reached = stored.end
+    if not pieces:
+        return write.stored(data)
+    pieces.append(_kept(data[reached:]))
+    write.refuse_misread(pieces, len(shard_list(container.metadata)), placement)
+    return write.bytes_of([_kept(data[: container.header_end]), *pieces])
+
+
+def _anew(
+    container: Mlcp, chosen: Sequence[_Chosen], wanted: Mapping[str, object]
+) -> Iterator[Buffer]:
+    """The file with its records, and what the metadata say of them, written again."""
+    if len(chosen) > MAX_TENSORS:
+        raise FormatError(f"{len(chosen)} tensors are too many", kind="limit", field="records")
+    ordered = sorted(chosen, key=lambda one: one.row.record.shard)
+    placement = _placement(container, ordered)
+    rows = [one.row for one in ordered]
+    metadata_json = update.updated(container, rows, wanted, placement)
+    metadata = json_limits.parse(memoryview(metadata_json), "metadata")
+    head = write.header(container.version, metadata_json)
+    shard_count = _shard_count(container, rows, metadata)
+    body = write.body_pieces([_row(one) for one in ordered], shard_count, placement)
+    if not _have_no_bytes(ordered):
+        last = ordered[-1]
+        if last.row.record.shard + 1 == shard_count and _have_no_bytes(ordered[:-1]):
+            # The same bytes wherever they are said to be.
+            placement = Placement.AFTER_EACH
+        write.refuse_misread(body, len(shard_list(metadata)), placement)
+    return write.bytes_of([Piece.fixed(head), *body])
+
+
+def _placement(container: Mlcp, chosen: Sequence[_Chosen]) -> Placement:
+    """Where the bytes are: where the file has them, else where that has them that they are of."""
+    files = (container, *(one.row.container for one in chosen))
+    found = next(
+        (file.body.placement for file in files if file.body.placement is not Placement.NOWHERE),
+        Placement.NOWHERE,
+    )
+    for one in chosen:
+        if found is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
+            raise FormatError(
+                f"tensor {quoted(one.tensor.name)} has no bytes in its file, and others have some",
+                field="entries",
+            )
+    return found
+
+
+def _have_no_bytes(chosen: Sequence[_Chosen]) -> bool:
+    return not any(one.tensor.nbytes for one in chosen)
+
+
+def _shard_count(container: Mlcp, rows: Sequence[Row], metadata: object) -> int:
+    """How many shards there are: as many more or fewer as the metadata list."""
+    most = rows[-1].record.shard + 1 if rows else 0
+    was, now = (
+        held.get(SHARDS) if isinstance(held, dict) else None
+        for held in (container.metadata, metadata)
+    )
+    if not isinstance(was, list) or not isinstance(now, list):
+        return max(container.body.shard_count, most, len(shard_list(metadata)))
+    count = max(container.body.shard_count + len(now) - len(was), 0)
+    if most > count:
+        raise FormatError(
+            f"tensor {quoted(rows[-1].record.name)} is in shard {most - 1}, there are {count}",
+            field="entries",
+        )
+    return count
+
+
+def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
+    """Whether the metadata have a checksum of one of these shards, which would not hold."""
+    if container.body.placement is Placement.NOWHERE:
+        return False
+    found = shard_list(container.metadata)
+    items = [found[number] for number in shards if number < len(found)]
+    return any(isinstance(item, dict) and item.get(listing.CHECKSUM) is not None for item in items)
+
+
+def _row(one: _Chosen) -> write.Row:
+    record = one.row.record
+    raw = bytes(one.row.container.data[record.start : record.end])
+    if one.content is not None:
+        blocks = _exactly(one.content)
+    else:
+        blocks = partial(write.stored, one.tensor.data)
+    return write.Row(record.shard, raw, one.tensor.nbytes, blocks)
+
+
+def _kept(raw: memoryview) -> Piece:
+    return Piece(len(raw), partial(write.stored, raw))
+
+
+def _exactly(content: Content) -> Callable[[], Iterator[Buffer]]:
+    """The blocks of a content; raises FormatError where they are more or fewer bytes."""
+
+    def blocks() -> Iterator[Buffer]:
+        length = 0
+        for block in content.blocks():
+            length += memoryview(block).nbytes
+            yield block
+        if length != content.nbytes:
+            raise FormatError(
+                f"a tensor gives {length} bytes, not {content.nbytes}", field="entries"
+            )
+
+    return blocks

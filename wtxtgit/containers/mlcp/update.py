@@ -1,0 +1,243 @@
+"""The metadata of an MLCP file for other records, other values, or both.
+
+What stays keeps its place and its spelling. Lists of tensors are made anew
+for the shards that have other records.
+Spec: `docs/spec/mlcp.md`, "Resealing"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from wtxtgit.containers.mlcp.listing import (
+    CHECKSUM,
+    FILE_SIZE,
+    INFOS,
+    OFFSET,
+    SHARDS,
+    TENSORS,
+    TIMESTAMP,
+    VERSION,
+    WHOLE,
+    Json,
+    Listed,
+    derived,
+    listed,
+)
+from wtxtgit.containers.mlcp.metadata import DTYPE_NUMBERS, format_json, shard_list
+from wtxtgit.containers.mlcp.read import Mlcp, Placement, Record
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+
+CRLF = b"\r\n"
+MAX_DIGITS = 10
+"""Digits of a dtype that is a number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """A record of one of the files that are put together, and what its metadata say of it.
+
+    Its tensor has other bytes than in that file where it `is_changed`.
+    """
+
+    container: Mlcp
+    record: Record
+    listed: Listed
+    is_changed: bool = False
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """All that its record and the metadata say, but for places."""
+        record = self.record
+        return record.shard, record.dtype, record.shape, record.size, *self.listed.further
+
+
+def rows_of(container: Mlcp) -> list[Row]:
+    """All records of a file."""
+    pairs = zip(container.body.records, listed(container), strict=True)
+    return [Row(container, record, said) for record, said in pairs]
+
+
+def updated(
+    container: Mlcp,
+    rows: Sequence[Row],
+    wanted: Mapping[str, object],
+    placement: Placement,
+) -> Buffer:
+    """The JSON with `wanted` as its values, for `rows`, which are ordered by shard.
+
+    It is the one that the file has where nothing changes. Raises FormatError
+    where the metadata can't say it.
+    """
+    raw = container.data[container.metadata_start : container.header_end]
+    update = _Update(container, rows, placement)
+    made = update.metadata(wanted)
+    if json.dumps(made) == json.dumps(container.metadata):
+        return raw
+    spelled = format_json(made)
+    return spelled.replace(b"\n", CRLF) if CRLF in bytes(raw) else spelled
+
+
+class _Update:
+    """One change of a file's metadata."""
+
+    def __init__(self, container: Mlcp, rows: Sequence[Row], placement: Placement) -> None:
+        self.container = container
+        self.files = {id(row.container): row.container for row in rows}
+        self.files = {id(container): container, **self.files}
+        self.own = rows_of(container)
+        self.rows = rows
+        self.by_shard = {id(container): _by_shard(self.own)}
+        self.rows_by_shard = _by_shard(rows)
+        self.derived = derived(placement)
+
+    def metadata(self, wanted: Mapping[str, object]) -> object:
+        old = self.container.metadata
+        if not isinstance(old, dict):
+            if wanted != {WHOLE: old}:
+                raise FormatError("metadata are no JSON object and stay as they are", field=WHOLE)
+            return old
+        made: Json = {}
+        for key, value in old.items():
+            if key == INFOS and isinstance(value, list):
+                made[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
+            elif key in (VERSION, TIMESTAMP):
+                made[key] = value
+            elif key == SHARDS and key in wanted and not isinstance(value, dict):
+                made[key] = self._shards(wanted[key])
+            elif key in wanted:
+                made[key] = _overlaid(value, wanted[key])
+        for key, value in wanted.items():
+            if key not in made and key not in old:
+                made[key] = self._shards(value) if key == SHARDS else value
+        return made
+
+    def _shards(self, wanted: object) -> object:
+        """A list of the shards that are numbered from 0; what is no such thing as it is."""
+        if not isinstance(wanted, dict):
+            return wanted
+        numbers = [str(number) for number in range(len(wanted))]
+        if wanted.keys() != set(numbers):
+            raise FormatError("shards are not numbered from 0 on", field=SHARDS)
+        return [self._shard(int(number), wanted[number]) for number in numbers]
+
+    def _shard(self, number: int, wanted: object) -> object:
+        if not isinstance(wanted, dict):
+            return wanted
+        model = self._model(number)
+        old = _shard_of(model, number)
+        was = self._was(model, number)
+        rows = self.rows_by_shard.get(number, [])
+        made: Json = {}
+        for key, value in old.items():
+            if key not in self.derived:
+                if key in wanted:
+                    made[key] = _overlaid(value, wanted[key])
+            elif key == TENSORS:
+                where = f"shard {number}"
+                made[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
+            elif key == FILE_SIZE:
+                made[key] = _moved(value, _total(rows) - _total(was))
+            elif key == CHECKSUM:
+                made[key] = self._checksum(number, rows[0].container if rows else model, rows)
+        return made | {key: value for key, value in wanted.items() if key not in made}
+
+    def _checksum(self, number: int, owner: Mlcp, rows: Sequence[Row]) -> object:
+        """That of the file which has just this shard; null where none has."""
+        are_its_own = all(row.container is owner and not row.is_changed for row in rows)
+        if not are_its_own or not _are_same(self._was(owner, number), rows):
+            return None
+        return _shard_of(owner, number).get(CHECKSUM)
+
+    def _was(self, file: Mlcp, number: int) -> Sequence[Row]:
+        """The records that a file has in a shard."""
+        if id(file) not in self.by_shard:
+            self.by_shard[id(file)] = _by_shard(rows_of(file))
+        return self.by_shard[id(file)].get(number, [])
+
+    def _model(self, number: int) -> Mlcp:
+        """The first file whose metadata list this shard; the one that is written if none does."""
+        has = (file for file in self.files.values() if number < len(shard_list(file.metadata)))
+        return next(has, self.container)
+
+    def _tensors(
+        self,
+        old: object,
+        was: Sequence[Row],
+        rows: Sequence[Row],
+        where: str,
+        said: Callable[[Listed], Json | None],
+    ) -> object:
+        """A list of tensors for these rows; `old` where they were the same, or it is no list."""
+        if not isinstance(old, list) or _are_same(was, rows):
+            return old
+        items = [said(row.listed) for row in was]
+        if len(old) != len(was) or None in items:
+            raise FormatError(
+                f"{where}: the metadata list other tensors than the file has, "
+                "and can't be brought up to date",
+                field=TENSORS,
+            )
+        told = [item for item in items if item is not None]
+        has_places = [item.get(OFFSET) for item in told] == list(_offsets(was))
+        pairs = zip(rows, _offsets(rows), strict=True)
+        return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
+
+
+def _shard_of(file: Mlcp, number: int) -> Json:
+    """What a file's metadata say of a shard, nothing where that is no object."""
+    shards = shard_list(file.metadata)
+    found = shards[number] if number < len(shards) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _by_shard(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.record.shard, []).append(row)
+    return found
+
+
+def _item(row: Row, said: Json | None, place: int, has_places: bool) -> Json:
+    """What a list says of a row; its offset is `place` where those of the list count bytes."""
+    if said is not None:
+        return {**said, OFFSET: place} if has_places and OFFSET in said else said
+    record = row.record
+    is_number = record.dtype.isascii() and record.dtype.isdigit() and len(record.dtype) < MAX_DIGITS
+    number = int(record.dtype) if is_number else DTYPE_NUMBERS.get(record.dtype, record.dtype)
+    shape = list(record.shape)
+    fields = {"name": record.name, "shape": shape, "dataType": number}
+    return {**fields, OFFSET: place, "size": record.size}
+
+
+def _offsets(rows: Sequence[Row]) -> Iterator[int]:
+    """Where the bytes of each tensor start, counted within its shard."""
+    shard, place = -1, 0
+    for row in rows:
+        if row.record.shard != shard:
+            shard, place = row.record.shard, 0
+        yield place
+        place += row.record.size
+
+
+def _total(rows: Sequence[Row]) -> int:
+    return sum(row.record.size for row in rows)
+
+
+def _moved(value: object, difference: int) -> object:
+    return value + difference if type(value) is int else value
+
+
+def _are_same(was: Sequence[Row], rows: Sequence[Row]) -> bool:
+    return [(r.record.name, r.kind) for r in was] == [(r.record.name, r.kind) for r in rows]
+
+
+def _overlaid(old: object, wanted: object) -> object:
+    """`wanted`, its members in the order that they have in `old`."""
+    if not isinstance(old, dict) or not isinstance(wanted, dict):
+        return wanted
+    kept = {key: _overlaid(value, wanted[key]) for key, value in old.items() if key in wanted}
+    return kept | {key: value for key, value in wanted.items() if key not in kept}

@@ -1,0 +1,73 @@
+"""Writing an npy file again with another array.
+
+Spec: `docs/spec/npy.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import cast
+
+from wtxtgit.containers import flat
+from wtxtgit.containers.flat import Part
+from wtxtgit.containers.npy.read import TENSOR, Npy
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Entry, Placed
+from wtxtgit.model.reading import ReadOptions
+
+
+def entries(container: Npy, options: ReadOptions) -> list[Entry]:
+    """The array, which has no name in the file."""
+    tensor = container.stored.listed(container.data)
+    return [Entry(TENSOR, _form(container), tensor.data, tensor)]
+
+
+def values(container: Npy, options: ReadOptions) -> dict[str, object]:
+    """Nothing: an npy file has no metadata."""
+    return {}
+
+
+def reseal(
+    container: Npy,
+    placed: Sequence[Placed],
+    values: Mapping[str, object] | None,
+    options: ReadOptions,
+) -> Iterator[Buffer]:
+    """The file with this array, in pieces.
+
+    An array of another dtype, shape or order brings the header of its own
+    file along; what stands after the array stays. Raises FormatError, before
+    the first piece: unless it is one array, for metadata, and for bytes that
+    would come to stand after Python objects.
+    """
+    if len(placed) != 1:
+        raise FormatError(f"npy holds one array, not {len(placed)}", field="data")
+    if values:
+        raise FormatError("npy holds no metadata", field="header")
+    source = cast(Npy, placed[0].source)
+    part = Part(source.stored, source.data, placed[0].content)
+    flat.check_lengths([part])
+    if _form(source) == _form(container) and part.nbytes == _length(container):
+        return flat.replaced(container.data, [container.stored], [part])
+    end = container.stored.end
+    if source.header.has_objects and end < len(container.data):
+        # The pickle of the objects is all that follows the header.
+        raise FormatError(
+            f"{len(container.data) - end} bytes after the array have no place after Python objects",
+            field="data",
+        )
+    return chain(
+        flat.pieces(source.data, 0, source.header.data),
+        part.blocks(),
+        flat.pieces(container.data, end, len(container.data)),
+    )
+
+
+def _form(container: Npy) -> Hashable:
+    return container.stored.dtype, container.stored.shape, container.stored.order
+
+
+def _length(container: Npy) -> int:
+    return container.stored.end - container.stored.start

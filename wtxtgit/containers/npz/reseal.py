@@ -1,0 +1,171 @@
+"""What an npz file holds by name, and writing it anew with some of that changed.
+
+An entry is a member: a file, inflated.
+Spec: `docs/spec/npz.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+from wtxtgit.containers import zip_directory, zip_write
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.decoded import DecodedParts
+from wtxtgit.containers.magic import NPY_SUFFIX
+from wtxtgit.containers.npz.members import (
+    attributes,
+    check_crc32,
+    kept,
+    refuse_unwritable,
+    slices,
+)
+from wtxtgit.containers.npz.read import Npz, inflated
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTOR, Member
+from wtxtgit.containers.zip_write import NewMember
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.reading import Packed, ReadOptions
+
+OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
+"""Flags that say how a name and where sizes stand."""
+
+
+def entries(container: Npz, options: ReadOptions) -> list[Entry]:
+    """The members in the order of the directory; nothing is inflated before it is asked for."""
+    decoded = DecodedParts(options).of_file(len(container.data))
+    return [_entry(container, n, decoded, options) for n in range(len(container.directory.members))]
+
+
+def values(container: Npz, options: ReadOptions) -> dict[str, object]:
+    """Nothing: an npz file has no metadata."""
+    return {}
+
+
+def reseal(
+    container: Npz,
+    placed: Sequence[Placed],
+    values: Mapping[str, object] | None,
+    options: ReadOptions,
+) -> Iterator[Buffer]:
+    """The file with these members, in pieces; the same bytes where they are its own.
+
+    Members without content keep their payload as it is stored, those with
+    content are stored or deflated as they were; local headers are written
+    anew. Raises FormatError, before the first piece: for files whose members
+    share bytes or are encrypted, for content of members that do not hold or
+    have a compression that is not read, where no array is left, for any
+    metadata, and (limit) for what is deflated and over `options.max_chunk`.
+    """
+    if values:
+        raise FormatError("npz has no metadata", field="metadata")
+    if _is_own(container, placed):
+        return slices(container.data)
+    if len(placed) > MAX_TENSORS:
+        raise FormatError(f"{len(placed)} members are too many", kind="limit", field="entries")
+    sources = {id(one.source): cast(Npz, one.source) for one in placed}
+    for source in sources.values():
+        refuse_unwritable(source)
+    members = [_member(one, options) for one in placed]
+    names = [cast(Npz, one.source).directory.members[one.number].name for one in placed]
+    if not any(name.endswith(NPY_SUFFIX) for name in names):
+        raise FormatError("npz holds at least one array", field="entries")
+    return zip_write.build(members)
+
+
+def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) -> Entry:
+    data, member = container.data, container.directory.members[n]
+    said = attributes(data, member)
+    flags = member.flags & ~OF_THE_WRITING
+    form = (member.method, flags, said.internal, said.external, said.comment)
+    held = data[member.start : member.end]
+    if member.encrypted:
+        return Entry(member.name, form, held, unread="encrypted")
+    if n in container.shared:
+        return Entry(member.name, form, None, unread="shares bytes with another member")
+    try:
+        zip_directory.check_size(member, options.max_chunk)
+        if member.stored:
+            check_crc32(member, [held])
+    except FormatError as error:
+        return Entry(member.name, form, None, unread=error.message)
+    if member.stored:
+        return Entry(member.name, form, held, file=held)
+
+    def opened() -> memoryview:
+        return decoded.open(n, member.size, lambda: inflated(data, member, options))
+
+    return Entry(member.name, form, held, file=Packed(member.size, opened))
+
+
+def _is_own(container: Npz, placed: Sequence[Placed]) -> bool:
+    """Whether these are all of the file's members, in order, as they are."""
+    return len(placed) == len(container.directory.members) and all(
+        one.source is container and one.number == n and one.content is None
+        for n, one in enumerate(placed)
+    )
+
+
+def _member(one: Placed, options: ReadOptions) -> NewMember:
+    source = cast(Npz, one.source)
+    member = source.directory.members[one.number]
+    same = kept(source.data, member)
+    if one.content is None:
+        return same
+    # Content that is no better than what it replaces would get a CRC-32 that holds.
+    check_crc32(member, zip_directory.blocks(source.data, member, options.max_chunk))
+    nbytes = one.content.nbytes
+    if member.method == DEFLATED and nbytes > options.max_chunk:
+        raise FormatError(
+            f"content of member {quoted(member.name)} is over {options.max_chunk} bytes",
+            kind="limit",
+            field="payload",
+        )
+    length, crc32 = _measured(one.content, member)
+    payload = partial(_stored, one.content, member)
+    return replace(same, crc32=crc32, length=length, size=nbytes, payload=payload)
+
+
+def _measured(content: Content, member: Member) -> tuple[int, int]:
+    """How many bytes the content has as its member stores it, and its CRC-32."""
+    crc32 = 0
+
+    def seen() -> Iterator[Buffer]:
+        nonlocal crc32
+        for block in content.blocks():
+            crc32 = zlib.crc32(block, crc32)
+            yield block
+
+    length = sum(map(len, _stored(replace(content, blocks=seen), member)))
+    return length, crc32
+
+
+def _stored(content: Content, member: Member) -> Iterator[Buffer]:
+    """The content as its member stores it."""
+    blocks = _counted(content, member)
+    if member.method != DEFLATED:
+        yield from blocks
+        return
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    for block in blocks:
+        yield packer.compress(block)
+    yield packer.flush()
+
+
+def _counted(content: Content, member: Member) -> Iterator[memoryview]:
+    """The content in pieces of a block at most; it must have as many bytes as it says."""
+    given = 0
+    for block in content.blocks():
+        given += len(block)
+        if given > content.nbytes:
+            break
+        yield from slices(memoryview(block))
+    if given != content.nbytes:
+        raise FormatError(
+            f"content of member {quoted(member.name)} is not {content.nbytes} bytes any more"
+        )

@@ -1,0 +1,132 @@
+"""Writing a safetensors file again with other tensors or metadata.
+
+Spec: `docs/spec/safetensors.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import cast
+
+from wtxtgit.containers import flat
+from wtxtgit.containers.flat import Part
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.safetensors.check import check
+from wtxtgit.containers.safetensors.read import Safetensors
+from wtxtgit.containers.safetensors.write import bounded_header
+from wtxtgit.containers.tensor_header import METADATA_KEY
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Entry, Placed
+from wtxtgit.model.reading import ReadOptions
+
+
+def entries(container: Safetensors, options: ReadOptions) -> list[Entry]:
+    """The tensors, in the header's order."""
+    listed = (tensor.listed(container.data) for tensor in container.header.tensors)
+    return [
+        Entry(tensor.name, _form(container, stored), tensor.data, tensor)
+        for tensor, stored in zip(listed, container.header.tensors, strict=True)
+    ]
+
+
+def values(container: Safetensors, options: ReadOptions) -> dict[str, object]:
+    """The metadata under its key; nothing where there are none."""
+    return _metadata(container)
+
+
+def reseal(
+    container: Safetensors,
+    placed: Sequence[Placed],
+    values: Mapping[str, object] | None,
+    options: ReadOptions,
+) -> Iterator[Buffer]:
+    """The file with these tensors and, where not None, this metadata, in pieces.
+
+    Where names, dtypes, shapes, their order and metadata stay, so does all of
+    the file but tensors' bytes. Else the header is spelled as a writer spells
+    it, and what no tensor has is left out. Raises FormatError, before the
+    first piece: for files with errors, a name that is there twice, metadata
+    that is no object of strings, tensors that share bytes and are given
+    different ones, what is over the limits of the format.
+    """
+    sources = {id(source): source for source in (container, *map(_source, placed))}
+    for source in sources.values():
+        flat.refuse_errors(check(source, options))
+    parts = [_part(each) for each in placed]
+    flat.check_lengths(parts)
+    own = _metadata(container)
+    metadata = own if values is None else values
+    if _spelled(metadata) == _spelled(own) and _has_places(container, placed):
+        return flat.replaced(container.data, container.header.tensors, parts)
+    flat.check_size(parts, (source.data for source in sources.values()))
+    return _pieces(_header(placed, metadata), parts)
+
+
+def _header(placed: Sequence[Placed], metadata: Mapping[str, object]) -> bytes:
+    listed: list[tuple[str, str, tuple[int, ...], int]] = []
+    further: dict[str, Mapping[str, object]] = {}
+    for each in placed:
+        header = _source(each).header
+        stored = header.tensors[each.number]
+        listed.append((stored.name, stored.dtype, stored.shape, stored.end - stored.start))
+        if stored.name in header.further:
+            further[stored.name] = header.further[stored.name]
+    return bounded_header(listed, _texts(metadata), further)
+
+
+def _pieces(header: bytes, parts: Sequence[Part]) -> Iterator[Buffer]:
+    yield header
+    for part in parts:
+        yield from part.blocks()
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str] | None:
+    """The metadata as the format has them, None where there are none; raises FormatError."""
+    metadata = values.get(METADATA_KEY)
+    if metadata is None:
+        return None
+    if not isinstance(metadata, dict) or not all(
+        isinstance(text, str) for item in metadata.items() for text in item
+    ):
+        raise FormatError(f"{METADATA_KEY} is not an object of strings", field=METADATA_KEY)
+    return metadata
+
+
+def _metadata(container: Safetensors) -> dict[str, object]:
+    metadata = container.header.metadata
+    return {} if metadata is None else {METADATA_KEY: metadata}
+
+
+def _has_places(container: Safetensors, placed: Sequence[Placed]) -> bool:
+    """Whether the tensors fit where those of the file stand, one for one."""
+    own = container.header.tensors
+    return len(placed) == len(own) and all(
+        _identity(container, n) == _identity(_source(each), each.number)
+        for n, each in enumerate(placed)
+    )
+
+
+def _identity(container: Safetensors, number: int) -> tuple[str, Hashable, int]:
+    stored = container.header.tensors[number]
+    return stored.name, _form(container, stored), stored.end - stored.start
+
+
+def _form(container: Safetensors, stored: Stored) -> Hashable:
+    further = container.header.further.get(stored.name, {})
+    return stored.dtype, stored.shape, _spelled(further, sort_keys=True)
+
+
+def _spelled(value: Mapping[str, object], *, sort_keys: bool = False) -> str:
+    """JSON to be compared: 1 is not True, NaN is NaN, and the order of keys tells."""
+    return json.dumps(dict(value), sort_keys=sort_keys)
+
+
+def _part(placed: Placed) -> Part:
+    source = _source(placed)
+    return Part(source.header.tensors[placed.number], source.data, placed.content)
+
+
+def _source(placed: Placed) -> Safetensors:
+    return cast(Safetensors, placed.source)

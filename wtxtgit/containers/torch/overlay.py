@@ -1,0 +1,259 @@
+"""Bytes that several tensors say something of: those of the items of each.
+
+Tensors share storages, as a whole or item by item. What stands between the
+items of a tensor is not the tensor's. Who says what is put together in any
+order, so two that differ are refused.
+Spec: `docs/spec/torch.md`, "Resealing"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+STEP = 1 << 20
+"""Bytes that are put together at a time."""
+MOST_PASSES = 64
+LEAST_SAID = 1 << 26
+"""What is said of a storage may be so many times its size, or so many bytes."""
+
+Steps = tuple[tuple[int, int], ...]
+"""Distances between items and how many there are, the largest first; in items."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What a tensor says of bytes [start, end) of a storage.
+
+    All of them where `steps` is None, else those of its items, of `item`
+    bytes. `blocks` gives the bytes from start to end, None where they are to
+    stay as they are.
+    """
+
+    start: int
+    end: int
+    blocks: Callable[[], Iterable[Buffer]] | None = None
+    steps: Steps | None = None
+    item: int = 1
+
+
+def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
+    """Where the items of a view are, None where they leave no byte between them.
+
+    And where they lie in one another so that this can't be said in steps.
+    """
+    steps = [(1, 1)]
+    dims = zip(strides, shape, strict=True)
+    for stride, dim in sorted((s, d) for s, d in dims if d > 1 and s > 0):
+        step, count = steps[-1]
+        if stride % step == 0 and stride // step <= count:
+            steps[-1] = step, (dim - 1) * (stride // step) + count
+        else:
+            steps.append((stride, dim))
+    reach = 0
+    for step, count in steps:
+        if step <= reach:
+            return None
+        reach += (count - 1) * step
+    return None if len(steps) == 1 else tuple(reversed(steps))
+
+
+def refuse_bomb(said: Iterable[Said], size: int) -> None:
+    """Raise FormatError where so much is said of `size` bytes that nobody could mean it."""
+    total = sum(one.end - one.start for one in said)
+    if total > max(MOST_PASSES * size, LEAST_SAID):
+        raise FormatError(
+            f"tensors share a storage of {size} bytes too often", kind="limit", field="entries"
+        )
+
+
+def overlaid(old: Iterable[Buffer], size: int, said: Sequence[Said]) -> Iterator[Buffer]:
+    """The `size` bytes that `old` gives with what is said of them, in pieces.
+
+    Raises FormatError where two say different things of the same byte, and
+    where one has more or fewer bytes than it says.
+    """
+    was = _Feed(old)
+    sweep = _Sweep(said)
+    for start in range(0, size, STEP):
+        end = min(start + STEP, size)
+        held = was.take(end - start)
+        active = sweep.reach(start, end)
+        if any(one.said.blocks is not None for one in active):
+            yield _put_together(held, start, active)
+        else:
+            yield held
+    sweep.close()
+
+
+def unsaid(old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said]) -> bytes | None:
+    """The SHA-256 of the bytes of which nothing is said, None where there are none.
+
+    `old` is read only where there are some.
+    """
+    if all(one.steps is None for one in said) and not list(_gaps(said, size)):
+        return None
+    found = sha256()
+    count = 0
+    sweep = _Sweep([Said(one.start, one.end, None, one.steps, one.item) for one in said])
+    was = _Feed(old())
+    for start in range(0, size, STEP):
+        end = min(start + STEP, size)
+        rest = _left_over(was.take(end - start), start, sweep.reach(start, end))
+        count += len(rest)
+        found.update(rest)
+    return found.digest() if count else None
+
+
+def _gaps(said: Sequence[Said], size: int) -> Iterator[tuple[int, int]]:
+    reached = 0
+    for one in sorted(said, key=lambda one: one.start):
+        if one.start > reached:
+            yield reached, one.start
+        reached = max(reached, one.end)
+    if reached < size:
+        yield reached, size
+
+
+class _Feed:
+    """Bytes given in blocks, taken in other ones."""
+
+    def __init__(self, blocks: Iterable[Buffer]) -> None:
+        self._blocks = iter(blocks)
+        self._held = memoryview(b"")
+
+    def take(self, count: int) -> Buffer:
+        if len(self._held) >= count:
+            taken, self._held = self._held[:count], self._held[count:]
+            return taken
+        joined = bytearray()
+        while len(joined) < count:
+            if not len(self._held):
+                block = next(self._blocks, None)
+                if block is None:
+                    raise FormatError("a tensor gives fewer bytes than it has", field="entries")
+                self._held = memoryview(block).cast("B")
+            part = self._held[: count - len(joined)]
+            joined += part
+            self._held = self._held[len(part) :]
+        return joined
+
+    def close(self) -> None:
+        if len(self._held) or any(memoryview(block).nbytes for block in self._blocks):
+            raise FormatError("a tensor gives more bytes than it has", field="entries")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Active:
+    """Something said of bytes that are being put together; `alone` if nobody else does."""
+
+    said: Said
+    feed: _Feed | None
+    alone: bool
+
+
+class _Sweep:
+    """What is said of one range after another."""
+
+    def __init__(self, said: Sequence[Said]) -> None:
+        self._said = sorted(said, key=lambda one: (one.start, one.end))
+        self._next = 0
+        self._reached = 0
+        self._active: list[_Active] = []
+
+    def reach(self, start: int, end: int) -> list[_Active]:
+        """What is said of any byte of [start, end); ranges are asked for in order."""
+        left = []
+        for one in self._active:
+            if one.said.end > start:
+                left.append(one)
+            elif one.feed is not None:
+                one.feed.close()
+        self._active = left
+        while self._next < len(self._said) and self._said[self._next].start < end:
+            said = self._said[self._next]
+            self._next += 1
+            follows = self._said[self._next].start if self._next < len(self._said) else said.end
+            alone = self._reached <= said.start and said.end <= follows and said.steps is None
+            self._reached = max(self._reached, said.end)
+            feed = None if said.blocks is None else _Feed(said.blocks())
+            self._active.append(_Active(said, feed, alone))
+        return self._active
+
+    def close(self) -> None:
+        for one in self._active:
+            if one.feed is not None:
+                one.feed.close()
+
+
+def _put_together(held: Buffer, start: int, active: Sequence[_Active]) -> bytearray:
+    """The bytes `held`, which stand at `start`, with what is said of them."""
+    made = bytearray(held)
+    shared = [one for one in active if not one.alone]
+    for one in active:
+        if one.alone and one.feed is not None:
+            first, last = _within(one.said, start, len(made))
+            made[first:last] = one.feed.take(last - first)
+    if shared:
+        _agree(made, held, start, shared)
+    return made
+
+
+def _agree(made: bytearray, held: Buffer, start: int, active: Sequence[_Active]) -> None:
+    """Put into `made` what several say of it, each of the same bytes the same."""
+    import numpy as np
+
+    target = np.frombuffer(made, np.uint8)
+    known = np.zeros(len(made), np.bool_)
+    for one in active:
+        first, last = _within(one.said, start, len(made))
+        words = memoryview(held)[first:last] if one.feed is None else one.feed.take(last - first)
+        items = _items(one.said, start + first, start + last)
+        mine = np.frombuffer(words, np.uint8)
+        part = target[first:last]
+        if bool(np.any((part != mine) & known[first:last] & items)):
+            raise FormatError(
+                "tensors share bytes and would have different ones there", field="entries"
+            )
+        np.copyto(part, mine, where=items)
+        known[first:last] |= items
+
+
+def _left_over(held: Buffer, start: int, active: Sequence[_Active]) -> bytes:
+    """The bytes of `held`, which stand at `start`, of which nothing is said."""
+    import numpy as np
+
+    known = np.zeros(len(held), np.bool_)
+    for one in active:
+        first, last = _within(one.said, start, len(held))
+        known[first:last] |= _items(one.said, start + first, start + last)
+    return np.frombuffer(held, np.uint8)[~known].tobytes()
+
+
+def _within(said: Said, start: int, size: int) -> tuple[int, int]:
+    """The part of `size` bytes at `start` of which something is said."""
+    return max(said.start - start, 0), min(said.end - start, size)
+
+
+def _items(said: Said, start: int, end: int) -> NDArray[np.bool_]:
+    """Which of the bytes [start, end) of a storage are those of items."""
+    import numpy as np
+
+    if said.steps is None:
+        return np.ones(end - start, np.bool_)
+    first, last = (start - said.start) // said.item, -(-(end - said.start) // said.item)
+    rest = np.arange(first, last, dtype=np.int64)
+    for step, count in said.steps:
+        rest -= np.minimum(rest // step, count - 1) * step
+    skipped = start - said.start - first * said.item
+    found: NDArray[np.bool_] = np.repeat(rest == 0, said.item)[skipped : skipped + end - start]
+    return found

@@ -1,0 +1,240 @@
+"""Writing a torch file anew with other bytes of its tensors.
+
+The pickle is a program and is not written anew: what tensors there are, of
+which dtypes, shapes and strides, and everything beside them stays as one of
+the files has it.
+Spec: `docs/spec/torch.md`, "Resealing"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from wtxtgit.containers import zip_directory, zip_write
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.torch import overlay, serialization_id, zip_patch
+from wtxtgit.containers.torch.contents import Contents, content_blocks, values
+from wtxtgit.containers.torch.overlay import Said
+from wtxtgit.containers.torch.read import Torch
+from wtxtgit.containers.torch.repack import check_crc32
+from wtxtgit.containers.torch.zip_patch import Changed
+from wtxtgit.containers.zip_directory import Member
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.reading import ReadOptions
+
+__all__ = ["entries", "reseal", "values"]
+
+
+def entries(container: Torch, options: ReadOptions) -> list[Entry]:
+    """The tensors of a file, in the order of its description."""
+    return Contents(container, options).entries
+
+
+def reseal(
+    container: Torch,
+    placed: Sequence[Placed],
+    values: Mapping[str, object] | None,
+    options: ReadOptions,
+) -> Iterator[Buffer]:
+    """The bytes of a file that has these tensors, all of those that it has.
+
+    Where it has not, or other `values`, that of the files placed is taken for
+    it that has them all: one side may have gained a tensor. The order is that
+    of the pickle. Raises FormatError before the first of the bytes.
+    """
+    files = _Files(options)
+    held, contents = files.fit(container, placed, values)
+    data, directory = held.container.data, held.container.directory
+    if not contents:
+        return zip_patch.sliced(data)
+    if zip_directory.overlapping(directory.members, directory.start):
+        raise FormatError("members share bytes", field="payload")
+    has_crc32 = any(member.crc32 for member in directory.members)
+    changed = _changed(held, contents, options, has_crc32=has_crc32)
+    if all(one.member.stored for one in changed):
+        return zip_patch.in_place(data, directory, changed, has_crc32=has_crc32)
+    return zip_patch.laid_out(
+        data,
+        directory,
+        {one.member.entry: one for one in changed},
+        held.container.alignment,
+        options.max_chunk,
+        has_crc32=has_crc32,
+    )
+
+
+class _Files:
+    """The files that tensors are taken from, each listed once."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._files: dict[int, Contents] = {}
+        self._checked: set[tuple[int, int]] = set()
+
+    def of(self, container: object) -> Contents:
+        if id(container) not in self._files:
+            if not isinstance(container, Torch):
+                raise FormatError("entries are those of another format", field="entries")
+            self._files[id(container)] = Contents(container, self._options)
+        return self._files[id(container)]
+
+    def fit(
+        self, container: Torch, placed: Sequence[Placed], wanted: Mapping[str, object] | None
+    ) -> tuple[Contents, dict[int, Content]]:
+        """The file to be written, and the bytes of its tensors that are not its own.
+
+        Raises FormatError with the reason why `container` is not that file,
+        where none is.
+        """
+        first = self.of(container)
+        why = self._why_not(first, placed, wanted)
+        if why is None:
+            return first, self._contents(first, placed)
+        if wanted is not None:
+            for source in {id(one.source): one.source for one in placed}.values():
+                held = self.of(source)
+                if held is not first and self._why_not(held, placed, wanted) is None:
+                    return held, self._contents(held, placed)
+        raise why
+
+    def _why_not(
+        self, held: Contents, placed: Sequence[Placed], wanted: Mapping[str, object] | None
+    ) -> FormatError | None:
+        names = dict.fromkeys(entry.name for entry in held.entries)
+        given: dict[str, list[Entry]] = {}
+        for one in placed:
+            entry = self.of(one.source).entries[one.number]
+            if entry.name not in names:
+                return _refused(f"gain tensor {quoted(entry.name)}")
+            given.setdefault(entry.name, []).append(entry)
+        for entry in reversed(held.entries):
+            same_name = given.get(entry.name)
+            if not same_name:
+                return _refused(f"lose tensor {quoted(entry.name)}")
+            if same_name.pop().form != entry.form:
+                name = quoted(entry.name)
+                return _refused(f"give tensor {name} another dtype, shape or strides")
+        more = next((name for name, left in given.items() if left), None)
+        if more is not None:
+            return _refused(f"gain tensor {quoted(more)}")
+        if wanted is not None:
+            own = values(held.container, self._options)
+            missing = object()
+            for key in {**own, **wanted}:
+                if own.get(key, missing) != wanted.get(key, missing):
+                    return _refused(f"take another {quoted(key)}")
+        return None
+
+    def _contents(self, held: Contents, placed: Sequence[Placed]) -> dict[int, Content]:
+        """The bytes of tensors that are not to be the file's own, by number."""
+        numbers: dict[str, list[int]] = {}
+        for number in reversed(range(len(held.entries))):
+            numbers.setdefault(held.entries[number].name, []).append(number)
+        found: dict[int, Content] = {}
+        for one in placed:
+            source = self.of(one.source)
+            entry = source.entries[one.number]
+            number = numbers[entry.name].pop()
+            size = held.tensors[number].nbytes
+            if one.content is not None and one.content.nbytes != size:
+                raise FormatError(
+                    f"tensor {quoted(entry.name)} has {size} bytes, not {one.content.nbytes}",
+                    field="entries",
+                )
+            if one.content is not None:
+                content = one.content
+            elif source is held and one.number == number:
+                continue
+            else:
+                content = self._taken(source, one.number)
+            if held.places[number] is not None:
+                found[number] = content
+        return found
+
+    def _taken(self, source: Contents, number: int) -> Content:
+        """The bytes of a tensor of another file, whose storage must not be damaged."""
+        place, container = source.places[number], source.container
+        if place is not None and (id(source), place.member.entry) not in self._checked:
+            self._checked.add((id(source), place.member.entry))
+            has_crc32 = any(member.crc32 for member in container.directory.members)
+            blocks = partial(content_blocks, container, place.member, self._options)
+            check_crc32(place.member, blocks, has_crc32=has_crc32)
+        tensor = source.tensors[number]
+        return Content(tensor.nbytes, lambda: zip_patch.sliced(tensor.data))
+
+
+def _changed(
+    held: Contents, contents: Mapping[int, Content], options: ReadOptions, *, has_crc32: bool
+) -> list[Changed]:
+    """The members that other contents change; each is put together once, to see that it can be."""
+    touched = {
+        place.member.entry: place.member
+        for place in (held.places[number] for number in contents)
+        if place is not None
+    }
+    made: list[Changed] = []
+    for entry, said in _said_of(held, contents, set(touched)).items():
+        member = touched[entry]
+        old = partial(content_blocks, held.container, member, options)
+        overlay.refuse_bomb(said, member.size)
+        check_crc32(member, old, has_crc32=has_crc32)
+        blocks = partial(_overlaid, held.container, member, said, options)
+        made.append(Changed(member, blocks, zip_write.crc32_of(blocks())))
+    # Without CRC-32 the fingerprint is that of zeros, and stays.
+    return made + (_fingerprint(held.container, made) if has_crc32 else [])
+
+
+def _said_of(
+    held: Contents, contents: Mapping[int, Content], members: set[int]
+) -> dict[int, list[Said]]:
+    """What the tensors in these members say of them; those that keep their bytes say so once."""
+    found: dict[int, list[Said]] = {}
+    kept: set[tuple[object, ...]] = set()
+    for number, place in enumerate(held.places):
+        if place is None or place.member.entry not in members:
+            continue
+        content = contents.get(number)
+        key = (place.member.entry, place.start, place.end, place.steps, place.item)
+        if content is None and key in kept:
+            continue
+        if content is None:
+            kept.add(key)
+        found.setdefault(place.member.entry, []).append(
+            place.said(None if content is None else content.blocks)
+        )
+    return found
+
+
+def _fingerprint(container: Torch, changed: Sequence[Changed]) -> list[Changed]:
+    """torch's own fingerprint of all members, made anew where it was right."""
+    member = container.member(serialization_id.NAME)
+    size = 2 * serialization_id.DIGITS
+    if member is None or member.size != size:
+        return []
+    old = bytes(zip_directory.content(container.data, member, size))
+    now = {one.member.entry: one.crc32 for one in changed}
+    # torch passes over members that are empty.
+    others = [m for m in container.directory.members if m is not member and m.size]
+    made = serialization_id.updated(
+        old,
+        (other.crc32 for other in others),
+        (now.get(other.entry, other.crc32) for other in others),
+    )
+    if made == old:
+        return []
+    return [Changed(member, partial(iter, (made,)), zip_write.crc32_of([made]))]
+
+
+def _overlaid(
+    container: Torch, member: Member, said: Sequence[Said], options: ReadOptions
+) -> Iterator[Buffer]:
+    return overlay.overlaid(content_blocks(container, member, options), member.size, said)
+
+
+def _refused(what: str) -> FormatError:
+    return FormatError(
+        f"torch files can't {what}: only bytes of tensors are changed in them", field="entries"
+    )
