@@ -8,10 +8,10 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-torch lint types layers wheel check bench format clean
+.PHONY: help setup demo test test-slow test-torch test-browser lint types layers wheel check bench browser-deps format clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 setup: $(READY)  ## make the environment in .venv
 
@@ -26,14 +26,22 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(BIN)/python -m pytest -q -n auto -m "not slow and not torch"
+	$(BIN)/python -m pytest -q -n auto -m "not slow and not torch and not browser"
 
 test-slow: $(READY)  ## the slow tests
-	$(BIN)/python -m pytest -q -n auto -m "slow and not torch"
+	$(BIN)/python -m pytest -q -n auto -m "slow and not torch and not browser"
 
 test-torch: $(READY)  ## torch files against torch itself, which is installed first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
 	$(BIN)/python -m pytest -q -n auto -m torch
+
+test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with chromedriver
+	$(BIN)/python -m pytest -q -m browser
+
+browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
+	@command -v chromedriver >/dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  chromium chromium-driver; }
 
 lint: $(READY)  ## style and formatting
 	$(BIN)/ruff check .
@@ -48,7 +56,7 @@ layers: $(READY)  ## imports between the layers
 wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
 	$(BIN)/python tests/wheel/check_wheel.py
 
-check: lint types layers test test-slow wheel  ## everything that CI runs, torch aside
+check: lint types layers test test-slow wheel  ## everything that CI runs, torch and browser aside
 
 bench: $(READY)  ## speed and memory, as ratios measured in one run
 	$(BIN)/python bench/bench.py

@@ -100,6 +100,7 @@ def main() -> None:
             rows += bench_audit(top, options.commits, options.runs)
         if options.big:
             rows += bench_git(top, options.big)
+            rows += bench_git_diff(top, options.size, options.runs)
     report(rows, options)
 
 
@@ -371,6 +372,51 @@ def bench_git(top: Path, size: int) -> list[Row]:
         row("raw git add", raw_times, nbytes=nbytes, note=f"{size} MiB"),
         row("git add through the filter", add, nbytes=nbytes, floor=floor, note=add_memory.note()),
         row("git checkout", out, nbytes=nbytes, floor=floor, note=checkout_memory.note()),
+    ]
+
+
+def bench_git_diff(top: Path, size: int, runs: int) -> list[Row]:
+    """`git diff` of two commits: through the driver, as text, and what git takes by itself."""
+    repo, home = top / "diffs", top / "diffs-home"
+    home.mkdir()
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
+    env |= {
+        f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    run("git", "init", "-q", repo, cwd=top, env=env)
+    run(*WTXTGIT, "install", "--local", cwd=repo, env=env)
+    run(*WTXTGIT, "track", "*.safetensors", cwd=repo, env=env)
+    model = make_model(repo / "model.safetensors", size)
+    for number in (1, 2):
+        run("git", "add", ".", cwd=repo, env=env)
+        run("git", "commit", "-q", "-m", str(number), cwd=repo, env=env)
+        if number == 1:
+            changed_model(model, model)
+    sides = "HEAD~1", "HEAD"
+    text = "git diff --no-ext-diff"
+    commands: dict[str, tuple[str, ...]] = {
+        text: ("git", "diff", "--no-ext-diff", *sides),
+        "git diff, a driver that does nothing": (
+            "git",
+            "-c",
+            "diff.wtxt.command=true",
+            "diff",
+            *sides,
+        ),
+        "git diff": ("git", "diff", *sides),
+        "wtxtgit diff of the blobs": (
+            *WTXTGIT,
+            "diff",
+            *(f"{side}:{model.name}" for side in sides),
+        ),
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            times[name].append(timed(lambda command=command: run(*command, cwd=repo, env=env)))  # type: ignore[misc]
+    return [
+        row(name, taken, floor=(text, times[text]), note=f"2 x {size} MiB")
+        for name, taken in times.items()
     ]
 
 

@@ -1,15 +1,23 @@
 """`wtxtgit`, `git-wtxt` and `python -m wtxtgit`.
 
-Git starts a filter for every command that touches a tracked file, so those
-calls go straight to their code; all others get the full command line.
+Git starts a filter for every command that touches a tracked file, and a diff
+driver for every file, so those calls go straight to their code; all others
+get the full command line.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
-PLUMBING = frozenset({"filter-process", "clean", "smudge"})
+PLUMBING = {
+    "filter-process": "plumbing",
+    "clean": "plumbing",
+    "smudge": "plumbing",
+    "diff-driver": "diff_driver",
+}
+"""Commands that need no command line around them, with their module."""
 
 
 def main() -> int:
@@ -19,9 +27,9 @@ def main() -> int:
     arguments = sys.argv[1:]
     asks_help = arguments[1:2] in (["--help"], ["-h"])
     if arguments and arguments[0] in PLUMBING and not asks_help:
-        from wtxtgit.cli.plumbing import main as plumbing
-
-        return plumbing(arguments)
+        module = import_module(f"wtxtgit.cli.{PLUMBING[arguments[0]]}")
+        code: int = module.main(arguments)
+        return code
     from wtxtgit.cli.main import main as porcelain
 
     return porcelain(arguments)

@@ -36,9 +36,9 @@ GROUPS = _groups()
 COMMANDS = [(name,) for name in NAMES] + [(g, name) for g in GROUPS for name in GROUPS[g]]
 """Commands by the words that call them, those of groups after all others."""
 CALLED_BY_GIT = set(SECTIONS["Called by git"])
-OF_GIT = {"--filter"}
+OF_GIT = {"--filter", "--ext-diff", "--no-ext-diff", "--ours", "--theirs"}
 """Options that a page names without the git command that has them."""
-NO_CALLS = {"wtxtgit salt"}
+NO_CALLS = {"wtxtgit salt", "diff --wtxt"}
 """Spans that start like a call and are none."""
 WIDTH = 100
 _OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")

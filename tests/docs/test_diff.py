@@ -10,7 +10,7 @@ import pytest
 
 from docs.pages import blocks, lines, spans, tables
 from docs.shell import assert_as_shown, run, steps
-from wtxtgit.cli import diff as command
+from wtxtgit.cli import diff_table
 from wtxtgit.ops import metadata, row_changes
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
     in_prose = {"elements", "rows", "row_ranges_exact", "zeros", "nan", "inf"}
     assert fields - told == identity | in_prose
     columns = {word for row in table for word in row[1].split(", ") if word}
-    assert columns == set(command._LISTED[1:]) | set(command._VALUES)
+    assert columns == set(diff_table._LISTED[1:]) | set(diff_table._VALUES)
 
     longer = subprocess.run(
         ["wtxtgit", "diff", "HEAD:model.safetensors", "model.safetensors", "--format", "json"],

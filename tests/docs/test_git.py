@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 PAGE = "docs/git.md"
 MODEL = "model.safetensors"
+QUERY = "layers.0.q row 63"
+"""The row that a test's both sides change."""
 
 
 def model(query: float, key: float) -> bytes:
@@ -138,7 +140,13 @@ def test_looking_at_changes(installed: Repo) -> None:
     installed.write(MODEL, model(3, 4))
     last = installed.commit("key", "-a")
     done = do(installed, "Looking at changes")
-    commits, with_lines, blame, diff, grep, inspected = [one.output for one in done]
+    table, tables_of, commits, with_lines, blame, diff, grep, inspected = [
+        one.output for one in done
+    ]
+    assert table.startswith(f"diff --wtxt {MODEL}: changed, safetensors\n2 tensors: 1 changed; ")
+    assert re.findall("^layers.0.([qk]) ", table, re.MULTILINE) == ["k"]
+    assert re.findall("^layers.0.([qk]) ", tables_of, re.MULTILINE) == ["k", "q"]
+    assert tables_of.count(f"diff --wtxt {MODEL}: added, safetensors, ") == 1
     assert [line.split()[1] for line in commits.splitlines()] == ["query", "one"]
     assert re.findall(r"^[0-9a-f]{7,} (\w+)$", with_lines, re.MULTILINE) == ["query", "one"]
     assert "-arr name=layers_0_q " in with_lines
@@ -169,7 +177,7 @@ def test_merging(installed: Repo) -> None:
     installed.write(MODEL, model(5, 2))
     installed.commit("ours", "-a")
     done = installed.run("git", "merge", "other", ok=(1,))
-    assert b"both sides changed it" in done.stderr
+    assert f"both sides changed it, ours (HEAD) is kept for now: {QUERY}\n" in done.stderr.decode()
     assert (installed.path / MODEL).read_bytes() == model(5, 2), "ours, whole"
     do(installed, "Merging")
     assert (installed.path / MODEL).read_bytes() == model(3, 2)

@@ -17,7 +17,7 @@ from docs.pages import ROOT
 
 CHECKED = {
     "vendor.github-actions": ["action.yml"],
-    "vendor.github-workflows": [".github/workflows/*.yml", "docs/ci/github.yml"],
+    "vendor.github-workflows": [".github/workflows/*.yml", "docs/ci/github*.yml"],
     "vendor.gitlab-ci": ["docs/ci/gitlab.yml"],
 }
 
@@ -69,7 +69,7 @@ class TestTheProjectsOwn:
             for step in job["steps"]
         ]
         targets = {words[1] for words in steps if words[:1] == ["make"]}
-        assert targets == {"check", "demo", "test-torch"}
+        assert targets == {"check", "demo", "test-torch", "test-browser"}
         makefile = (ROOT / "Makefile").read_text()
         for target in targets:
             assert f"\n{target}:" in makefile

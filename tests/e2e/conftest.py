@@ -17,6 +17,7 @@ from data import fixture
 
 from e2e import sealed
 from e2e.sealed import Sealed
+from e2e.weights import CHUNK, fold_with, read_fold, row_changed
 from wtxtgit.git import run
 
 PATTERNS = ("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
@@ -52,8 +53,9 @@ def version(name: str, number: int) -> bytes:
 
 FOLD = "none.fold"
 BASE, THEIRS = version(FOLD, 1), version(FOLD, 2)
-OURS = BASE[:-2000] + bytes([BASE[-2000] ^ 1]) + BASE[-1999:]
-"""Another change of version 1, far from those that made version 2."""
+_MODEL = row_changed(read_fold(BASE)[1][CHUNK], "embed.weight", 3)
+OURS = fold_with(BASE, CHUNK, row_changed(_MODEL, "layer.1.w", 90))
+"""Another change of version 1: of a row that version 2 changed as well, and one far from it."""
 
 
 def write_version(repo: Repo, number: int, names: Iterable[str] = PAIRS) -> None:

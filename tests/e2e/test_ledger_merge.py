@@ -9,7 +9,7 @@ from conftest import LAUNCHER, Repo
 
 from e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from wtxtgit.git import config
-from wtxtgit.ops.ledger_merge import merge_ledgers
+from wtxtgit.ops.merge.ledger import merge_ledgers
 
 ATTRIBUTES = (
     "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n*.wsum text eol=lf merge=wtxt-ledger\n"
@@ -179,7 +179,7 @@ class TestFiles:
         files = [tmp_path / name for name in ("O", "A", "B")]
         for file, name in zip(files, (base, ours, theirs), strict=True):
             file.write_bytes(ledgers[name])
-        assert merge_ledgers(*files).taken == taken
+        assert merge_ledgers(*files) == taken
         wanted = theirs if taken == "theirs" else ours
         assert files[1].read_bytes() == ledgers[wanted]
 

@@ -1,4 +1,4 @@
-"""Merges of checkpoints: never blended, never lost, and settled with git's own commands."""
+"""Merges that conflict: never blended, never lost, and settled with git's own commands."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from conftest import Repo
 
 from e2e.conftest import BASE, MODEL, OURS, THEIRS, assert_clean, states, version
 from e2e.conftest import FOLD as NAME
+from e2e.weights import row_changed
 
 pytestmark = pytest.mark.slow
 
+ROWS = "torch_state/embed.weight row 3"
 
-def assert_told(said: bytes, name: str = NAME) -> None:
-    text = said.decode()
-    assert f"wtxtgit: error: {name}: both sides changed it, ours is kept" in text
+
+def assert_told(said: bytes, name: str = NAME, what: str = ROWS, ours: str = "HEAD") -> None:
     assert (
-        f"wtxtgit: hint: git checkout --ours -- {name} or git checkout --theirs -- {name}" in text
-    )
+        f"wtxtgit: error: {name}: both sides changed it, ours ({ours}) is kept for now: {what}\n"
+        f"wtxtgit: hint: wtxtgit resolve {name} shows all, and settles it with --take NAME=theirs; "
+        f"git checkout --theirs -- {name} takes the other file, then git add -- {name}\n"
+    ) in said.decode()
 
 
 def test_both_sides_changed_it(diverged: Repo) -> None:
@@ -90,18 +93,18 @@ def test_the_same_change_of_both_sides_is_taken(pairs: Repo) -> None:
 
 @pytest.mark.slow
 def test_conflicts_of_several_files_are_told_one_by_one(pairs: Repo) -> None:
-    names = [NAME, MODEL]
-    for branch, last in (("topic", b"\1"), ("main", b"\2")):
+    ours = {NAME: OURS, MODEL: row_changed(version(MODEL, 1), "embed", 2)}
+    for branch in ("topic", "main"):
         pairs.git("checkout", "-q", "-B", branch, "v1")
-        for name in names:
-            pairs.write(name, version(name, 2)[:-1] + last)
+        for name, content in ours.items():
+            pairs.write(name, version(name, 2) if branch == "topic" else content)
         pairs.write("single.aero", version("single.aero", 2))
         pairs.git("commit", "-qam", branch)
     merge = pairs.run("git", "merge", "topic", ok=(1,))
-    for name in names:
-        assert_told(merge.stderr, name)
-        assert (pairs.path / name).read_bytes() == version(name, 2)[:-1] + b"\2"
-    assert merge.stderr.count(b"wtxtgit: error: ") == len(names)
+    for name, what in ((NAME, ROWS), (MODEL, "embed row 2")):
+        assert_told(merge.stderr, name, what)
+        assert (pairs.path / name).read_bytes() == ours[name]
+    assert merge.stderr.count(b"wtxtgit: error: ") == len(ours)
     assert (pairs.path / "single.aero").read_bytes() == version("single.aero", 2)
 
 
@@ -109,7 +112,7 @@ def test_rebase_with_a_conflict(diverged: Repo) -> None:
     """In a rebase ours is the branch that one rebases onto."""
     diverged.git("checkout", "-q", "topic")
     said = diverged.run("git", "rebase", "main", ok=(1,)).stderr
-    assert_told(said)
+    assert_told(said, ours="what you rebase onto")
     assert (diverged.path / NAME).read_bytes() == OURS
     diverged.git("checkout", "--theirs", "--", NAME)
     diverged.git("add", "--", NAME)
@@ -158,7 +161,7 @@ def test_both_sides_add_a_file(pairs: Repo, same: bool) -> None:
         assert (pairs.path / "new.fold").read_bytes() == THEIRS
         assert_clean(pairs)
         return
-    assert_told(merge.stderr, "new.fold")
+    assert b"wtxtgit: error: new.fold: both sides changed it, ours (HEAD) is kept" in merge.stderr
     assert (pairs.path / "new.fold").read_bytes() == OURS
     pairs.git("checkout", "--theirs", "--", "new.fold")
     pairs.git("add", "--", "new.fold")
@@ -234,16 +237,22 @@ def test_without_the_driver_changes_far_apart_conflict_too(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tool", ["git", "wtxtgit"])
 def test_a_conflict_made_without_the_driver_is_settled_with_it(
-    diverged: Repo, undriven: Callable[[], None]
+    diverged: Repo, undriven: Callable[[], None], tool: str
 ) -> None:
     undriven()
     clone = diverged.clone("clone")
     clone.run("git", "merge", "origin/topic", ok=(1,))
     clone.wtxtgit("install")
-    clone.git("checkout", "--theirs", "--", NAME)
-    assert (clone.path / NAME).read_bytes() == THEIRS
-    clone.git("add", "--", NAME)
+    if tool == "git":
+        clone.git("checkout", "--theirs", "--", NAME)
+        assert (clone.path / NAME).read_bytes() == THEIRS
+        clone.git("add", "--", NAME)
+    else:
+        clone.wtxtgit("resolve", NAME, "--take", "*embed.weight=theirs")
+        clone.wtxtgit("verify", NAME)
+        assert clone.blob(NAME) not in (clone.blob(NAME, "HEAD"), clone.blob(NAME, "origin/topic"))
     clone.git("commit", "-q", "--no-edit")
     assert_clean(clone)
 

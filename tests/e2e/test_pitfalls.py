@@ -301,7 +301,8 @@ def test_pitfall_5_invalid_text_breaks_no_command(pairs: Repo) -> None:
     bad = damaged(pairs.blob("none.fold"))
     pairs.write("none.fold", bad)
     assert pairs.status() == b" M none.fold\0"
-    assert b"+A" in pairs.git("diff", "--", "none.fold")
+    assert b"\nnot compared: after: line " in pairs.git("diff", "--", "none.fold")
+    assert b"+A" in pairs.git("diff", "--no-ext-diff", "--", "none.fold")
     said = pairs.run("git", "add", "none.fold").stderr
     assert b"wtxtgit: warning: none.fold: not a valid text" in said
     assert pairs.blob("none.fold") == bad
@@ -337,7 +338,9 @@ def test_pitfall_5_conflict_markers_are_refused_by_the_hook(pairs: Repo) -> None
     [
         (("log", "--oneline", "-L", f":name=embed :{MODEL}"), 0),
         (("log", "-p", "--stat"), 0),
-        (("diff", "HEAD~1", "HEAD"), 0),
+        (("diff", "--no-ext-diff", "HEAD~1", "HEAD"), 0),
+        (("diff", "--stat", "HEAD~1", "HEAD"), 0),
+        (("diff", "HEAD~1", "HEAD"), 1),
         (("show", "v1"), 0),
         (("blame", "HEAD", "--", MODEL), 0),
         (("grep", "-c", "^arr ", "HEAD"), 0),

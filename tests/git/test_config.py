@@ -63,6 +63,12 @@ def test_values_that_are_not_ours(value: str) -> None:
     assert not config.is_ours("filter.wtxt.process", value)
 
 
+@pytest.mark.parametrize("value", ["diff-driver --", "wtxtgit diff-driver", "wtxtgit diff --"])
+def test_diff_drivers_that_are_not_ours(value: str) -> None:
+    assert config.is_ours("diff.wtxt.command", "/bin/wtxtgit diff-driver --")
+    assert not config.is_ours("diff.wtxt.command", value)
+
+
 def test_the_command_survives_sh(tmp_path: Path) -> None:
     program = tmp_path / 'it\'s $HOME; a "p"' / "wtxtgit"
     command = Launcher((str(program),)).command("filter-process")

@@ -188,3 +188,31 @@ def test_the_default_branch(repo: Repo, made: dict[str, str]) -> None:
     assert history.default_branch(clone.repository) == "refs/remotes/team/up/main"
     clone.git("update-ref", "-d", "refs/remotes/team/up/main")
     assert history.default_branch(clone.repository) is None
+
+
+def test_where_branches_left_each_other(repo: Repo, made: dict[str, str]) -> None:
+    here = repo.repository
+    assert history.merge_base(here, made["one"], made["side two"]) == made["root"]
+    assert history.merge_base(here, made["tip"], made["side"]) == made["side"]
+    assert history.merge_base(here, made["root"], made["other root"]) is None
+    with pytest.raises(EnvironmentFailure):
+        history.merge_base(here, "main", made["root"])
+
+
+@pytest.mark.parametrize(
+    ("message", "subject"),
+    [
+        (b"one line", "one line"),
+        (b"\n\nlate\n\nbody\n", "late"),
+        (b"two\nlines\n\nbody", "two lines"),
+        (b"", ""),
+        (b"no utf-8 \xff", "no utf-8 \\xff"),
+        (b"  blanks \n", "blanks"),
+    ],
+)
+def test_subjects(message: bytes, subject: str, repo: Repo) -> None:
+    tree = repo.git("mktree").decode().strip()
+    commit = b"tree %s\nauthor A <a@e> 0 +0000\ncommitter A <a@e> 0 +0000\n\n" % tree.encode()
+    made = repo.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=commit + message)
+    with CommitReader(repo.repository) as reader:
+        assert reader.subject(made.decode().strip()) == subject

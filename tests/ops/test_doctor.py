@@ -48,6 +48,14 @@ def test_a_driver_that_does_not_start_is_mended(tracked: Repo) -> None:
     assert ops.repair(tracked.repository).ok
 
 
+def test_a_diff_driver_of_another_install_that_is_gone(tracked: Repo) -> None:
+    old = "'/gone/bin/git-wtxt' diff-driver --"
+    tracked.git("config", "--global", "diff.wtxt.command", old)
+    assert "/gone/bin/git-wtxt" in checks(tracked)["start"].message
+    assert ops.repair(tracked.repository).ok
+    assert config.effective("diff.wtxt.command", cwd=tracked.path) != old
+
+
 def test_missing_text_attribute_is_mended(tracked: Repo) -> None:
     tracked.write(".gitattributes", "*.safetensors filter=wtxt\n")
     found = checks(tracked)["attributes"]

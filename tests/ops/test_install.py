@@ -229,9 +229,8 @@ def test_everyday_use(tracked: Repo, tmp_path: Path) -> None:
     tracked.write("model.safetensors", second)
     tracked.git("commit", "-qam", "second")
     assert tracked.blob("model.safetensors").startswith(b"WTXT 1\n")
-    assert b"@@ w" in tracked.git("diff", "HEAD~1") or b"arr name=w" in tracked.git(
-        "diff", "HEAD~1"
-    )
+    assert b"\nw  " in tracked.git("diff", "HEAD~1")
+    assert b"arr name=w" in tracked.git("diff", "--no-ext-diff", "HEAD~1")
     tracked.git("checkout", "-q", "HEAD~1")
     assert (tracked.path / "model.safetensors").read_bytes() == MODEL
     tracked.git("checkout", "-q", "main")

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.diff_table import print_changes
+from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import read_options, reading_options
-from wtxtgit.errors import counted
-
-if TYPE_CHECKING:
-    from wtxtgit.report.diff import DiffReport, MetadataChange, RowFacts, TensorDiff
-
-_LISTED = ("tensor", "relative", "elements", "rows")
-_VALUES = ("L2", "max", "cosine", "mean", "std", "zeros", "flips", "new NaN/Inf")
-_MOST_RANGES = 3
-"""Ranges of rows that a table names; JSON has more."""
-_MOST_METADATA = 50
-_MOST_VALUE = 60
-"""Characters of a metadata value that are shown."""
-_MOST_PERCENT = 10
 
 
 @click.command()
@@ -63,162 +49,6 @@ def diff(a: str, b: str, key: Path | None, max_chunk: int, form: str, as_json: b
     if as_json or form == "json":
         print_json(found.as_dict())
     else:
-        _print(found)
+        print_line(f"{found.a} -> {found.b}")
+        print_changes(found)
     return 0
-
-
-def _print(found: DiffReport) -> None:
-    from wtxtgit.report.diff import Status
-
-    print_line(f"{found.a} -> {found.b}")
-    print_line(_totals(found))
-    for note in found.notes:
-        print_line(f"note: {note}")
-    _print_changed(found.by_change())
-    others = found.of(Status.ADDED, Status.REMOVED, Status.RENAMED)
-    if others:
-        print_line()
-        rows = [(str(t.status), _renamed(t), t.dtype, _shape(t.shape)) for t in others]
-        print_table(("change", "tensor", "dtype", "shape"), rows)
-    _print_metadata(found.metadata)
-    same = found.of(Status.SAME)
-    if same:
-        print_line()
-        print_line(f"the same: {counted(len(same), 'tensor')}")
-    for reason in sorted({t.reason for t in same if t.reason}):
-        count = sum(t.reason == reason for t in same)
-        print_line(f"of these {counted(count, 'tensor')} by dtype and shape alone: {reason}")
-
-
-def _totals(found: DiffReport) -> str:
-    """The line that sums up: counts, and how much changed."""
-    from wtxtgit.report.diff import Status
-
-    summary = found.summary
-    words = [
-        f"{count} {status}"
-        for status, count in summary.counts.items()
-        if count and status is not Status.SAME
-    ]
-    total = counted(summary.tensors, "tensor")
-    line = f"{total}: {', '.join(words)}" if words else f"{total}, all the same"
-    if not summary.tensors:
-        line = "no tensors"
-    if summary.changed_elements:
-        line += f"; {counted(summary.changed_elements, 'element')}, L2 {_number(summary.l2)}"
-        if summary.relative_l2 is not None:
-            line += f" ({_percent(summary.relative_l2)} of the changed tensors)"
-    if summary.metadata:
-        line += f"; {counted(summary.metadata, 'change')} of metadata"
-    return line
-
-
-def _print_changed(tensors: list[TensorDiff]) -> None:
-    if not tensors:
-        return
-    print_line()
-    rows = [(t.name, *_measures(t)) for t in tensors if t.change is not None]
-    if rows:
-        columns = (*_LISTED, *_VALUES)
-        told = [n for n in range(len(columns)) if n < len(_LISTED) or any(r[n] for r in rows)]
-        print_table(
-            [columns[n] for n in told],
-            [[row[n] for n in told] for row in rows],
-            right=columns[1:3] + _VALUES,
-            split=len(_LISTED),
-        )
-    for tensor in tensors:
-        what = []
-        if tensor.base_dtype is not None:
-            what.append(f"{tensor.base_dtype} -> {tensor.dtype}")
-        if tensor.base_shape is not None:
-            what.append(f"{_shape(tensor.base_shape)} -> {_shape(tensor.shape)}")
-        if tensor.reason is not None:
-            what.append(tensor.reason)
-        if what:
-            print_line(f"{tensor.name}: {', '.join(what)}")
-
-
-def _measures(tensor: TensorDiff) -> tuple[str, ...]:
-    from wtxtgit.report.diff import Numbers
-
-    change = tensor.change
-    if change is None:
-        return ()
-    share = _percent(change.changed_share)
-    if not isinstance(change, Numbers):
-        rows = "" if change.rows is None else _rows(change.rows)
-        return ("", f"{share} of bytes", rows, *("",) * len(_VALUES))
-    before, after = change.before, change.after
-    flips = str(change.sign_flips) if change.sign_flips else ""
-    new = f"{change.new_nan}/{change.new_inf}" if change.new_nan or change.new_inf else ""
-    zeros = "" if before.zeros == after.zeros else _to(before.zeros_share, after.zeros_share)
-    return (
-        "from 0" if change.relative_l2 is None else _percent(change.relative_l2),
-        share,
-        _rows(change.rows),
-        _number(change.l2),
-        _number(change.max_abs),
-        "" if change.cosine is None else f"{change.cosine:.6f}",
-        _moved(before.mean, after.mean),
-        _moved(before.std, after.std),
-        zeros,
-        flips,
-        new,
-    )
-
-
-def _rows(rows: RowFacts) -> str:
-    told = f"{rows.changed} of {rows.rows}"
-    if rows.changed == rows.rows or len(rows.ranges) > _MOST_RANGES or not rows.exact:
-        return told
-    spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in rows.ranges]
-    return f"{told}: {', '.join(spans)}"
-
-
-def _print_metadata(changes: tuple[MetadataChange, ...]) -> None:
-    if not changes:
-        return
-    print_line()
-    for change in changes[:_MOST_METADATA]:
-        before, after = _value(change.before), _value(change.after)
-        told = {"added": f"added {after}", "removed": f"removed, was {before}"}
-        what = told.get(str(change.kind), f"{before} -> {after}")
-        print_line(f"metadata {change.path}: {what}")
-    if len(changes) > _MOST_METADATA:
-        print_line(f"and {len(changes) - _MOST_METADATA} more changes of metadata, --json has them")
-
-
-def _value(value: object) -> str:
-    from wtxtgit.errors import clipped
-
-    return clipped(json.dumps(value, ensure_ascii=False, default=str), _MOST_VALUE)
-
-
-def _renamed(tensor: TensorDiff) -> str:
-    return tensor.name if tensor.base_name is None else f"{tensor.base_name} -> {tensor.name}"
-
-
-def _moved(before: float | None, after: float | None) -> str:
-    """A value before and after; once where nobody would see the difference."""
-    old, new = (_number(value) for value in (before, after))
-    return new if old == new else f"{old or '-'} -> {new or '-'}"
-
-
-def _to(before: float, after: float) -> str:
-    return f"{_percent(before)} -> {_percent(after)}"
-
-
-def _percent(share: float) -> str:
-    """A share to three digits, however small; from ten times on as a factor."""
-    if not share:
-        return "0"
-    return f"{100 * share:.3g}%" if share < _MOST_PERCENT else f"{share:.3g}x"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) if shape else "scalar"

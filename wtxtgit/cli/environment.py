@@ -108,6 +108,19 @@ def pushed_by_framework() -> tuple[str, str, str, str | None] | None:
     return local, tip, remote, os.environ.get("PRE_COMMIT_FROM_REF") or None
 
 
+def pager_in_use() -> bool:
+    """Whether git shows what we print in a pager; `COLUMNS` is the width of its terminal.
+
+    git(1), GIT_PAGER_IN_USE: git's pager.c, setup_pager().
+    """
+    return os.environ.get("GIT_PAGER_IN_USE") == "true"
+
+
+def is_first_path() -> bool:
+    """Whether git starts us for the first path of a diff: git(1), GIT_DIFF_PATH_COUNTER."""
+    return os.environ.get("GIT_DIFF_PATH_COUNTER", "1") == "1"
+
+
 def login_name() -> str | None:
     """What the user is called, if that is known."""
     try:

@@ -1,12 +1,10 @@
-"""`wtxtgit hook` and `wtxtgit merge-driver`: what git calls through sh."""
+"""`wtxtgit hook`: what git's hooks run."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding
     from wtxtgit.report.check import CheckReport
 
-CONFLICT = 1
 AUTO_SEAL = "wtxtgit.autoSeal"
 _MOST = 50
 """Findings that are told of one ref."""
@@ -152,49 +149,3 @@ def _line(finding: Finding) -> str:
     commit = f"{finding.commit[:12]}: " if finding.commit else ""
     path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
     return f"{commit}{path}{finding.kind}: {finding.message}"
-
-
-@click.command("merge-driver")
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("ours", type=click.Path(path_type=Path))
-@click.argument("theirs", type=click.Path(path_type=Path))
-@click.argument("marker_size", default="7")
-@click.argument("path", required=False)
-@click.option("--ledger", is_flag=True, help="They are ledgers: the one that goes on is taken.")
-def merge_driver(
-    base: Path,
-    ours: Path,
-    theirs: Path,
-    marker_size: str,  # noqa: ARG001 - git's %L, for drivers that write markers
-    path: str | None,
-    ledger: bool,
-) -> int:
-    """Merge three texts for git, the result in OURS; exit code 1 on a conflict.
-
-    A change of one side is taken. Where both sides changed the file, ours
-    stays, whole and valid, and you choose. Of ledgers the side is taken that
-    has all records of the other. git starts this as merge.wtxt.driver, and
-    as merge.wtxt-ledger.driver.
-    """
-    shown = path or os.fspath(ours)
-    quoted = shlex.quote(shown)
-    if ledger:
-        from wtxtgit.ops.ledger_merge import merge_ledgers
-
-        if not merge_ledgers(base, ours, theirs).is_conflict:
-            return 0
-        complain(
-            f"{shown}: both sides went on, ours is kept for now: "
-            "settle what it seals, git add that, then wtxtgit seal --reseal"
-        )
-        return CONFLICT
-    from wtxtgit.ops import merge_driver as ops
-
-    if not ops.merge(base, ours, theirs).is_conflict:
-        return 0
-    complain(
-        f"{shown}: both sides changed it, ours is kept for now",
-        f"git checkout --ours -- {quoted} or git checkout --theirs -- {quoted}, "
-        f"then git add -- {quoted}",
-    )
-    return CONFLICT

@@ -13,7 +13,7 @@ from wtxtgit.errors import UsageError
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Set up": {
-        "install": ("install:install", "Set git up: filter, merge driver, names in diffs."),
+        "install": ("install:install", "Set git up: filter, diff and merge drivers."),
         "uninstall": ("install:uninstall", "Take back what install did."),
         "track": ("track:track", "Keep files that match a pattern as text in git."),
         "untrack": ("track:untrack", "Stop tracking a pattern."),
@@ -25,6 +25,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
         "verify": ("verify:verify", "Check everything that can be checked."),
         "diff": ("diff:diff", "Show what changed in the weights."),
+        "review": ("review:review", "Show what a branch changes of checkpoints."),
+    },
+    "Merge": {
+        "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
+        "resolve": ("merge:resolve", "Settle what a merge of a checkpoint left open."),
     },
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
@@ -49,7 +54,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
         "clean": ("plumbing_help:clean", "One file to text."),
         "smudge": ("plumbing_help:smudge", "One text to file."),
-        "merge-driver": ("hook:merge_driver", "Settle a file that both sides changed."),
+        "diff-driver": ("plumbing_help:diff_driver", "What a diff shows of one file."),
+        "merge-driver": ("merge:merge_driver", "Merge a file that both sides changed."),
         "hook": ("hook:hook", "What git's hooks run."),
     },
 }

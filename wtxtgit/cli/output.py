@@ -1,7 +1,8 @@
 """Output of commands: JSON, tables, sizes. Data goes to standard output.
 
 On a terminal tables fold long cells to its width; in a pipe they are plain
-aligned text that keeps every character.
+aligned text that keeps every character. A pager shows such text as it is, so
+that tables wider than its screen are split.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from wtxtgit.cli import environment
 from wtxtgit.report.escaping import escaped
 
 _LEAST_NAME = 24
@@ -43,20 +45,25 @@ def print_table(
 ) -> None:
     """Print rows under `columns`; those named in `right` are aligned to the right.
 
-    On a terminal too narrow for all columns those from number `split` on
+    On a screen too narrow for all columns those from number `split` on
     follow in tables of their own, as many to each as fit, with the first
     column again.
     """
     cells = [[escaped(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        _print_plain(columns, cells, right)
-    elif split is None or _width(columns, cells) <= shutil.get_terminal_size().columns:
-        _print_rich(columns, cells, right)
-    else:
-        _print_rich(columns[:split], [row[:split] for row in cells], right)
-        for group in _groups(columns, cells, split):
-            values = [[row[0], *(row[n] for n in group)] for row in cells]
-            _print_rich([columns[0], *(columns[n] for n in group)], values, right)
+    is_terminal = sys.stdout.isatty()
+    put = _print_rich if is_terminal else _print_plain
+    is_shown = is_terminal or environment.pager_in_use()
+    # A terminal's table folds names; a pager wraps the lines of the longest ones.
+    name = _LEAST_NAME if is_terminal else max(_LEAST_NAME, _screen() // 2)
+    if split is None or not is_shown or _width(columns, cells, name) <= _screen():
+        put(columns, cells, right)
+        return
+    put(columns[:split], [row[:split] for row in cells], right)
+    for group in _groups(columns, cells, split, name):
+        if not is_terminal:
+            print_line()
+        values = [[row[0], *(row[n] for n in group)] for row in cells]
+        put([columns[0], *(columns[n] for n in group)], values, right)
 
 
 def size(count: int) -> str:
@@ -67,26 +74,29 @@ def size(count: int) -> str:
     return f"{count} B" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
 
 
-def _width(columns: Sequence[str], rows: list[list[str]]) -> int:
-    """Characters of the widest line, names cut to what tells them apart."""
+def _screen() -> int:
+    """Characters of a line of the terminal, or of the one that a pager writes to."""
+    return shutil.get_terminal_size().columns
+
+
+def _width(columns: Sequence[str], rows: list[list[str]], name: int) -> int:
+    """Characters of the widest line, `name` of them at most for the first column."""
     table = [list(columns), *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    widths[0] = min(widths[0], _LEAST_NAME)
+    widths[0] = min(widths[0], name)
     return sum(widths) + _GAP * len(columns)
 
 
-def _groups(columns: Sequence[str], rows: list[list[str]], first: int) -> list[list[int]]:
-    """The columns from number `first` on, as many together as the terminal has room for."""
-    room = shutil.get_terminal_size().columns
+def _groups(
+    columns: Sequence[str], rows: list[list[str]], first: int, name: int
+) -> list[list[int]]:
+    """The columns from number `first` on, as many together as the screen has room for."""
+    room = _screen()
     groups: list[list[int]] = []
     for n in range(first, len(columns)):
         wider = [0, *groups[-1], n] if groups else []
-        fits = (
-            wider
-            and _width([columns[i] for i in wider], [[row[i] for i in wider] for row in rows])
-            <= room
-        )
-        if fits:
+        cells = [[row[i] for i in wider] for row in rows]
+        if wider and _width([columns[i] for i in wider], cells, name) <= room:
             groups[-1].append(n)
         else:
             groups.append([n])

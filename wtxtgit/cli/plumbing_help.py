@@ -1,9 +1,13 @@
-"""Help for the commands that git calls; `wtxtgit.cli.plumbing` runs them."""
+"""Help for the commands that git calls.
+
+`wtxtgit.cli.plumbing` and `wtxtgit.cli.diff_driver` run them.
+"""
 
 from __future__ import annotations
 
 import click
 
+from wtxtgit.cli import diff_driver as driver
 from wtxtgit.cli.plumbing import main
 
 _PASS_ON = {"ignore_unknown_options": True}
@@ -40,3 +44,15 @@ def smudge(path: str | None) -> int:
     passed through as it is.
     """
     return main(["smudge", *([path] if path else [])])
+
+
+@click.command("diff-driver", context_settings=_PASS_ON)
+@click.argument("arguments", nargs=-1)
+def diff_driver(arguments: tuple[str, ...]) -> int:
+    """Show git what changed in the weights of one file.
+
+    Git gives the path, and for both sides a file, an object id and a mode:
+    git(1), "GIT_EXTERNAL_DIFF". `wtxtgit install` sets it as
+    diff.wtxt.command; --no-ext-diff has git show the text.
+    """
+    return driver.main(["diff-driver", *arguments])

@@ -29,10 +29,14 @@ COMMANDS = {
     "filter.wtxt.process": "filter-process",
     "filter.wtxt.clean": "clean -- %f",
     "filter.wtxt.smudge": "smudge -- %f",
+    "diff.wtxt.command": "diff-driver --",
     "merge.wtxt.driver": "merge-driver -- %O %A %B %L %P",
     "merge.wtxt-ledger.driver": "merge-driver --ledger -- %O %A %B %L %P",
 }
-"""Keys whose value is our command with these arguments; git replaces and quotes `%f` and `%P`."""
+"""Keys whose value is our command with these arguments.
+
+Git replaces and quotes `%f` and `%P`; what a diff is of it adds.
+"""
 
 CONSTANTS = {
     "filter.wtxt.required": "true",
@@ -171,17 +175,22 @@ def is_ours(key: str, value: str) -> bool:
     """Tell whether a value is one that some install of wtxtgit set."""
     if key in CONSTANTS:
         return value == CONSTANTS[key]
+    return launcher_of(key, value) is not None
+
+
+def launcher_of(key: str, value: str) -> Launcher | None:
+    """How a command starts wtxtgit; None where it is not one that some install of ours set."""
     try:
         words = shlex.split(value)
     except ValueError:
-        return False
+        return None
     rest = COMMANDS[key].split()
     start = words[: -len(rest)]
     if words[-len(rest) :] != rest or not start:
-        return False
-    return start[-2:] == ["-m", "wtxtgit"] or (
-        len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
-    )
+        return None
+    is_module = start[-2:] == ["-m", "wtxtgit"]
+    is_script = len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
+    return Launcher(tuple(start)) if is_module or is_script else None
 
 
 def install(

@@ -46,7 +46,7 @@ class CommitReader(ObjectReader):
 
     def commit(self, oid: str) -> Commit:
         """Read a commit; raises EnvironmentFailure where there is none of that id."""
-        header, _, _ = self.read(oid, MAX_COMMIT).partition(b"\n\n")
+        header, _, _ = self._parts(oid)
         tree, *others = [line.partition(b" ") for line in header.split(b"\n")]
         parents = []
         # Those of the header's beginning alone: a signature further down may quote a commit.
@@ -57,6 +57,15 @@ class CommitReader(ObjectReader):
         if tree[0] != b"tree":
             raise EnvironmentFailure(f"commit {oid} begins with no tree")
         return Commit(oid, tuple(parents), _oid(tree[2]))
+
+    def subject(self, oid: str) -> str:
+        """Give the first paragraph of a commit's message as one line, as git shows it."""
+        _, _, message = self._parts(oid)
+        paragraph, _, _ = message.lstrip(b"\n").partition(b"\n\n")
+        return b" ".join(paragraph.split(b"\n")).decode("utf-8", "backslashreplace").strip()
+
+    def _parts(self, oid: str) -> tuple[bytes, bytes, bytes]:
+        return self.read(oid, MAX_COMMIT).partition(b"\n\n")
 
 
 def commits(
@@ -127,6 +136,13 @@ def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
     """Tell whether a commit is reached from another, or is that one."""
     arguments = ("merge-base", "--is-ancestor", "--", ancestor, descendant)
     return repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1)).code == 0
+
+
+def merge_base(repo: Repository, one: str, other: str) -> str | None:
+    """Give the best common ancestor of two commits, one of several; None where there is none."""
+    arguments = ("merge-base", "--", check_oid(one), check_oid(other))
+    found = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
+    return None if found.code else _oid(found.stdout.strip())
 
 
 def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:

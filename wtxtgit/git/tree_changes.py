@@ -76,6 +76,23 @@ class TreeChanges:
         return _parse(bytes(said[len(pair) : -len(_END)]))
 
 
+def renames(
+    repo: Repository, before: str, after: str, paths: Sequence[bytes]
+) -> dict[bytes, bytes]:
+    """Find which of these paths came from which other one of them: path after to path before.
+
+    By content, the same or as similar as git takes for renamed. `before` and
+    `after` are trees' object ids.
+    """
+    output = repo.git(
+        "--literal-pathspecs", "diff-tree", "-r", "-z", "--name-status", "--find-renames",
+        "--diff-filter=R", check_oid(before), check_oid(after), "--", *paths,
+        env=run.TRUE_OBJECTS,
+    )  # fmt: skip
+    fields = run.records(output)
+    return dict(zip(fields[2::3], fields[1::3], strict=True))
+
+
 def _is_whole(said: bytearray) -> bool:
     # With an odd number of NULs these are the first bytes of a path.
     return said.endswith(_END) and said.count(b"\0") % 2 == 0

@@ -45,6 +45,43 @@ Contents = Mapping[str, int]
 """Numbers of what arrays of a text hold, by their names; the other text has the same."""
 
 
+class NoCheckpoint(InputError):
+    """A file of no format that we know."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """What a checkpoint is read from: what messages call it, and its bytes.
+
+    `open_member` opens a file that it lists, by its path there; it raises
+    InputError.
+    """
+
+    name: str
+    data: memoryview
+    open_member: Callable[[str], memoryview]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A side that is open, with the text that its bytes are, if they are one."""
+
+    side: Side
+    text: TextFile | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that a checkout has."""
+        if self.text is not None and self.text.is_container:
+            return self.text.size
+        return len(self.side.data)
+
+
+def side_of(name: str, threads: int | None) -> Side:
+    """A file or REV:PATH as a side; raises InputError and EnvironmentFailure."""
+    return Side(name, read(name), members(name, threads=threads))
+
+
 @dataclass(slots=True, eq=False)
 class Checkpoint:
     """A checkpoint that is open.
@@ -96,40 +133,32 @@ class Checkpoint:
             self.text.fill_range(tensor.offset, tensor.nbytes)
 
 
-def open_source(
-    name: str, pages: Pages, threads: int | None, until: ExitStack
-) -> memoryview | TextFile:
-    """The bytes of a file or REV:PATH, or the text that it is; raises InputError, CheckError."""
-    data = read(name)
-    pages.watch(data)
-    if data[: len(MAGIC)] == MAGIC:
-        return TextFile(name, data, pages, threads, until)
-    return data
+def open_source(side: Side, pages: Pages, threads: int | None, until: ExitStack) -> Source:
+    """Open a side, which stays so until `until` is closed; raises CheckError."""
+    pages.watch(side.data)
+    text = None
+    if side.data[: len(MAGIC)] == MAGIC:
+        text = TextFile(side.name, side.data, pages, threads, until)
+    return Source(side, text)
 
 
 def open_checkpoint(
-    name: str,
-    source: memoryview | TextFile,
-    contents: Contents,
-    options: ReadOptions,
-    pages: Pages,
-    threads: int | None,
+    source: Source, contents: Contents, options: ReadOptions, pages: Pages
 ) -> Checkpoint:
-    """List what a source holds; raises InputError where it is no checkpoint."""
-    if isinstance(source, TextFile):
-        if not source.is_container:
-            return _native(name, source, contents)
-        return _of_text(name, source, contents, options, pages, threads)
-    return _of_file(name, source, options, pages, threads)
+    """List what a source holds; raises InputError where it is no checkpoint.
+
+    Of a text's arrays those in `contents` stay undecoded where they are tensors.
+    """
+    side, text = source.side, source.text
+    if text is None:
+        return _of_file(side, side.data, options, pages)
+    if not text.is_container:
+        return _native(side.name, text, contents)
+    return _of_text(side, text, contents, options, pages)
 
 
 def _of_text(
-    name: str,
-    text: TextFile,
-    contents: Contents,
-    options: ReadOptions,
-    pages: Pages,
-    threads: int | None,
+    side: Side, text: TextFile, contents: Contents, options: ReadOptions, pages: Pages
 ) -> Checkpoint:
     """A container's text: tensors that both sides share stay undecoded."""
     extents = text.layout.extents if text.layout is not None else ()
@@ -139,7 +168,7 @@ def _of_text(
     is_apart = containers.split(text.view).layout == text.layout
     if not is_apart or _reads_tensors(text.view):
         text.fill_all()
-    checkpoint = _of_file(name, text.view, options, pages, threads)
+    checkpoint = _of_file(side, text.view, options, pages)
     checkpoint.text, checkpoint.contents = text, contents
     return checkpoint
 
@@ -156,10 +185,9 @@ def _reads_tensors(data: memoryview) -> bool:
         return True
 
 
-def _of_file(
-    name: str, data: memoryview, options: ReadOptions, pages: Pages, threads: int | None
-) -> Checkpoint:
-    open_member = _watched(members(name, threads=threads), pages)
+def _of_file(side: Side, data: memoryview, options: ReadOptions, pages: Pages) -> Checkpoint:
+    name = side.name
+    open_member = _watched(side.open_member, pages)
     notes: list[str] = []
     try:
         description = containers.describe(data, options, open_member)
@@ -172,7 +200,7 @@ def _of_file(
         notes.append(f"{name}: {error.message}")
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
-        raise InputError(f"{name}: no checkpoint that we know: {reason}")
+        raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
     encrypted = any(part.is_encrypted for part in description.parts)
     if encrypted and options.decryption_key is None:
         notes.append(f"{name}: parts are encrypted, --key F opens them")

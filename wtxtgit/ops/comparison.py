@@ -53,18 +53,30 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
     return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
 
 
+def equal_bytes(a: memoryview, b: memoryview) -> bool:
+    """Whether two views hold the same bytes."""
+    if len(a) != len(b):
+        return False
+    for start in range(0, len(a), _PREFIX_BLOCK):
+        x, y = a[start : start + _PREFIX_BLOCK], b[start : start + _PREFIX_BLOCK]
+        word: Any = np.uint64 if len(x) % 8 == 0 else np.uint8
+        if not (np.frombuffer(x, word) == np.frombuffer(y, word)).all():
+            return False
+    return True
+
+
 def is_same(a: Tensor, b: Tensor, advance: Advance) -> bool:
     """Whether two tensors of one dtype and shape have equal bytes in C order.
 
     Reads up to the first difference. Raises FormatError.
     """
     total_a = total_b = 0
-    pairs = _aligned(a, 1, b, 1, _PREFIX_BLOCK)
+    pairs = aligned(a, 1, b, 1, _PREFIX_BLOCK)
     for raw_a, raw_b in pairs:
         advance(len(raw_a))
         total_a += len(raw_a)
         total_b += len(raw_b)
-        if len(raw_a) != len(raw_b) or not _equal(raw_a, raw_b):
+        if not equal_bytes(raw_a, raw_b):
             return False
     return total_a == total_b
 
@@ -78,7 +90,7 @@ def compare_numbers(
     comparer = BlockComparer(a.element, b.element)
     comparison = _Comparison(comparer, logical_shape(b))
     sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
-    blocks = _aligned(a, sizes[0], b, sizes[1], BLOCK)
+    blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
     tasks = (partial(comparer.compare, raw_a, raw_b) for raw_a, raw_b in blocks)
     with Pool(threads, a.nbytes, 1) as pool:
         for found in pool.ordered(tasks):
@@ -94,8 +106,8 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     whole_rows = rows > 0 and b.nbytes % rows == 0
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
     done = changed = 0
-    for raw_a, raw_b in _aligned(a, 1, b, 1, BLOCK):
-        if not _equal(raw_a, raw_b):
+    for raw_a, raw_b in aligned(a, 1, b, 1, BLOCK):
+        if not equal_bytes(raw_a, raw_b):
             picks = np.flatnonzero(_u1(raw_a) != _u1(raw_b))
             changed += len(picks)
             if tracked is not None:
@@ -239,13 +251,7 @@ def _u1(raw: memoryview) -> NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8)
 
 
-def _equal(a: memoryview, b: memoryview) -> bool:
-    """Whether two pieces of one length have equal bytes."""
-    word: Any = np.uint64 if len(a) % 8 == 0 else np.uint8
-    return bool((np.frombuffer(a, word) == np.frombuffer(b, word)).all())
-
-
-def _aligned(
+def aligned(
     a: Tensor, item_a: int, b: Tensor, item_b: int, size: int
 ) -> Iterator[tuple[memoryview, memoryview]]:
     """Pieces of both tensors in C order, with as many items of either, to the end of both.

@@ -16,7 +16,14 @@ from math import prod
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions, Tensor
 from wtxtgit.ops import metadata, tensor_bytes
-from wtxtgit.ops.checkpoint import Checkpoint, Contents, open_checkpoint, open_source
+from wtxtgit.ops.checkpoint import (
+    Checkpoint,
+    Contents,
+    Source,
+    open_checkpoint,
+    open_source,
+    side_of,
+)
 from wtxtgit.ops.comparison import (
     as_numbers,
     compare_bytes,
@@ -49,27 +56,63 @@ def diff(
     """
     pages = Pages(progress)
     with ExitStack() as until:
-        sources = [open_source(name, pages, threads, until) for name in (a, b)]
         before, after = (
-            open_checkpoint(name, source, held, options, pages, threads)
-            for name, source, held in zip((a, b), sources, _shared(*sources), strict=True)
+            open_source(side_of(name, threads), pages, threads, until) for name in (a, b)
         )
-        tensors = _Diff(before, after, pages, threads).run()
+        return compare(before, after, options, pages, threads).report
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Two checkpoints and what differs; they are open as long as their sources are."""
+
+    report: DiffReport
+    before: Checkpoint
+    after: Checkpoint
+
+
+def compare(
+    a: Source, b: Source, options: ReadOptions, pages: Pages, threads: int | None
+) -> Compared:
+    """Compare two checkpoints that are open; raises what `diff` does."""
+    before, after = (
+        open_checkpoint(source, shared, options, pages)
+        for source, shared in zip((a, b), _shared(a.text, b.text), strict=True)
+    )
+    tensors = _Diff(before, after, pages, threads).run()
     changes, notes = _metadata(before, after)
-    return DiffReport(
-        a,
-        b,
+    report = DiffReport(
+        before.name,
+        after.name,
         before.format,
         after.format,
         tuple(tensors),
         tuple(changes),
         (*before.notes, *after.notes, *_tensor_notes(before, after, tensors), *notes),
     )
+    return Compared(report, before, after)
 
 
-def _shared(a: memoryview | TextFile, b: memoryview | TextFile) -> tuple[Contents, Contents]:
+def listed(
+    source: Source, status: Status, options: ReadOptions, pages: Pages
+) -> tuple[DiffReport, Checkpoint]:
+    """List a checkpoint that is on one side alone, with the status of all its tensors.
+
+    What it lists is read, and no tensor. Raises what `diff` does.
+    """
+    # A text's tensors count as known, so that they stay undecoded.
+    known = {} if source.text is None else dict.fromkeys(source.text.by_name, 0)
+    held = open_checkpoint(source, known, options, pages)
+    tensors = tuple(_listed(tensor, status) for tensor in held.tensors)
+    notes = tuple(held.notes)
+    if status is Status.REMOVED:
+        return DiffReport(held.name, "", held.format, "", tensors, notes=notes), held
+    return DiffReport("", held.name, "", held.format, tensors, notes=notes), held
+
+
+def _shared(a: TextFile | None, b: TextFile | None) -> tuple[Contents, Contents]:
     """What both texts hold; nothing where one side is none."""
-    if not isinstance(a, TextFile) or not isinstance(b, TextFile):
+    if a is None or b is None:
         return {}, {}
     numbered = shared_arrays(a, b)
     sides: dict[str, dict[str, int]] = {"a": {}, "b": {}}

@@ -163,12 +163,16 @@ def _configured(repo: Repository | None) -> Check:
 
 
 def _starts(repo: Repository | None) -> Check:
-    command = config.effective("filter.wtxt.process", cwd=repo.home if repo else None)
+    """Every launcher that the commands have starts: a diff driver's failure ends `git diff`."""
+    cwd = repo.home if repo else None
+    values = {key: config.effective(key, cwd=cwd) or "" for key in config.COMMANDS}
+    launchers = {config.launcher_of(key, value): None for key, value in values.items()}
     try:
-        config.check_start(command or "")
+        for launcher in filter(None, launchers):
+            config.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
     except EnvironmentFailure as error:
         return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
-    return Check("start", Level.OK, "the filter starts and answers")
+    return Check("start", Level.OK, "the filter and the drivers start and answer")
 
 
 def _repository_checks(repo: Repository) -> list[Check]:

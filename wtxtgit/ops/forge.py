@@ -10,6 +10,22 @@ MAX_FORGE_BLOB = 100 * 1024 * 1024
 CONFIG_KEY = "wtxtgit.maxBlob"
 
 
+_MIB = 1024 * 1024
+
+
+def large_blob(size: int, limit: int) -> str | None:
+    """Say of a blob over the limit, or over half of it, how large it is; None of a smaller one."""
+    if size > limit:
+        return f"{_mib(size)} as text, over the limit of {_mib(limit)} for a blob"
+    if 2 * size > limit:
+        return f"{_mib(size)} as text, of {_mib(limit)} that a blob may have"
+    return None
+
+
 def max_blob(repo: Repository) -> int:
     """The most bytes that a blob may have, as configured."""
     return config.size(CONFIG_KEY, MAX_FORGE_BLOB, cwd=repo.home)
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.3g} MiB"

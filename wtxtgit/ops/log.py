@@ -77,11 +77,18 @@ def log(
         if report.ledger is None:
             raise CheckError(f"{shown(Path(path))}: {report.problems[0]}")
         walk = Walk.to(repo, [tip], trust_root, reader, snapshots)
-        first: dict[bytes, Commit] = {}
-        for commit, ledger in walk.ledgers_at(ledger_path, [tip]):
-            for record in ledger.records:
-                first.setdefault(record.merkle_this, commit)
-        return _generations(report.ledger, artifact, first, walk, blobs)
+        return generations(walk, blobs, artifact, report.ledger, tip)
+
+
+def generations(
+    walk: Walk, blobs: BlobReader, artifact: bytes, ledger: Ledger, tip: str
+) -> list[Generation]:
+    """List the records of an artifact's ledger at a commit, the newest first."""
+    first: dict[bytes, Commit] = {}
+    for commit, other in walk.ledgers_at(artifact + LEDGER_SUFFIX, [tip]):
+        for record in other.records:
+            first.setdefault(record.merkle_this, commit)
+    return _generations(ledger, artifact, first, walk, blobs)
 
 
 def _from_top(repo: Repository, path: str) -> bytes:

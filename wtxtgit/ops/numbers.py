@@ -39,6 +39,7 @@ def parts_of(element: str) -> int:
     return PARTS.get(element, 1)
 
 
+@np.errstate(invalid="ignore")  # a signalling NaN is a NaN
 def values(raw: memoryview, element: str) -> F8:
     """The numbers as float64; integers over 2^53 are rounded."""
     element = part_element(element)

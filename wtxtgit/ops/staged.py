@@ -25,7 +25,7 @@ from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.check import Request, Staged
 from wtxtgit.ops.clean import is_pending
 from wtxtgit.ops.facts import Facts
-from wtxtgit.ops.forge import max_blob
+from wtxtgit.ops.forge import large_blob, max_blob
 from wtxtgit.ops.spool import spooled
 from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk
 from wtxtgit.report.audit import Finding, Severity
@@ -33,8 +33,6 @@ from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.policy import Trust, advance
-
-_MIB = 1024 * 1024
 
 
 def judge_staged(
@@ -186,12 +184,10 @@ class _Work:
     def _judge_sizes(self, paths: Sequence[bytes]) -> Iterator[Finding]:
         limit = max_blob(self._repo)
         for path, size in self._sizes(paths).items():
-            if size > limit:
-                message = f"{_mib(size)} as text, over the limit of {_mib(limit)} for a blob"
-                yield Finding("", path, LARGE_BLOB, message)
-            elif 2 * size > limit:
-                message = f"{_mib(size)} as text, of {_mib(limit)} that a blob may have"
-                yield Finding("", path, LARGE_BLOB, message, Severity.WARNING)
+            message = large_blob(size, limit)
+            if message is not None:
+                severity = Severity.ERROR if size > limit else Severity.WARNING
+                yield Finding("", path, LARGE_BLOB, message, severity)
 
     def _sizes(self, paths: Sequence[bytes]) -> dict[bytes, int]:
         entries = [entry for path in paths if (entry := self._staged.entries.get(path))]
@@ -220,7 +216,3 @@ class _Work:
             is_there = path in self._staged.entries
             state = f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {by}"
         return StagedFile(path, state, size, gen, signers)
-
-
-def _mib(size: int) -> str:
-    return f"{size / _MIB:.3g} MiB"

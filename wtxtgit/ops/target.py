@@ -100,6 +100,29 @@ def members(target: str, *, threads: int | None = None) -> Callable[[str], memor
     return open_member
 
 
+def tree_members(
+    repo: Repository, tree: str, index: bytes, *, threads: int | None = None
+) -> Callable[[str], memoryview]:
+    """The same for a set in a tree, by the tree's object id and the path there.
+
+    No file of the work tree comes in, whatever it is called.
+    """
+
+    def open_member(path: str) -> memoryview:
+        _refuse_outside(path)
+        try:
+            member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
+            entry = next(iter(git_index.listing(repo, tree, member)), None)
+            if entry is None or not entry.is_file:
+                raise InputError("there is no such file")
+            data = spooled(git_index.blob_chunks(repo, entry.oid), repo.state_dir)
+            return _opened(shown(Path(path)), data, threads).data
+        except (OSError, ValueError, EnvironmentFailure, InputError) as error:
+            raise InputError(f"{shown(Path(path))} can't be opened: {error}") from error
+
+    return open_member
+
+
 def _refuse_outside(path: str) -> None:
     parts = path.split("/")
     if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:

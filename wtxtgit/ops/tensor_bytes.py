@@ -123,6 +123,15 @@ def array(tensor: Tensor) -> NDArray[Any]:
     return _numpy_made(tensor, lambda: as_strided(flat, shape, bytes_apart, writeable=False))
 
 
+def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape as numpy has it, and how far apart items are stored in each dimension, in items.
+
+    Raises FormatError where shape or strides make no sense.
+    """
+    shape = _shape(tensor)
+    return shape, _strides(tensor, shape)
+
+
 def item_count(shape: Sequence[int], most: int) -> int:
     """How many items a shape has; `most` + 1 where they are more, so that no product grows long."""
     if 0 in shape:

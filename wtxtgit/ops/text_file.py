@@ -105,7 +105,9 @@ class TextFile:
         at = max(bisect_right(self._starts, (start, "")) - 1, 0)
         names = []
         while at < len(self._starts) and self._starts[at][0] < start + nbytes:
-            names.append(self._starts[at][1])
+            place, name = self._starts[at]
+            if place + self.by_name[name].nbytes > start:
+                names.append(name)
             at += 1
         self.fill(names)
 

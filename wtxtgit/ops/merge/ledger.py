@@ -11,32 +11,33 @@ from pathlib import Path
 from wtxtgit.model import Buffer
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.ops.files import map_file, replace_file, write_all
-from wtxtgit.ops.merge_driver import Merged, merge
+from wtxtgit.ops.merge.driver import one_sided
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.policy import extends
 
 
-def merge_ledgers(base: Path, ours: Path, theirs: Path) -> Merged:
-    """Merge two ledgers, given as files; the result stands in `ours`.
+def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
+    """Merge two ledgers, given as files; gives the side that stands in `ours` then.
 
-    What is no ledger, such as the WSUM line of one text, is merged as any
-    other file that only one side may change. A ledger that does not hold is
-    never taken, unless both sides have the same.
+    None is a conflict, and ours stays. What is no ledger, such as the WSUM
+    line of one text, is merged as any other file that only one side may
+    change. A ledger that does not hold is never taken, unless both sides have
+    the same.
     """
     mine, other = map_file(ours), map_file(theirs)
     if len(mine) == len(other) and mine == other:
-        return Merged("ours")
+        return "ours"
     if not (_is_ledger(mine) or _is_ledger(other)):
-        return merge(base, ours, theirs)
+        return one_sided(base, ours, theirs)
     first, second = _ledger(mine), _ledger(other)
     if first is None or second is None:
-        return Merged(None)
+        return None
     if extends(first, second):
-        return Merged("ours")
+        return "ours"
     if extends(second, first):
         replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
-        return Merged("theirs")
-    return Merged(None)
+        return "theirs"
+    return None
 
 
 def _is_ledger(data: Buffer) -> bool:

@@ -1,0 +1,1 @@
+"""Pages in a real Chromium, by `make test-browser`."""

@@ -1,0 +1,65 @@
+"""docs/review.md: its commands, its tables, its bounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from docs.pages import blocks, lines, spans, tables
+from docs.shell import assert_as_shown, run, steps
+from wtxtgit.cli import review as command
+from wtxtgit.ops.review import contents, distributions, flags, groups, outliers
+from wtxtgit.report.review import Risk, Sealing
+
+PAGE = "docs/review.md"
+
+
+@pytest.mark.slow
+def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
+    done = run(steps(*blocks(PAGE, "console")), tmp_path)
+    assert_as_shown(done)
+    assert sum(bool(one.step.output) for one in done) >= 3
+    (as_json,) = [one for one in done if one.step.command.endswith("--json")]
+    found = json.loads(as_json.output)
+    assert found["summary"]["artifacts"] == 1
+    page = (tmp_path / "models/review.html").read_text("utf-8")
+    assert "layers.3" in page
+
+
+def test_all_risks_and_seals_are_told() -> None:
+    (risks,) = tables(PAGE, "Risks")
+    assert [name for row in risks for name in spans(row[0])] == [
+        *map(str, (Risk.NEW_NAN, Risk.NEW_INF, Risk.DTYPE, Risk.SHAPE, Risk.REMOVED)),
+        *map(str, (Risk.SINGLE, Risk.UNUSUAL, Risk.UNREAD, Risk.UNSEALED, Risk.SIGNER)),
+        *map(str, (Risk.CHAIN, Risk.OPAQUE, Risk.DAMAGED, Risk.RAW, Risk.LARGE)),
+    ]
+    assert {name for row in risks for name in spans(row[0])} == set(map(str, Risk))
+    (seals,) = tables(PAGE, "Seals")
+    assert [name for row in seals for name in spans(row[0])] == list(map(str, Sealing))
+
+
+def test_formats_are_the_commands() -> None:
+    (table,) = tables(PAGE, "Formats")
+    (option,) = [one for one in command.review.params if one.name == "form"]
+    assert [name for row in table for name in spans(row[0])] == list(option.type.choices)  # type: ignore[attr-defined]
+
+
+def test_layers_are_cut_as_told() -> None:
+    told = [span for line in lines(PAGE, "Layers") for span in line.spans]
+    assert told[:6:2] == [groups.group_of(name) for name in told[1:6:2]]
+
+
+def test_the_bounds_that_the_page_names() -> None:
+    text = " ".join(line.text for line in lines(PAGE))
+    assert f"of at least {flags.LEAST_GROUPS}, and" in text
+    assert f"is told of {flags.MOST_TENSORS} of them" in text
+    assert f"of at least {outliers.LEAST} layers" in text
+    assert f"of {outliers.THRESHOLD} on" in text
+    assert f"less than {outliers.LEAST_SPREAD} after" in text
+    assert f"about {10 ** (outliers.THRESHOLD * outliers.LEAST_SPREAD):.1f} times" in text
+    assert f"of the {contents.MOST_DISTRIBUTIONS} tensors" in text
+    assert f"have {distributions.BINS} bins" in text
+    assert distributions.SPREAD == 4
+    assert f"{command._MOST} rows of each" in text

@@ -1,0 +1,40 @@
+"""Renames between trees."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Repo
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.tree_changes import renames
+
+LINES = [b"line %d\n" % n for n in range(100)]
+
+
+def tree(repo: Repo) -> str:
+    repo.git("add", "--all")
+    return repo.git("write-tree").decode().strip()
+
+
+def test_by_content_the_same_or_similar(repo: Repo) -> None:
+    strange = b":(top)*\n\xff"
+    repo.write("a", b"".join(LINES))
+    repo.write("b", b"".join(reversed(LINES)) * 2)
+    repo.write("c", b"another")
+    repo.write("untouched", b"u" * 500)
+    before = tree(repo)
+    repo.git("mv", "a", strange)
+    repo.git("mv", "b", "moved")
+    repo.write("moved", b"".join(reversed(LINES)) * 2 + b"more\n")
+    (repo.path / "c").unlink()
+    repo.write("d", b"nothing like it at all")
+    after = tree(repo)
+    paths = [b"a", b"b", b"c", b"d", strange, b"moved"]
+    assert renames(repo.repository, before, after, paths) == {strange: b"a", b"moved": b"b"}
+    assert renames(repo.repository, before, after, [b"b", b"moved"]) == {b"moved": b"b"}
+    assert renames(repo.repository, before, after, [b"c", b"d"]) == {}
+
+
+def test_trees_by_their_ids_alone(repo: Repo) -> None:
+    with pytest.raises(EnvironmentFailure, match="no object id"):
+        renames(repo.repository, "HEAD", "--help", [b"a"])

@@ -1,0 +1,151 @@
+"""What git calls to show a diff: `diff-driver`.
+
+A diff that can't be made is told in a line among the others: git would end
+with the first file whose driver fails. Started for every file, so nothing
+heavy is imported for those that are not compared; click never is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.diff_table import print_changes
+from wtxtgit.cli.output import print_line, print_table, size
+from wtxtgit.cli.progress import file_size, progress
+from wtxtgit.errors import UsageError, WtxtgitError, counted
+from wtxtgit.git.external_diff import Kind, Pair, Side, Unmerged, parse
+
+if TYPE_CHECKING:
+    from wtxtgit.ops.external_diff import Inventory
+    from wtxtgit.report.diff import DiffReport
+
+_HINT = "hint: --no-ext-diff shows it as text"
+
+
+def main(arguments: list[str]) -> int:
+    """Show one diff; `arguments` start with the command's name."""
+    return boundary.run(lambda: _run(arguments[1:]))
+
+
+def _run(words: list[str]) -> int:
+    given = words[1:] if words[:1] == ["--"] else words
+    told = parse([os.fsencode(word) for word in given])
+    try:
+        if isinstance(told, Unmerged):
+            # In git's own words.
+            print_line(f"* Unmerged path {os.fsdecode(told.path)}")
+        else:
+            _show(told)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # A pager that was left before the end is no failure.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _show(pair: Pair) -> None:
+    if not environment.is_first_path():
+        print_line()
+    try:
+        if pair.is_same:
+            _print_header(pair)
+            print_line("the content is the same")
+        elif any(side.kind is not Kind.FILE for side in _sides(pair)):
+            _print_header(pair)
+            print_line("not looked into")
+            print_line(_HINT)
+        else:
+            _compare(pair)
+    except BrokenPipeError:
+        raise
+    except WtxtgitError as error:
+        _print_failed(pair, str(error))
+    except OSError as error:
+        _print_failed(pair, (error.strerror or str(error)).lower())
+    except MemoryError:
+        _print_failed(pair, "out of memory")
+    except Exception as error:  # git would not show the files after this one
+        if os.environ.get("WTXTGIT_DEBUG"):
+            raise
+        _print_failed(pair, f"this is a bug in wtxtgit: {type(error).__name__}: {error}")
+
+
+def _compare(pair: Pair) -> None:
+    from wtxtgit.model.reading import ReadOptions
+    from wtxtgit.ops.external_diff import Inventory, compare_pair
+
+    notes = []
+    try:
+        threads = environment.threads()
+    except UsageError as error:
+        threads = None
+        notes.append(error.message)
+    total = sum(file_size(side.file) for side in _sides(pair))
+    with progress("comparing", total) as advance:
+        found = compare_pair(pair, ReadOptions(), threads=threads, progress=advance)
+    if isinstance(found, Inventory):
+        _print_header(pair, found.format, size(found.size))
+        _print_inventory(found)
+    else:
+        _print_header(pair, _formats(found))
+        print_changes(found)
+    for note in notes:
+        print_line(f"note: {note}")
+
+
+def _print_header(pair: Pair, *facts: str) -> None:
+    """Print which file it is, what became of it, and of its mode."""
+    path = os.fsdecode(pair.path)
+    if pair.new_path is not None:
+        path += f" -> {os.fsdecode(pair.new_path)}"
+    told = [_status(pair), *facts]
+    old, new = pair.old, pair.new
+    if old is not None and new is not None and old.mode != new.mode:
+        told.append(f"mode {old.mode:06o} -> {new.mode:06o}")
+    told += [kind for kind in dict.fromkeys(side.kind for side in _sides(pair)) if kind != "file"]
+    print_line(f"diff --wtxt {path}: {', '.join(told)}")
+
+
+def _status(pair: Pair) -> str:
+    if pair.old is None:
+        return "added"
+    if pair.new is None:
+        return "removed"
+    if pair.relation is None:
+        return "changed"
+    alike = "" if pair.similarity is None else f" (similarity {pair.similarity}%)"
+    return f"{pair.relation}{alike}"
+
+
+def _formats(found: DiffReport) -> str:
+    if found.a_format == found.b_format:
+        return found.a_format
+    return f"{found.a_format} -> {found.b_format}"
+
+
+def _print_inventory(found: Inventory) -> None:
+    elements = counted(found.elements, "parameter")
+    print_line(f"{counted(found.tensors, 'tensor')}, {elements}")
+    for note in found.notes:
+        print_line(f"note: {note}")
+    if found.dtypes:
+        print_line()
+        print_table(
+            ("dtype", "tensors", "parameters", "size"),
+            [(t.dtype, str(t.tensors), str(t.elements), size(t.nbytes)) for t in found.dtypes],
+            right=("tensors", "parameters", "size"),
+        )
+
+
+def _print_failed(pair: Pair, reason: str) -> None:
+    """Say in the place of a diff why there is none."""
+    _print_header(pair, " -> ".join(size(file_size(side.file)) for side in _sides(pair)))
+    print_line(f"not {'compared' if pair.old and pair.new else 'listed'}: {reason}")
+    print_line(_HINT)
+
+
+def _sides(pair: Pair) -> list[Side]:
+    return [side for side in (pair.old, pair.new) if side is not None]

@@ -1,0 +1,283 @@
+"""`wtxtgit merge-file`, `resolve` and `merge-driver`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.boundary import complain, note
+from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.reading import rewriting_options
+from wtxtgit.errors import MAX_NAME, CheckError, WtxtgitError, clipped, counted
+
+if TYPE_CHECKING:
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.report.merge import Conflict, MergeReport
+
+CONFLICT = CheckError.exit_code
+_MOST_NAMED = 3
+"""Conflicts that a message names."""
+_MOST_RANGES = 3
+_STRATEGY = "fail (the default), ours, theirs, average or task"
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _strategy_option(about: str) -> Callable[[_Command], _Command]:
+    return click.option("--strategy", metavar="NAME", help=f"{about}: {_STRATEGY}.")
+
+
+_take_option = click.option(
+    "--take",
+    "takes",
+    metavar="NAME=SIDE",
+    multiple=True,
+    help="Settle one thing with ours, theirs, base, average or task; NAME may be a pattern.",
+)
+
+
+@click.command("merge-file")
+@click.argument("base", metavar="BASE")
+@click.argument("ours", metavar="OURS")
+@click.argument("theirs", metavar="THEIRS")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    help="Write to this file instead of replacing OURS.",
+)
+@_strategy_option("Where both sides changed the same rows")
+@_take_option
+@rewriting_options
+@click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")
+def merge_file(
+    base: str,
+    ours: str,
+    theirs: str,
+    output: Path | None,
+    strategy: str | None,
+    takes: tuple[str, ...],
+    hmac_key: Path | None,
+    max_chunk: int,
+    as_json: bool,
+) -> int:
+    """Merge what THEIRS changed since BASE into OURS, tensor by tensor and row by row.
+
+    Each is a checkpoint or its text, or REV:PATH. An empty BASE stands for
+    none. Exit code 1 on a conflict, with nothing written.
+
+    \b
+    wtxtgit merge-file base.fold mine.fold theirs.fold
+    wtxtgit merge-file base.fold mine.fold theirs.fold --strategy average -o merged.fold
+    wtxtgit merge-file base.fold mine.fold theirs.fold --take 'layers.3.*=theirs'
+    """
+    from wtxtgit.model.reading import ReadOptions
+    from wtxtgit.ops.emit import hmac_key as integrity_key
+    from wtxtgit.ops.merge.container import Merger
+    from wtxtgit.ops.merge.files import merge_files
+    from wtxtgit.ops.merge.policy import Policy, parse_strategy, parse_takes
+
+    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))
+    report = merge_files(
+        base, ours, theirs, output, Merger(policy, options), threads=environment.threads()
+    )
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _print(report)
+        if report.ok:
+            print_line(f"{output or ours}: {_outcome(report)}")
+    if report.ok:
+        return 0
+    complain(
+        f"{counted(len(report.conflicts), 'conflict')}, nothing is written",
+        "--take NAME=theirs settles one, --strategy all of them",
+    )
+    return CONFLICT
+
+
+@click.command()
+@click.argument("path")
+@_take_option
+@_strategy_option("What settles all that is still open")
+@click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")
+def resolve(path: str, takes: tuple[str, ...], strategy: str | None, as_json: bool) -> int:
+    """Settle the conflict at PATH that a merge left, and stage the file.
+
+    Without options it shows what is open. What is settled is kept until
+    nothing is open any more; only then the file is written. Exit code 1 as
+    long as something is.
+
+    \b
+    wtxtgit resolve model.fold
+    wtxtgit resolve model.fold --take torch_state/head.weight=theirs
+    wtxtgit resolve model.fold --take '*=ours'
+    """
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops.merge.policy import parse_strategy, parse_takes
+    from wtxtgit.ops.merge.resolve import resolve as op
+    from wtxtgit.ops.merge.sides import side_names
+
+    repo = Repository.discover()
+    repo.check_worktree()
+    chosen = None if strategy is None else parse_strategy(strategy)
+    done = op(repo, path, parse_takes(takes), chosen, threads=environment.threads())
+    if as_json:
+        print_json(done.as_dict())
+        return 0 if done.is_staged else CONFLICT
+    _print(done.report)
+    names = side_names(repo)
+    if not done.is_staged:
+        open_ = counted(len(done.report.conflicts), "conflict")
+        print_line(f"{path}: {open_} open, {names.ours} against {names.theirs}")
+        return CONFLICT
+    print_line(f"{path}: {_outcome(done.report)}, staged")
+    if done.has_ledger:
+        note(*_reseal(path))
+    return 0
+
+
+@click.command("merge-driver")
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("ours", type=click.Path(path_type=Path))
+@click.argument("theirs", type=click.Path(path_type=Path))
+@click.argument("marker_size", default="7")
+@click.argument("path", required=False)
+@click.option("--ledger", is_flag=True, help="They are ledgers: the one that goes on is taken.")
+def merge_driver(
+    base: Path,
+    ours: Path,
+    theirs: Path,
+    marker_size: str,  # noqa: ARG001 - git's %L, for drivers that write markers
+    path: str | None,
+    ledger: bool,
+) -> int:
+    """Merge three texts for git, the result in OURS; exit code 1 on a conflict.
+
+    Checkpoints are merged tensor by tensor, and row by row; where both sides
+    changed the same rows the attribute wtxt-merge decides, or the config
+    wtxtgit.mergeStrategy. On a conflict ours stays, whole and valid, and
+    `wtxtgit resolve` settles it. Of ledgers the side is taken that has all
+    records of the other. git starts this as merge.wtxt.driver, and as
+    merge.wtxt-ledger.driver.
+    """
+    shown = path or os.fspath(ours)
+    if ledger:
+        from wtxtgit.ops.merge.ledger import merge_ledgers
+
+        if merge_ledgers(base, ours, theirs) is not None:
+            return 0
+        complain(
+            f"{shown}: both sides went on, ours is kept for now: "
+            "settle what it seals, git add that, then wtxtgit seal --reseal"
+        )
+        return CONFLICT
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops.merge.driver import merge
+
+    try:
+        report = merge(
+            base,
+            ours,
+            theirs,
+            None if path is None else os.fsencode(path),
+            threads=environment.threads(),
+        )
+    except WtxtgitError as error:
+        complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
+        return CONFLICT
+    repo = Repository.find()
+    if not report.ok:
+        _complain(shown, report, repo)
+        return CONFLICT
+    if report.taken is None:
+        note(f"{shown}: {_outcome(report)}")
+        for line in report.notes:
+            note(f"{shown}: {line}")
+        if repo is not None and path is not None:
+            from wtxtgit.ops.merge.resolve import has_ledger
+
+            if has_ledger(repo, os.fsencode(path)):
+                # What to do is told where the ledger conflicts, and by the hooks.
+                note(_reseal(shown)[0])
+    return 0
+
+
+def _complain(path: str, report: MergeReport, repo: Repository | None) -> None:
+    from wtxtgit.ops.merge.sides import side_names
+
+    ours = "ours" if repo is None else side_names(repo).ours
+    named = [_named(one) for one in report.conflicts[:_MOST_NAMED]]
+    more = len(report.conflicts) - len(named)
+    what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    quoted = shlex.quote(path)
+    complain(
+        f"{path}: both sides changed it, {ours} is kept for now: {what}",
+        f"wtxtgit resolve {quoted} shows all, and settles it with --take NAME=theirs; "
+        f"git checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
+    )
+
+
+def _named(conflict: Conflict) -> str:
+    from wtxtgit.ops.merge.policy import WHOLE
+
+    if conflict.name == WHOLE:
+        return conflict.reason
+    name = clipped(conflict.name, MAX_NAME)
+    if conflict.rows is None:
+        return f"{name}: {conflict.reason}"
+    return f"{name} {_rows(conflict)}"
+
+
+def _rows(conflict: Conflict) -> str:
+    """Rows in words: `rows 3-5, 9`."""
+    if conflict.rows is None or conflict.ranges is None:
+        return ""
+    if len(conflict.ranges) > _MOST_RANGES or not conflict.exact:
+        return counted(conflict.rows, "row")
+    spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in conflict.ranges]
+    return f"{'row' if conflict.rows == 1 else 'rows'} {', '.join(spans)}"
+
+
+def _outcome(report: MergeReport) -> str:
+    """What a merge without conflicts came to, in words."""
+    if report.taken is not None:
+        return f"{report.taken} is taken"
+    counts: dict[str, int] = {}
+    for one in report.settled:
+        counts[one.how] = counts.get(one.how, 0) + 1
+    words = {
+        "ours": "from ours",
+        "theirs": "from theirs",
+        "both": "row by row",
+        "equal": "changed alike",
+    }
+    told = [f"{count} {words.get(how, f'by {how}')}" for how, count in counts.items()]
+    return f"merged, {', '.join(told)}" if told else "merged"
+
+
+def _print(report: MergeReport) -> None:
+    """The tables of what was settled, and of what is open."""
+    rows = [(one.name, str(one.kind), one.how) for one in report.settled]
+    if rows:
+        print_table(("settled", "what", "taken"), rows)
+    if report.conflicts:
+        open_ = [(one.name, str(one.kind), _rows(one), one.reason) for one in report.conflicts]
+        print_table(("open", "what", "rows", "why"), open_)
+    for line in report.notes:
+        print_line(f"note: {line}")
+
+
+def _reseal(path: str) -> tuple[str, str]:
+    return (
+        f"{path}: what is merged is sealed by nobody yet",
+        f"once git has it staged: wtxtgit seal --reseal -- {shlex.quote(path)}",
+    )

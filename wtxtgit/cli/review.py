@@ -1,0 +1,225 @@
+"""`wtxtgit review`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.check import TRUST_ROOT
+from wtxtgit.cli.diff_table import number, percent, print_tensors, totals
+from wtxtgit.cli.output import print_json, print_line, print_table, size
+from wtxtgit.cli.progress import progress
+from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.errors import counted
+
+if TYPE_CHECKING:
+    from wtxtgit.report.review import Review, Reviewed, Sizes
+
+_MOST = 20
+"""Tensors, layers, generations and commits of a checkpoint that are printed."""
+_OID_SHOWN = 12
+
+
+@click.command()
+@click.argument("range_", metavar="[RANGE]", required=False)
+@click.option(
+    "--trust-root",
+    metavar="COMMIT|FILE",
+    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
+)
+@reading_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json", "html"]),
+    default="text",
+    help="What is made: text (the default), md for a comment, json, or an html page.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
+)
+def review(
+    range_: str | None,
+    trust_root: str | None,
+    key: Path | None,
+    max_chunk: int,
+    form: str,
+    as_json: bool,
+    output: Path | None,
+) -> int:
+    """Show what a branch changes of checkpoints, and what of it is risky.
+
+    RANGE is BASE...HEAD, what HEAD changed since it left BASE, as forges show
+    it; BASE..HEAD compares with BASE itself; BASE alone is BASE...HEAD. The
+    default base is the upstream's default branch. The exit code is 0 whatever
+    is found.
+
+    \b
+    wtxtgit review origin/main...HEAD
+    wtxtgit review main...topic --format html -o review.html
+    """
+    from wtxtgit.git.config import effective
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops.facts import Facts
+    from wtxtgit.ops.review import review as ops
+
+    form = "json" if as_json else form
+    repo = Repository.discover()
+    root = effective(TRUST_ROOT, cwd=repo.home) if trust_root is None else trust_root
+    has_pictures = form in ("json", "html")
+    request = ops.Request(range_, root, read_options(key, max_chunk), has_pictures)
+    with progress("reviewing", None) as advance:
+        found = ops.review(
+            repo,
+            request,
+            Facts(repo, environment.processes()),
+            threads=environment.threads(),
+            progress=advance,
+        )
+    page = _page(found, form)
+    if output is not None and str(output) != "-":
+        _write(found, form, page, output)
+    elif page is not None:
+        # In UTF-8 whatever the terminal's encoding is: the page says so itself.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(page)
+    else:
+        _print(found, form)
+    return 0
+
+
+def _page(found: Review, form: str) -> bytes | None:
+    """A review as Markdown or HTML; None where the other forms are asked for."""
+    if form == "md":
+        from wtxtgit.report.review_markdown import comment
+
+        return comment(found).encode("utf-8", "backslashreplace")
+    if form == "html":
+        from wtxtgit.report.review_html import page
+
+        return page(found).encode("utf-8", "backslashreplace")
+    return None
+
+
+def _print(found: Review, form: str) -> None:
+    if form == "json":
+        print_json(found.as_dict())
+    else:
+        _print_text(found)
+
+
+def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
+    """Write the same to a file, whole or not at all."""
+    from wtxtgit.ops.files import replace_file, write_all
+
+    if page is None:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            _print(found, form)
+        page = printed.getvalue().encode("utf-8", "backslashreplace")
+    replace_file(output, partial(write_all, pieces=[page]))
+
+
+def _print_text(found: Review) -> None:
+    told = f"{counted(len(found.artifacts), 'checkpoint')}, {counted(found.flags, 'risk flag')}"
+    print_line(f"{found.base} -> {found.head}: {counted(found.commits, 'commit')}, {told}")
+    for note in found.notes:
+        print_line(f"note: {note}")
+    for one in found.artifacts:
+        print_line()
+        _print_checkpoint(one)
+
+
+def _print_checkpoint(one: Reviewed) -> None:
+    path = os.fsdecode(one.path)
+    came = one.base_path is not None and one.base_path != one.path
+    before = f" from {os.fsdecode(one.base_path or b'')}" if came else ""
+    print_line(f"{path}: {one.fate}{before}")
+    if one.diff is not None:
+        print_line(totals(one.diff))
+    elif one.reason is not None:
+        print_line(f"not compared: {one.reason}")
+    print_line(f"{one.seal.state}: {one.seal.message}")
+    print_line(_sizes(one.sizes))
+    for note in one.diff.notes if one.diff is not None else ():
+        print_line(f"note: {note}")
+    if one.flags:
+        print_line()
+        rows = [(str(flag.risk), flag.tensor or "", flag.message) for flag in one.flags]
+        print_table(("risk", "tensor", "what"), rows)
+    changed = one.changed
+    print_tensors(changed[:_MOST])
+    _print_more(len(changed), "changed tensor")
+    _print_layers(one)
+    _print_history(one)
+
+
+def _sizes(sizes: Sizes) -> str:
+    """Sizes of the file and of its text, before and after."""
+    pairs = (
+        ("file", sizes.file_before, sizes.file_after),
+        ("text", sizes.text_before, sizes.text_after),
+    )
+    told = []
+    for what, before, after in pairs:
+        known = [size(value) for value in (before, after) if value is not None]
+        if known:
+            told.append(f"{what} {' -> '.join(dict.fromkeys(known))}")
+    limit = "" if sizes.limit is None else f", of {size(sizes.limit)} that a blob may have"
+    return ", ".join(told) + limit
+
+
+def _print_layers(one: Reviewed) -> None:
+    changed = [group for group in one.groups if group.changed]
+    if not changed:
+        return
+    print_line()
+    rows = [
+        (
+            group.name,
+            "?" if group.relative_l2 is None else percent(group.relative_l2),
+            number(group.l2),
+            f"{group.changed} of {group.tensors}",
+            str(group.changed_elements),
+        )
+        for group in changed[:_MOST]
+    ]
+    columns = ("layer", "relative", "L2", "tensors", "elements")
+    print_table(columns, rows, right=columns[1:])
+    _print_more(len(changed), "changed layer")
+
+
+def _print_history(one: Reviewed) -> None:
+    if one.seal.generations:
+        print_line()
+        generations = [
+            (
+                str(g.gen),
+                g.ts,
+                ", ".join(g.signers) or "none",
+                (g.commit or "")[:_OID_SHOWN],
+                g.verdict,
+            )
+            for g in one.seal.generations[:_MOST]
+        ]
+        columns = ("gen", "time", "signers", "commit", "verdict")
+        print_table(columns, generations, right=("gen",))
+        _print_more(len(one.seal.generations), "generation")
+    if one.commits:
+        print_line()
+        for commit in one.commits[:_MOST]:
+            print_line(f"{commit.oid[:_OID_SHOWN]} {commit.subject}")
+        _print_more(len(one.commits), "commit")
+
+
+def _print_more(count: int, noun: str) -> None:
+    if count > _MOST:
+        print_line(f"and {counted(count - _MOST, f'more {noun}')}, --json has them")

@@ -1,0 +1,121 @@
+"""What git tells a program that shows a diff: the arguments of an external diff.
+
+git(1), GIT_EXTERNAL_DIFF: `path old-file old-hex old-mode new-file new-hex
+new-mode`. Where the names differ the other name follows, and what git's own
+header would say of that. A path that is unmerged comes alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wtxtgit.errors import UsageError
+
+_MODE = re.compile(rb"[0-7]{6}")
+_OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SIMILARITY = re.compile(rb"^similarity index ([0-9]{1,3})%$", re.MULTILINE)
+_RELATION = re.compile(rb"^(rename|copy) from ", re.MULTILINE)
+_ABSENT = b"."
+_SIDE = 3
+"""Arguments that say where a side is, its id and its mode."""
+_LEAST = 1 + 2 * _SIDE
+_GITLINK = 0o160000
+
+
+class Kind(StrEnum):
+    """What a path is."""
+
+    FILE = "file"
+    LINK = "symbolic link"
+    SUBMODULE = "submodule"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a diff: the file that has its content, as a checkout would.
+
+    `file` is absolute, or relative to the folder that git starts the program
+    in. `oid` is None where git has no object of it yet.
+    """
+
+    file: Path
+    oid: str | None
+    mode: int
+
+    @property
+    def kind(self) -> Kind:
+        if stat.S_IFMT(self.mode) == _GITLINK:
+            return Kind.SUBMODULE
+        return Kind.LINK if stat.S_ISLNK(self.mode) else Kind.FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sides of a path; None for the one where it is absent, never for both.
+
+    `new_path` is there where it is another one: for a file that was renamed
+    or copied, `similarity` in percent, or for any two that were asked for.
+    """
+
+    path: bytes
+    old: Side | None
+    new: Side | None
+    new_path: bytes | None = None
+    relation: str | None = None
+    similarity: int | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both are one object: then the content is not read."""
+        return (
+            self.old is not None
+            and self.new is not None
+            and self.old.oid is not None
+            and self.old.oid == self.new.oid
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unmerged:
+    """A path that has conflicts: there are no two sides."""
+
+    path: bytes
+
+
+def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
+    """Read what git gives as arguments; raises UsageError.
+
+    What may once follow the nine that there are is left alone.
+    """
+    if len(arguments) == 1:
+        return Unmerged(arguments[0])
+    if len(arguments) < _LEAST:
+        raise UsageError(
+            f"{len(arguments)} arguments are no external diff of git, which has 1, or 7 to 9"
+        )
+    path, *sides = arguments[:_LEAST]
+    new_path, header = (*arguments[_LEAST:], None, None)[:2]
+    relation = similarity = None
+    if header is not None:
+        found, alike = _RELATION.search(header), _SIMILARITY.search(header)
+        relation = None if found is None else {b"rename": "renamed", b"copy": "copied"}[found[1]]
+        similarity = None if alike is None else int(alike[1])
+    old, new = _side(*sides[:_SIDE]), _side(*sides[_SIDE:])
+    if old is None and new is None:
+        raise UsageError("an external diff of git has at least one side")
+    return Pair(path, old, new, new_path, relation, similarity)
+
+
+def _side(file: bytes, oid: bytes, mode: bytes) -> Side | None:
+    if mode == oid == _ABSENT:
+        return None
+    if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
+        raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are no object id and mode of git")
+    named = oid.decode() if oid.strip(b"0") else None
+    return Side(Path(os.fsdecode(file)), named, int(mode, 8))

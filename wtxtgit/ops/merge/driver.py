@@ -1,0 +1,93 @@
+"""The merge driver that git calls: it never asks, and always leaves a valid file.
+
+What can't be merged is a conflict: then ours stays as it is, and a record
+beside git's own state of the merge says which tensors and rows it is about.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from wtxtgit.git import attributes, config
+from wtxtgit.git.repository import Repository
+from wtxtgit.ops.comparison import equal_bytes
+from wtxtgit.ops.files import map_file, replace_file, write_all
+from wtxtgit.report.merge import MergeReport, Strategy
+
+ATTRIBUTE = "wtxt-merge"
+STRATEGY = "wtxtgit.mergeStrategy"
+_UNSPECIFIED = b"unspecified"
+
+
+def merge(
+    base: Path,
+    ours: Path,
+    theirs: Path,
+    path: bytes | None = None,
+    *,
+    threads: int | None = None,
+) -> MergeReport:
+    """Merge three contents as git stores them, given as files; the result stands in `ours`.
+
+    `base` is empty where both sides added the file. `path`, from the top
+    level, is whose attribute and record it is. Raises UsageError for a
+    strategy that there is not.
+    """
+    repo = Repository.find()
+    side = one_sided(base, ours, theirs)
+    if side is not None:
+        return _settled(repo, path, MergeReport("", side))
+    # Numpy and the formats, which one-sided changes do without.
+    from wtxtgit.ops.merge import conflicts
+    from wtxtgit.ops.merge.container import Merger
+    from wtxtgit.ops.merge.policy import Policy
+    from wtxtgit.ops.merge.texts import merge_texts
+
+    if repo is not None and path is not None:
+        # Of a merge before this one.
+        conflicts.forget(repo, path)
+    strategy = strategy_of(repo, path)
+    contents = map_file(base), map_file(ours), map_file(theirs)
+    report, merged = merge_texts(*contents, Merger(Policy(strategy)), threads=threads)
+    if report.ok:
+        replace_file(ours, lambda descriptor: write_all(descriptor, (merged,)))
+        return _settled(repo, path, report)
+    if repo is not None and path is not None:
+        conflicts.save(repo, path, conflicts.Record(strategy, report))
+    return report
+
+
+def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
+    """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
+    before, mine, other = map_file(base), map_file(ours), map_file(theirs)
+    if equal_bytes(mine, other) or equal_bytes(before, other):
+        return "ours"
+    if len(before) and equal_bytes(before, mine):
+        replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
+        return "theirs"
+    return None
+
+
+def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
+    """What the attribute says of a path, or else the config; raises UsageError."""
+    from wtxtgit.ops.merge.policy import parse_strategy
+
+    if repo is None:
+        return Strategy.FAIL
+    if path is not None:
+        found = attributes.effective(repo, [path], [ATTRIBUTE], from_index=repo.is_bare)
+        value = found.get(path, {}).get(ATTRIBUTE, _UNSPECIFIED)
+        if value != _UNSPECIFIED:
+            return parse_strategy(os.fsdecode(value))
+    configured = config.effective(STRATEGY, cwd=repo.home)
+    return Strategy.FAIL if configured is None else parse_strategy(configured)
+
+
+def _settled(repo: Repository | None, path: bytes | None, report: MergeReport) -> MergeReport:
+    """The report of a merge without conflicts, whose path has no record any more."""
+    if repo is not None and path is not None:
+        from wtxtgit.ops.merge import conflicts
+
+        conflicts.forget(repo, path)
+    return report

@@ -1,0 +1,1 @@
+"""Review: what a branch changes of checkpoints. `report.review` is what comes out."""

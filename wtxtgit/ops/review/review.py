@@ -1,0 +1,261 @@
+"""Review: every checkpoint that a branch changes, what changed in it, and what is risky.
+
+Whatever a checkpoint holds, the review goes on: what can't be compared is
+told with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from wtxtgit.errors import clipped
+from wtxtgit.git import history
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import AlteredHistory, CommitReader
+from wtxtgit.git.index import BlobHead, blob_heads
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.ops.artifact import ArtifactFacts
+from wtxtgit.ops.chain import ChainReader
+from wtxtgit.ops.facts import Facts
+from wtxtgit.ops.forge import large_blob, max_blob
+from wtxtgit.ops.review.branch import Branch, branch_of
+from wtxtgit.ops.review.changes import Changed, changes
+from wtxtgit.ops.review.contents import Reader
+from wtxtgit.ops.review.seals import Seals
+from wtxtgit.ops.walk import BadRoot, Walk
+from wtxtgit.report.review import (
+    Commit,
+    Fate,
+    Flag,
+    Review,
+    Reviewed,
+    Risk,
+    Sizes,
+)
+from wtxtgit.report.risks import SEVERE
+from wtxtgit.text.grammar import MAGIC
+
+MOST_COMMITS = 50
+"""Commits that are told of a checkpoint, the newest."""
+MOST_SUBJECT = 200
+"""Characters of a commit's subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be reviewed, and how.
+
+    `asked` is a range as `branch.branch_of` reads it, `trust_root` a revision
+    or a signers file. `with_distributions` has tensors read a second time for
+    histograms of their values.
+    """
+
+    asked: str | None = None
+    trust_root: str | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
+    with_distributions: bool = False
+
+
+def review(
+    repo: Repository,
+    request: Request,
+    facts: Facts,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Review:
+    """Review what a branch changes; `progress` gets counts of bytes read.
+
+    Raises UsageError for a range that is none, EnvironmentFailure for
+    revisions that there are not, and KeyFileError for a trust root's file.
+    """
+    branch = branch_of(repo, request.asked)
+    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots, CommitReader(repo) as commits:
+        seals, notes = _seals(repo, request, branch, blobs, snapshots)
+        contents = Reader(
+            repo,
+            branch,
+            request.options,
+            threads,
+            request.with_distributions,
+            progress,
+        )
+        return _Review(repo, branch, commits, seals, contents).run(facts, notes, progress)
+
+
+def _seals(
+    repo: Repository,
+    request: Request,
+    branch: Branch,
+    blobs: BlobReader,
+    snapshots: Snapshots,
+) -> tuple[Seals, list[str]]:
+    """The chain, and what a reader has to know of it."""
+    reader = ChainReader(blobs)
+    notes = []
+    fault = None
+    try:
+        history.refuse_altered(repo)
+        walk = Walk.to(repo, [branch.after.oid], request.trust_root, reader, snapshots)
+    except (AlteredHistory, BadRoot) as error:
+        walk = Walk(repo, reader, snapshots)
+        fault = error.message
+        notes.append(f"nobody is trusted: {fault}")
+    excluded = [branch.tip, branch.before.oid]
+    line = history.commits(repo, [branch.after.oid], excluded, first_parent=True)
+    every = history.commits(repo, [branch.after.oid], excluded)
+    ids = frozenset(commit.oid for commit in every)
+    seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
+    seals.read()
+    notes += _notes_on_trust(request, seals)
+    return seals, notes
+
+
+def _notes_on_trust(request: Request, seals: Seals) -> Iterator[str]:
+    walk, branch = seals.walk, seals.branch
+    if walk.adopted is not None:
+        what = "no trust root is given" if request.trust_root is None else "the root has no signers"
+        whose = ", which is the branch's own" if seals.is_self_made else ""
+        yield f"{what}: trust starts at {walk.adopted[:12]}, the first commit with signers{whose}"
+    states = [walk.state(commit.oid) for commit in (branch.before, branch.after)]
+    before, after = (state.entries.get(SIGNERS_PATH) for state in states)
+    if before != after:
+        yield "the branch changes .wtxt/signers: who may sign is another matter, for wtxtgit audit"
+    for commit in seals.line:
+        for violation in walk.changes.get(commit.oid, ()):
+            yield f"{commit.oid[:12]}: .wtxt/signers: {violation.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Review:
+    """A review under way."""
+
+    repo: Repository
+    branch: Branch
+    commits: CommitReader
+    seals: Seals
+    contents: Reader
+
+    def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
+        branch, walk = self.branch, self.seals.walk
+        found = changes(self.repo, branch, walk.snapshots, walk.reader)
+        known = facts.of(self._to_be_verified(found), progress)
+        entries = [entry for one in found for entry in (one.before, one.after) if entry]
+        stored = blob_heads(self.repo, (entry.oid for entry in entries if entry.is_file))
+        limit = max_blob(self.repo)
+        reviewed = [self._reviewed(one, known, stored, limit) for one in found]
+        return Review(
+            branch.base,
+            branch.head,
+            branch.before.oid,
+            branch.after.oid,
+            len(self.seals.all_commits),
+            tuple(sorted(reviewed, key=_weight)),
+            tuple(notes),
+        )
+
+    def _to_be_verified(self, found: list[Changed]) -> list[str]:
+        """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
+        ledgers = self.seals.walk.state(self.branch.after.oid).entries
+        return [
+            one.after.oid
+            for one in found
+            if one.after is not None
+            and one.after.is_file
+            and (one.fate is Fate.ADDED or one.path + LEDGER_SUFFIX in ledgers)
+        ]
+
+    def _reviewed(
+        self,
+        changed: Changed,
+        facts: dict[str, ArtifactFacts],
+        stored: dict[str, BlobHead],
+        limit: int,
+    ) -> Reviewed:
+        found = self.contents.compare(changed)
+        seal, of_seal = self.seals.seal(changed, facts)
+        before, after = (
+            None if entry is None else stored.get(entry.oid)
+            for entry in (changed.before, changed.after)
+        )
+        sizes = Sizes(
+            *found.sizes,
+            None if before is None else before.size,
+            None if after is None else after.size,
+            limit,
+        )
+        flags = [*self._of_blob(changed, facts, after, limit), *found.flags, *of_seal]
+        return Reviewed(
+            changed.path,
+            changed.fate,
+            changed.base_path,
+            found.report,
+            found.reason,
+            found.groups,
+            tuple(_once(flags)),
+            seal,
+            sizes,
+            tuple(self._commits(changed)),
+            found.distributions,
+        )
+
+    def _of_blob(
+        self,
+        changed: Changed,
+        facts: dict[str, ArtifactFacts],
+        head: BlobHead | None,
+        limit: int,
+    ) -> Iterator[Flag]:
+        """What is risky about the blob at the head as such."""
+        entry = changed.after
+        if entry is None:
+            yield Flag(Risk.REMOVED, "the checkpoint is gone")
+            return
+        if head is None:
+            return
+        known = facts.get(entry.oid)
+        if known is not None and known.fault is not None:
+            yield Flag(Risk.DAMAGED, known.fault)
+        state = self.seals.walk.state(self.branch.after.oid)
+        base = self.seals.walk.state(self.branch.before.oid)
+        was_filtered = changed.base_path in base.filtered
+        if changed.path not in state.filtered and was_filtered:
+            yield Flag(Risk.RAW, "its attributes no longer name the filter")
+        elif changed.path in state.filtered and not head.head.startswith(MAGIC):
+            yield Flag(Risk.RAW, "a binary, not the text that the filter makes of it")
+        large = large_blob(head.size, limit)
+        if large is not None:
+            yield Flag(Risk.LARGE, large)
+
+    def _commits(self, changed: Changed) -> Iterator[Commit]:
+        """Commits of the branch that change the checkpoint, the newest first."""
+        literal = [b":(top,literal)" + path for path in changed.paths]
+        excluded = [self.branch.tip, self.branch.before.oid]
+        found = history.commits(self.repo, [self.branch.after.oid], excluded, touching=literal)
+        for commit in reversed(found[-MOST_COMMITS:]):
+            yield Commit(commit.oid, clipped(self.commits.subject(commit.oid), MOST_SUBJECT))
+
+
+def _once(flags: list[Flag]) -> Iterator[Flag]:
+    """Flags in their order; what is told of the whole file in two ways is told once."""
+    seen = set()
+    for flag in flags:
+        key = flag.risk, flag.tensor, flag.message if flag.risk is not Risk.DAMAGED else ""
+        if key not in seen:
+            seen.add(key)
+            yield flag
+
+
+def _weight(one: Reviewed) -> tuple[int, int, float, bytes]:
+    """Most severe risks first, then most flags, then the largest change."""
+    severe = {flag.risk for flag in one.flags} & SEVERE
+    relative = 0.0
+    if one.diff is not None:
+        told = one.diff.summary.relative_l2
+        relative = inf if told is None else told
+    return -len(severe), -len(one.flags), -relative, one.path

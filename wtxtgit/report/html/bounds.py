@@ -1,0 +1,88 @@
+"""How much a page shows, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from wtxtgit.report.review import Reviewed
+
+MOST_CHECKPOINTS = 200
+MOST_ROWS = 2000
+"""Tensors in the table of a checkpoint."""
+MOST_FLAGS = 100
+"""Of a checkpoint, as the next two."""
+MOST_GROUPS = 200
+MOST_LISTED = 50
+"""Commits, and generations, notes, changes of metadata, tensors that came or went."""
+ROWS_OF_PAGE = 4000
+PICTURED_OF_PAGE = 200
+"""Tensors that have pictures."""
+FLAGS_OF_PAGE = 1000
+GROUPS_OF_PAGE = 1000
+LISTED_OF_PAGE = 1000
+MOST_SIGNERS = 5
+MOST_NAME = 160
+"""Characters of a name."""
+MOST_TEXT = 500
+"""Characters of a message."""
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much there is room for of a checkpoint: `rows` of tensors, `pictured` ones, and so on."""
+
+    rows: int
+    pictured: int
+    flags: int
+    groups: int
+    listed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[_T]):
+    """The first things of a list, and how many more there are."""
+
+    lines: tuple[_T, ...]
+    more: int
+
+    def each(self, say: Callable[[_T], _U]) -> Listed[_U]:
+        """The same list, of what `say` makes of each."""
+        return Listed(tuple(map(say, self.lines)), self.more)
+
+
+def first(things: Sequence[_T], most: int) -> Listed[_T]:
+    """At most `most` of them."""
+    return Listed(tuple(things[:most]), max(len(things) - most, 0))
+
+
+def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:
+    """What each checkpoint of a page has room for."""
+    changed = [len(one.changed) for one in artifacts]
+    listed = min(MOST_LISTED, LISTED_OF_PAGE // max(len(artifacts), 1))
+    return [
+        Room(rows, pictured, flags, groups, listed)
+        for rows, pictured, flags, groups in zip(
+            parts([min(tensors, MOST_ROWS) for tensors in changed], ROWS_OF_PAGE),
+            parts(changed, PICTURED_OF_PAGE),
+            parts([min(len(one.flags), MOST_FLAGS) for one in artifacts], FLAGS_OF_PAGE),
+            parts([min(len(one.groups), MOST_GROUPS) for one in artifacts], GROUPS_OF_PAGE),
+            strict=True,
+        )
+    ]
+
+
+def parts(wanted: Sequence[int], most: int) -> list[int]:
+    """What each gets of `most`: an equal part, then the first ones what is left."""
+    equal = most // max(len(wanted), 1)
+    given = [min(count, equal) for count in wanted]
+    left = most - sum(given)
+    for n, count in enumerate(wanted):
+        more = min(count - given[n], left)
+        given[n] += more
+        left -= more
+    return given

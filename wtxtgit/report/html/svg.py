@@ -1,0 +1,239 @@
+"""Pictures for HTML pages: inline SVG as wide as its place, whose letters keep their size.
+
+Colours are classes, which a page's style sheet sets for light and dark. All
+text is escaped. Lengths in percent are of the width, others are pixels
+(SVG 2, section "Units").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log10
+
+from markupsafe import Markup
+
+from wtxtgit.report.escaping import escaped
+
+SHADES = 8
+"""Shades of a heat map, beside that of nothing."""
+MOST_TICKS = 5
+_HEIGHT = 110
+"""Of what is plotted, without the axis."""
+_MARGIN = 2
+"""Above the highest, that a line is not cut."""
+_AXIS = 20
+_LANE = 24
+_LANE_LABEL = 16
+_LANE_GAP = 8
+_EDGE = 0.06
+"""Share of the width that half a label may take: nearer to an end it is aligned to that end."""
+_LEAST_SPAN = 1e-290
+_LEAST_BAR = 0.5
+"""Percent that a bar has at least: what is there is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A label of an axis, at this share of its length."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of a heat map: a value for each cell; `scale` says what the darkest is."""
+
+    label: str
+    scale: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Counts drawn as steps, in the colours of a class; `filled` down to the axis, or a line."""
+
+    kind: str
+    counts: Sequence[int]
+    filled: bool = True
+
+
+def bar(share: float, kind: str = "fill", mark: float | None = None) -> Markup:
+    """A horizontal bar over `share` of the width, with a mark across it where that is given.
+
+    Says nothing to screen readers: the number stands beside it.
+    """
+    parts = [Markup('<rect class="track" width="100%" height="100%"/>')]
+    if share > 0:
+        width = max(_percent(share), _LEAST_BAR)
+        parts.append(_rect(kind, 0, width, "0", "100%"))
+    if mark is not None:
+        line = Markup('<line class="mark" x1="{0}%" x2="{0}%" y1="0" y2="100%"/>')
+        parts.append(line.format(_short(_percent(mark))))
+    return Markup('<svg class="bar" aria-hidden="true">{}</svg>').format(_joined(parts))
+
+
+def histogram(title: str, steps: Sequence[Steps], ticks: Sequence[Tick]) -> Markup:
+    """Counts in bins of one width, several in the same bins over one another."""
+    highest = max((max(one.counts, default=0) for one in steps), default=0)
+    paths = _joined(
+        Markup('<path class="{}" d="{}"/>').format(one.kind, _path(one, highest))
+        for one in steps
+        if highest and one.counts
+    )
+    plot = Markup(
+        '<svg class="plot" width="100%" height="{0}" viewBox="0 0 1000 {0}"'
+        ' preserveAspectRatio="none">{1}</svg>'
+    ).format(_HEIGHT, paths)
+    return _chart(title, _HEIGHT, _joined((_grid(ticks), plot)), ticks)
+
+
+def columns(title: str, bars: Sequence[tuple[int, str]], ticks: Sequence[Tick]) -> Markup:
+    """A column for each count, with what it is of as its title."""
+    highest = max((count for count, _ in bars), default=0)
+    drawn = []
+    for n, (count, said) in enumerate(bars):
+        if count:
+            height = max(_HEIGHT * count / highest, 1.0)
+            x, width = 100 * n / len(bars), 100 / len(bars)
+            y, tall = _short(_HEIGHT - height), _short(height)
+            drawn.append(_rect("column", x + width * 0.1, width * 0.8, y, tall, said))
+    return _chart(title, _HEIGHT, _joined(drawn), ticks)
+
+
+def heat_map(
+    title: str, lanes: Sequence[Lane], cells: Sequence[tuple[float, str]], ticks: Sequence[Tick]
+) -> Markup:
+    """Lanes of cells; each cell has its share of the width, and a title.
+
+    A lane's values are shaded from nothing to its largest.
+    """
+    pitch = _LANE_LABEL + _LANE + _LANE_GAP
+    labels = [_lane_label(lane, n * pitch) for n, lane in enumerate(lanes)]
+    tracks = [
+        Markup('<rect class="track" width="100%" y="{}" height="{}"/>').format(
+            n * pitch + _LANE_LABEL, _LANE
+        )
+        for n in range(len(lanes))
+    ]
+    tops = [max((v for v in lane.values if isfinite(v)), default=0.0) for lane in lanes]
+    drawn, x = [], 0.0
+    for n, (width, said) in enumerate(cells):
+        shades = [_shade(lane.values[n], top) for lane, top in zip(lanes, tops, strict=True)]
+        rects = _joined(
+            _rect(f"h{shade}", x, 100 * width, f"{i * pitch + _LANE_LABEL}", f"{_LANE}")
+            for i, shade in enumerate(shades)
+            if shade
+        )
+        if rects:
+            drawn.append(Markup("<g><title>{}</title>{}</g>").format(escaped(said), rects))
+        x += 100 * width
+    height = len(lanes) * pitch - _LANE_GAP
+    return _chart(title, height, _joined((*labels, *tracks, *drawn)), ticks)
+
+
+def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[Tick]:
+    """Labels at round values between two, at most `most`; the two alone where that is not to be.
+
+    Values that can't be told apart in six digits have no round ones between them.
+    """
+    span = high - low
+    ends = [Tick(0, _label(low)), Tick(1, _label(high))]
+    if not isfinite(span) or span < _LEAST_SPAN:
+        return ends
+    step = next(step for step in _round_steps(span / most) if span / step <= most)
+    inner = [n * step for n in range(ceil(low / step), floor(high / step) + 1)]
+    found = [Tick((value - low) / span, _label(value)) for value in inner]
+    told_apart = len({tick.label for tick in found}) == len(found) > 1
+    return found if told_apart else ends
+
+
+def _round_steps(least: float) -> Iterator[float]:
+    exponent = floor(log10(least))
+    for power in (exponent, exponent + 1):
+        for factor in (1, 2, 5):
+            yield factor * 10.0**power
+
+
+def _chart(title: str, height: int, drawn: Markup, ticks: Sequence[Tick]) -> Markup:
+    shown = Markup(
+        '<svg class="chart" role="img" aria-label="{}" width="100%" height="{}">{}{}{}</svg>'
+    )
+    line = Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(height + 0.5)
+    labels = _joined(_text(tick, height + _AXIS - 6) for tick in ticks)
+    return shown.format(escaped(title), height + _AXIS, drawn, line, labels)
+
+
+def _text(tick: Tick, y: int) -> Markup:
+    at = min(max(tick.at, 0.0), 1.0)
+    anchor = "start" if at < _EDGE else "end" if at > 1 - _EDGE else "middle"
+    return Markup('<text x="{}%" y="{}" text-anchor="{}">{}</text>').format(
+        _short(100 * at), y, anchor, escaped(tick.label)
+    )
+
+
+def _grid(ticks: Sequence[Tick]) -> Markup:
+    return _joined(
+        Markup('<line class="{1}" x1="{0}%" x2="{0}%" y1="0" y2="{2}"/>').format(
+            _short(100 * tick.at), "zero" if tick.label == "0" else "grid", _HEIGHT
+        )
+        for tick in ticks
+        if 0 < tick.at < 1
+    )
+
+
+def _lane_label(lane: Lane, y: int) -> Markup:
+    """The lane's name, and at the right end its shades with what the darkest is."""
+    shades = _joined(
+        Markup('<rect class="h{}" x="{}" y="{}" width="9" height="9"/>').format(
+            shade, -9 * (SHADES - n), 2
+        )
+        for n, shade in enumerate(range(1, SHADES + 1))
+    )
+    return Markup(
+        '<text x="0" y="{0}">{1}</text>'
+        '<svg x="100%" y="{2}" overflow="visible">{3}'
+        '<text x="{4}" y="11" text-anchor="end">{5}</text></svg>'
+    ).format(y + 11, escaped(lane.label), y, shades, -9 * SHADES - 6, escaped(lane.scale))
+
+
+def _path(steps: Steps, highest: int) -> str:
+    width = 1000 / len(steps.counts)
+    path = [f"M0 {_HEIGHT}"]
+    for n, count in enumerate(steps.counts):
+        y = _HEIGHT - (_HEIGHT - _MARGIN) * count / highest
+        path.append(f"V{_short(y)}H{_short(width * (n + 1))}")
+    return "".join((*path, f"V{_HEIGHT}", "Z" if steps.filled else ""))
+
+
+def _rect(kind: str, x: float, width: float, y: str, height: str, title: str = "") -> Markup:
+    """A rectangle; `x` and `width` are in percent."""
+    said = Markup("<title>{}</title>").format(escaped(title)) if title else ""
+    return Markup('<rect class="{}" x="{}%" width="{}%" y="{}" height="{}">{}</rect>').format(
+        kind, _short(x), _short(width), y, height, said
+    )
+
+
+def _shade(value: float, top: float) -> int:
+    """Of nothing 0, of anything else 1 at least; what is no number is darkest."""
+    if not isfinite(value):
+        return SHADES
+    return min(ceil(SHADES * (value / top)), SHADES) if value > 0 else 0
+
+
+def _percent(share: float) -> float:
+    return 100 * min(max(share, 0.0), 1.0)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _label(value: float) -> str:
+    # Sums of steps leave -0 and 0.30000000000000004.
+    return f"{value + 0:.6g}".replace("-", "\u2212")
+
+
+def _joined(parts: Iterable[Markup]) -> Markup:
+    return Markup("").join(parts)

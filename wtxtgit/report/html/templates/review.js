@@ -1,0 +1,179 @@
+// Filter, sort and choose. Without this the page shows the same, unfolded by hand.
+"use strict";
+(() => {
+  document.documentElement.classList.add("js");
+  const natural = new Intl.Collator("en", { numeric: true });
+
+  function sortable(table) {
+    const body = table.tBodies[0];
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      if (!head.dataset.sort) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const was = head.getAttribute("aria-sort");
+        // Numbers are of interest from the largest on.
+        const first = head.dataset.sort === "number" ? "descending" : "ascending";
+        const other = first === "descending" ? "ascending" : "descending";
+        const now = was === first ? other : first;
+        for (const one of heads) one.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", now);
+        body.append(...sorted([...body.rows], column, head.dataset.sort, now));
+      });
+    });
+  }
+
+  function sorted(rows, column, kind, order) {
+    const sign = order === "ascending" ? 1 : -1;
+    const keyed = rows.map((row) => [row, keyOf(row.cells[column], kind)]);
+    keyed.sort(([, a], [, b]) => {
+      if (kind === "text") return sign * natural.compare(a, b);
+      // What has no number comes last in either order.
+      if (a === null || b === null) return (a === null) - (b === null);
+      return a === b ? 0 : sign * (a < b ? -1 : 1);
+    });
+    return keyed.map(([row]) => row);
+  }
+
+  function keyOf(cell, kind) {
+    if (kind === "text") return cell.querySelector(".name").textContent;
+    const key = cell.dataset.key;
+    return key === "" ? null : key === "inf" ? Infinity : Number(key);
+  }
+
+  // One tensor of each checkpoint is shown; its link is the one that Tab gets to.
+  function choose(link) {
+    const tensor = targetOf(link.hash).closest(".tensor");
+    const section = link.closest(".tensors");
+    for (const one of section.querySelectorAll(".rows a")) {
+      one.tabIndex = -1;
+      one.removeAttribute("aria-current");
+    }
+    for (const one of section.querySelectorAll(".tensor.shown")) one.classList.remove("shown");
+    link.tabIndex = 0;
+    link.setAttribute("aria-current", "true");
+    tensor.classList.add("shown");
+    tensor.open = true;
+    return tensor;
+  }
+
+  // Ids are of what can be unfolded, so that browsers unfold it without a script too.
+  function targetOf(hash) {
+    return document.getElementById(hash.slice(1));
+  }
+
+  // A link to a tensor or a checkpoint, wherever it stands.
+  function follow(hash) {
+    const target = targetOf(hash);
+    const checkpoint = target?.closest(".checkpoint");
+    if (!checkpoint) return false;
+    checkpoint.open = true;
+    const row = checkpoint.querySelector(`.rows a[href="${hash}"]`);
+    if (row) {
+      row.closest("tr").scrollIntoView({ block: "nearest" });
+      choose(row).scrollIntoView({ block: "nearest" });
+    } else checkpoint.scrollIntoView();
+    return true;
+  }
+
+  function choosing(section) {
+    const body = section.querySelector(".rows tbody");
+    const links = () => [...body.querySelectorAll("tr:not([hidden]) a")];
+    body.addEventListener("click", (event) => {
+      const link = event.target.closest("tr").querySelector("a");
+      if (!link || event.target.closest("a")) return;
+      choose(link).scrollIntoView({ block: "nearest" });
+      link.focus({ preventScroll: true });
+    });
+    body.addEventListener("keydown", (event) => {
+      const all = links();
+      const at = all.indexOf(event.target);
+      const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+      if (at < 0 || next === undefined) return;
+      event.preventDefault();
+      const link = all[Math.min(Math.max(next, 0), all.length - 1)];
+      choose(link);
+      link.focus({ preventScroll: true });
+      link.closest("tr").scrollIntoView({ block: "nearest" });
+    });
+    const [first] = links();
+    if (first) choose(first);
+    return () => {
+      const shown = links();
+      if (shown.length && !shown.some((link) => link.hasAttribute("aria-current"))) {
+        choose(shown[0]);
+      }
+    };
+  }
+
+  function filtering(box, keepChosen) {
+    const count = document.getElementById("count");
+    const nothing = document.getElementById("nothing");
+    const checkpoints = [...document.querySelectorAll(".checkpoint")].map((element) => ({
+      element,
+      open: element.open,
+      listed: document.querySelector(`nav a[href="#${element.querySelector(".body").id}"]`),
+      own: textOf(element.querySelector("summary")) + textOf(element.querySelector(".flags")),
+      path: textOf(element.querySelector("summary h2")),
+      rows: [...element.querySelectorAll(".rows tbody tr")].map((row) => ({
+        row,
+        text: textOf(row.cells[0]),
+      })),
+    }));
+    const all = checkpoints.reduce((sum, one) => sum + one.rows.length, 0);
+    let filtered = false;
+
+    function apply() {
+      const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      let found = 0;
+      for (const one of checkpoints) {
+        const whole = words.every((word) => one.path.includes(word));
+        let hits = 0;
+        for (const { row, text } of one.rows) {
+          const hit = whole || words.every((w) => text.includes(w) || one.path.includes(w));
+          row.hidden = !hit;
+          hits += hit;
+        }
+        const hit = whole || hits > 0 || words.every((word) => one.own.includes(word));
+        if (words.length && !filtered) one.open = one.element.open;
+        one.element.hidden = !hit;
+        if (words.length || filtered) one.element.open = (words.length && hits) || one.open;
+        if (one.listed) one.listed.closest("tr").hidden = !hit;
+        shown += hits;
+        found += hit;
+      }
+      filtered = words.length > 0;
+      nothing.hidden = found > 0;
+      count.value = filtered ? `${shown} of ${all} changed tensors` : `${all} changed tensors`;
+      for (const keep of keepChosen) keep();
+    }
+    box.addEventListener("input", apply);
+    box.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !box.value) return;
+      event.preventDefault();
+      box.value = "";
+      apply();
+    });
+    apply();
+  }
+
+  function textOf(element) {
+    return element ? ` ${element.textContent.toLowerCase()} ` : "";
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const table of document.querySelectorAll("table.sortable")) sortable(table);
+    const keepChosen = [...document.querySelectorAll(".tensors")].map(choosing);
+    const box = document.getElementById("filter");
+    if (box) filtering(box, keepChosen);
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      if (link && follow(link.hash)) event.preventDefault();
+    });
+    if (location.hash) follow(location.hash);
+  });
+})();

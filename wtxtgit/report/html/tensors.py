@@ -1,0 +1,256 @@
+"""A changed tensor as a page shows it: its row in a table, and all about it with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
+
+from markupsafe import Markup
+
+from wtxtgit.errors import clipped, counted
+from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts, TensorDiff
+from wtxtgit.report.figures import NONE, count, extents, number, percent
+from wtxtgit.report.html import svg
+from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT
+from wtxtgit.report.review import Distributions, Flag, Histogram
+from wtxtgit.report.risks import Chip, chips
+
+_MOST_RANGES = 8
+_MOST_PLAIN = 16
+_RAISED = str.maketrans(
+    "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
+COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max", "Cosine")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a cell says, and the number that it is sorted by; None comes last."""
+
+    text: str
+    key: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A tensor in the table; `target` is the id of all about it, None where the page lacks that."""
+
+    name: str
+    kind: str
+    chips: tuple[Chip, ...]
+    cells: tuple[Cell, ...]
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture with its title, words below it and a legend of classes.
+
+    `half` is one that another may stand beside.
+    """
+
+    title: str
+    svg: Markup
+    notes: tuple[str, ...] = ()
+    legend: tuple[tuple[str, str], ...] = ()
+    half: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """All about a tensor: facts by name, values of both sides by name, pictures."""
+
+    target: str
+    name: str
+    kind: str
+    chips: tuple[Chip, ...]
+    facts: tuple[tuple[str, str], ...]
+    sides: tuple[tuple[str, str, str], ...]
+    pictures: tuple[Picture, ...]
+    reason: str
+
+
+def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> Row:
+    """The tensor in the table, with the risks that `flags` name."""
+    return Row(_name(tensor), _kind(tensor), chips(flags), _cells(tensor), target)
+
+
+def detail(
+    tensor: TensorDiff, flags: Sequence[Flag], values: Distributions | None, target: str
+) -> Detail:
+    """All about the tensor; without `values` there are no histograms of them."""
+    change = tensor.change
+    return Detail(
+        target,
+        _name(tensor),
+        _kind(tensor),
+        chips(flags),
+        tuple(_facts(tensor)),
+        tuple(_sides(change.before, change.after)) if isinstance(change, Numbers) else (),
+        tuple(_pictures(tensor, values)),
+        clipped(tensor.reason or "", MOST_TEXT),
+    )
+
+
+def _name(tensor: TensorDiff) -> str:
+    return clipped(tensor.name, MOST_NAME)
+
+
+def _kind(tensor: TensorDiff) -> str:
+    """Dtype and shape, before and after where they differ."""
+    dtype, shape = tensor.dtype, extents(tensor.shape)
+    if tensor.base_dtype is not None:
+        dtype = f"{tensor.base_dtype} \u2192 {dtype}"
+    if tensor.base_shape is not None:
+        shape = f"{extents(tensor.base_shape)} \u2192 {shape}"
+    return clipped(f"{dtype}, {shape}", MOST_TEXT)
+
+
+def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
+    change = tensor.change
+    if change is None:
+        return (Cell("not compared", inf), *(Cell(NONE, None),) * 5)
+    share = Cell(percent(change.changed_share), change.changed_share)
+    if isinstance(change, ByteChange):
+        return (Cell("bytes", inf), share, _changed_rows(change.rows), *(Cell(NONE, None),) * 3)
+    relative = change.relative_l2
+    return (
+        Cell("from 0", inf) if relative is None else Cell(percent(relative), relative),
+        share,
+        _changed_rows(change.rows),
+        Cell(number(change.l2), change.l2),
+        Cell(number(change.max_abs), change.max_abs),
+        Cell(NONE if change.cosine is None else f"{change.cosine:.5f}", change.cosine),
+    )
+
+
+def _changed_rows(rows: RowFacts | None) -> Cell:
+    if rows is None:
+        return Cell(NONE, None)
+    return Cell(f"{count(rows.changed)} / {count(rows.rows)}", rows.changed / rows.rows)
+
+
+def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:
+    change = tensor.change
+    if change is None:
+        return
+    share = percent(change.changed_share)
+    if isinstance(change, ByteChange):
+        yield "Bytes changed", f"{count(change.changed)} of {count(change.nbytes)} ({share})"
+    else:
+        relative = change.relative_l2
+        told = "from 0" if relative is None else percent(relative)
+        yield "Relative L2", f"{told} (L2 {number(change.l2)})"
+        yield "Cosine", NONE if change.cosine is None else f"{change.cosine:.6f}"
+        at = ", ".join(map(str, change.max_abs_at or ()))
+        yield "Largest change", number(change.max_abs) + (f" at [{at}]" if at else "")
+        yield "Elements changed", f"{count(change.changed)} of {count(change.elements)} ({share})"
+        yield "Sign flips", count(change.sign_flips)
+        if change.new_nan or change.new_inf:
+            yield "New NaN, new Inf", f"{count(change.new_nan)}, {count(change.new_inf)}"
+    if change.rows is not None:
+        yield "Rows changed", f"{count(change.rows.changed)} of {count(change.rows.rows)}"
+
+
+def _ranges(rows: RowFacts) -> str:
+    spans = [str(a) if b == a + 1 else f"{a}\u2013{b - 1}" for a, b in rows.ranges[:_MOST_RANGES]]
+    noun = "Row" if rows.changed == 1 else "Rows" if rows.exact else "Within rows"
+    told = f"{noun} {', '.join(spans)}"
+    more = len(rows.ranges) - len(spans)
+    return f"{told} and {counted(more, 'more range')}" if more > 0 else told
+
+
+def _sides(before: SideFacts, after: SideFacts) -> Iterator[tuple[str, str, str]]:
+    yield "Mean", number(before.mean), number(after.mean)
+    yield "Deviation", number(before.std), number(after.std)
+    yield "Zeros", percent(before.zeros_share), percent(after.zeros_share)
+    yield "NaN", count(before.nan), count(after.nan)
+    yield "Inf", count(before.inf), count(after.inf)
+
+
+def _pictures(tensor: TensorDiff, values: Distributions | None) -> Iterator[Picture]:
+    change = tensor.change
+    if change is None:
+        return
+    if change.rows is not None and change.rows.changed:
+        yield _heat_map(change.rows)
+    if values is not None:
+        yield from _histograms(values)
+    if isinstance(change, Numbers) and change.ulp:
+        yield _ulp(change.ulp)
+
+
+def _heat_map(rows: RowFacts) -> Picture:
+    blocks = rows.blocks
+    heights = [
+        min(blocks.rows, rows.rows - n * blocks.rows) for n in range(len(blocks.changed_rows))
+    ]
+    shares = [
+        changed / height for changed, height in zip(blocks.changed_rows, heights, strict=True)
+    ]
+    lanes = [svg.Lane("Rows changed", f"up to {percent(max(shares))}", shares)]
+    if blocks.l2 is not None and any(blocks.l2):
+        lanes.append(svg.Lane("L2", f"up to {number(max(blocks.l2))}", blocks.l2))
+    cells = []
+    for n, (height, end) in enumerate(zip(heights, accumulate(heights), strict=True)):
+        first = end - height
+        said = f"row {first}" if height == 1 else f"rows {first}\u2013{end - 1}"
+        said += f": {blocks.changed_rows[n]} changed"
+        if blocks.l2 is not None:
+            said += f", L2 {number(blocks.l2[n])}"
+        cells.append((height / rows.rows, said))
+    cut = "row by row" if blocks.rows == 1 else f"blocks of {count(blocks.rows)} rows"
+    title = f"Where it changed: {cut}"
+    notes = (_ranges(rows),) if rows.changed < rows.rows else ()
+    return Picture(title, svg.heat_map(title, lanes, cells, svg.ticks(0, rows.rows)), notes)
+
+
+def _histograms(values: Distributions) -> Iterator[Picture]:
+    before, after = values.before, values.after
+    title = "Values"
+    steps = [svg.Steps("before", before.counts), svg.Steps("after", after.counts, filled=False)]
+    notes = (*_outside(before, "Before: "), *_outside(after, "After: "))
+    legend = (("before", "before"), ("after", "after"))
+    drawn = svg.histogram(title, steps, svg.ticks(after.low, after.high))
+    yield Picture(title, drawn, notes, legend)
+    change = values.change
+    if any(change.counts) or change.below or change.above:
+        title = "Element changes"
+        steps = [svg.Steps("change", change.counts)]
+        drawn = svg.histogram(title, steps, svg.ticks(change.low, change.high))
+        yield Picture(title, drawn, tuple(_outside(change, "")), half=True)
+
+
+def _outside(histogram: Histogram, side: str) -> Iterator[str]:
+    """What the axis leaves out."""
+    sides = (("below", histogram.below), ("above", histogram.above))
+    told = " and ".join(f"{count(items)} {where}" for where, items in sides if items)
+    if told:
+        yield f"{side}{told} the axis"
+
+
+def _ulp(buckets: Sequence[tuple[int, int]]) -> Picture:
+    """Columns for 0, 1, 2-3, 4-7 and so on up to the farthest, empty ones too."""
+    counts = {least.bit_length(): changed for least, changed in buckets}
+    bars = [
+        (counts.get(bits, 0), f"{_distance(bits)}: {count(counts.get(bits, 0))}")
+        for bits in range(max(counts) + 1)
+    ]
+    width = 1 / len(bars)
+    step = -(-len(bars) // svg.MOST_TICKS)
+    ticks = [svg.Tick((bits + 0.5) * width, _power(bits)) for bits in range(0, len(bars), step)]
+    title = "Floats apart (ULP)"
+    return Picture(title, svg.columns(title, bars, ticks), half=True)
+
+
+def _power(bits: int) -> str:
+    """The least of a bucket: 0, 1, 2, 4, 8, 16, 2\u2075."""
+    plain = 1 << bits >> 1
+    return str(plain) if plain <= _MOST_PLAIN else f"2{str(bits - 1).translate(_RAISED)}"
+
+
+def _distance(bits: int) -> str:
+    least, most = 1 << bits >> 1, (1 << bits) - 1
+    return str(most) if bits < 2 else f"{least}\u2013{most}"

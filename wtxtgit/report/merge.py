@@ -1,0 +1,104 @@
+"""What became of a three-way merge of checkpoints, as data: the contract of `merge-file --json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Strategy(StrEnum):
+    """What is done where both sides changed the same rows, values or bytes.
+
+    BASE is no strategy of a merge, only what single things are settled with.
+    """
+
+    FAIL = "fail"
+    OURS = "ours"
+    THEIRS = "theirs"
+    AVERAGE = "average"
+    TASK = "task"
+    BASE = "base"
+
+
+class Kind(StrEnum):
+    """What is merged: a tensor, a file in a chunk or member, a value of the metadata, or all."""
+
+    TENSOR = "tensor"
+    PART = "part"
+    METADATA = "metadata"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something that both sides changed, and that nobody has settled.
+
+    `name` is what `resolve --take` calls it. `rows` counts the rows that
+    differ and `ranges` names them as (first, last + 1): all of them, and no
+    others where `exact`; None where it is not about rows.
+    """
+
+    name: str
+    kind: Kind
+    reason: str
+    rows: int | None = None
+    ranges: tuple[tuple[int, int], ...] | None = None
+    exact: bool = True
+
+    def as_dict(self) -> dict[str, object]:
+        record: dict[str, object] = {
+            "name": self.name,
+            "kind": str(self.kind),
+            "reason": self.reason,
+        }
+        if self.rows is not None:
+            record["rows"] = self.rows
+        if self.ranges is not None:
+            record["row_ranges"] = [list(pair) for pair in self.ranges]
+            record["row_ranges_exact"] = self.exact
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Something that a side changed, and what of it is in the result.
+
+    `how` is "ours", "theirs", "both" (rows of either side), "equal" (both
+    made the same change), or the strategy that decided where both changed it.
+    """
+
+    name: str
+    kind: Kind
+    how: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"name": self.name, "kind": str(self.kind), "how": self.how}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """How a merge of one file ended.
+
+    `taken` is the side that the result is byte for byte ("ours" or "theirs"),
+    None where it was put together, or where there are conflicts.
+    """
+
+    format: str
+    taken: str | None = None
+    settled: tuple[Settled, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.conflicts
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "ok": self.ok,
+            "format": self.format,
+            "taken": self.taken,
+            "merged": [one.as_dict() for one in self.settled],
+            "conflicts": [one.as_dict() for one in self.conflicts],
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,292 @@
+"""What a branch changes of checkpoints, as data: the contract of `review --json`.
+
+Flags and their thresholds: `docs/review.md`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from wtxtgit.report.diff import DiffReport, TensorDiff
+
+
+class Fate(StrEnum):
+    """What became of a checkpoint between base and head."""
+
+    CHANGED = "changed"
+    ADDED = "added"
+    REMOVED = "removed"
+    RENAMED = "renamed"
+
+
+class Risk(StrEnum):
+    """What a reviewer has to look at."""
+
+    NEW_NAN = "new-nan"
+    NEW_INF = "new-inf"
+    DTYPE = "dtype-changed"
+    SHAPE = "shape-changed"
+    REMOVED = "tensor-removed"
+    SINGLE = "single-layer"
+    UNUSUAL = "unusual-change"
+    UNREAD = "not-compared"
+    UNSEALED = "unsealed"
+    SIGNER = "unknown-signer"
+    CHAIN = "broken-chain"
+    OPAQUE = "opaque"
+    DAMAGED = "damaged"
+    RAW = "raw-binary"
+    LARGE = "large-blob"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A risk, and why; `tensor` is the one that it is about, None for the whole file."""
+
+    risk: Risk
+    message: str
+    tensor: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {"risk": str(self.risk), "message": self.message, "tensor": self.tensor}
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts in bins of one width between `low` and `high`, and what is below and above.
+
+    Values that are no numbers are in none.
+    """
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+    below: int = 0
+    above: int = 0
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "low": self.low,
+            "high": self.high,
+            "counts": list(self.counts),
+            "below": self.below,
+            "above": self.above,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """Of a changed tensor: values before and after, in the same bins, and their change.
+
+    `change` is of the items that changed alone (after - before).
+    """
+
+    before: Histogram
+    after: Histogram
+    change: Histogram
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "before": self.before.as_dict(),
+            "after": self.after.as_dict(),
+            "change": self.change.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Tensors whose names start alike up to a number: `model.layers.3`, `lm_head`.
+
+    `elements` are those of all its tensors, `l2` and `relative_l2` as in a
+    diff's summary: of the changed ones.
+    """
+
+    name: str
+    tensors: int
+    changed: int
+    elements: int
+    changed_elements: int
+    l2: float
+    relative_l2: float | None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "tensors": self.tensors,
+            "changed": self.changed,
+            "elements": self.elements,
+            "changed_elements": self.changed_elements,
+            "l2": self.l2,
+            "relative_l2": self.relative_l2,
+        }
+
+
+class Sealing(StrEnum):
+    """What the chain says of a checkpoint at the head."""
+
+    SEALED = "sealed"
+    """The last record seals what is there, signed by somebody trusted."""
+    UNTRUSTED = "untrusted"
+    """Sealed, by nobody who is trusted, or the chain does not hold."""
+    STALE = "stale"
+    """There is a ledger; its last record seals other content."""
+    UNSEALED = "unsealed"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A record of the ledger that the branch adds, and the commit that brought it."""
+
+    gen: int
+    ts: str
+    commit: str | None
+    signers: tuple[str, ...]
+    verdict: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "gen": self.gen,
+            "ts": self.ts,
+            "commit": self.commit,
+            "signers": list(self.signers),
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The verdict of the chain: `state`, words on it, and the generations of this branch."""
+
+    state: Sealing
+    message: str
+    generations: tuple[Generation, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "state": str(self.state),
+            "message": self.message,
+            "generations": [one.as_dict() for one in self.generations],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of the file, and of the text that git stores, before and after; None where absent.
+
+    `limit` is the most that the forge takes as one blob, None where nobody knows.
+    """
+
+    file_before: int | None
+    file_after: int | None
+    text_before: int | None
+    text_after: int | None
+    limit: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "file_before": self.file_before,
+            "file_after": self.file_after,
+            "text_before": self.text_before,
+            "text_after": self.text_after,
+            "limit": self.limit,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of the branch that changes the checkpoint: its id, and its subject."""
+
+    oid: str
+    subject: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"commit": self.oid, "subject": self.subject}
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A checkpoint that the branch changes.
+
+    `diff` is None where the two can't be compared; then `reason` says why. A
+    checkpoint that was added or removed is compared with nothing, and its
+    tensors are listed as added or removed. `groups` are sorted by relative
+    change, largest first. `distributions` are by tensor name, of the tensors
+    that changed most.
+    """
+
+    path: bytes
+    fate: Fate
+    base_path: bytes | None
+    diff: DiffReport | None
+    reason: str | None
+    groups: tuple[LayerGroup, ...]
+    flags: tuple[Flag, ...]
+    seal: Seal
+    sizes: Sizes
+    commits: tuple[Commit, ...]
+    distributions: dict[str, Distributions] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> list[TensorDiff]:
+        """The changed tensors, the one that changed most first."""
+        return [] if self.diff is None else self.diff.by_change()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": os.fsdecode(self.path),
+            "change": str(self.fate),
+            "base_path": None if self.base_path is None else os.fsdecode(self.base_path),
+            "flags": [flag.as_dict() for flag in self.flags],
+            "seal": self.seal.as_dict(),
+            "sizes": self.sizes.as_dict(),
+            "commits": [commit.as_dict() for commit in self.commits],
+            "reason": self.reason,
+            "groups": [group.as_dict() for group in self.groups],
+            "diff": None if self.diff is None else self.diff.as_dict(),
+            "distributions": {name: d.as_dict() for name, d in self.distributions.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """All checkpoints that a branch changes, those with the most severe risks first.
+
+    `base` and `head` are as they were asked for, `base_commit` is what the
+    head is compared with (their merge base for `BASE...HEAD`), `head_commit`
+    the head. `commits` counts those of the branch.
+    """
+
+    base: str
+    head: str
+    base_commit: str
+    head_commit: str
+    commits: int
+    artifacts: tuple[Reviewed, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> int:
+        return sum(len(one.flags) for one in self.artifacts)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "base": self.base,
+            "head": self.head,
+            "base_commit": self.base_commit,
+            "head_commit": self.head_commit,
+            "commits": self.commits,
+            "artifacts": [one.as_dict() for one in self.artifacts],
+            "notes": list(self.notes),
+            "summary": {
+                "artifacts": len(self.artifacts),
+                "flags": self.flags,
+                "tensors_changed": sum(len(one.changed) for one in self.artifacts),
+                "parameters_changed": sum(
+                    one.diff.summary.changed_elements
+                    for one in self.artifacts
+                    if one.diff is not None
+                ),
+            },
+        }
