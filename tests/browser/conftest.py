@@ -9,7 +9,7 @@ import pytest
 from report.reviews import big, hostile, sample
 
 from browser.chromium import Tab, chromium
-from wtxtgit.report.review_html import page
+from wtxtgit.report.html.page import page
 
 MADE = {"sample": sample, "big": big, "hostile": hostile}
 

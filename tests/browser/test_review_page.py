@@ -15,7 +15,7 @@ from wtxtgit.report.escaping import escaped
 pytestmark = pytest.mark.browser
 
 File = Callable[[str], Path]
-WIDE, NARROW = 1440, 400
+WIDE, LAPTOP, NARROW = 1440, 1280, 400
 LEAST_CONTRAST = 4.5
 """Of text (WCAG 2.2, 1.4.3)."""
 _JUMPED = "model.layers.11.mlp.down_proj.weight"
@@ -236,7 +236,7 @@ class TestSorting:
         tab.open(file("sample"))
         last = "return document.querySelectorAll('.rows')[1].tBodies[0].lastElementChild.innerText"
         for _ in range(2):
-            tab.shown(".checkpoint:last-of-type .rows thead button")[6].click()
+            tab.shown(".checkpoint:last-of-type .rows thead button")[5].click()
             assert tab.run(last).startswith("adapter.layers.3.q4")
 
 
@@ -253,6 +253,19 @@ class TestLooks:
         tab.without_script(disabled=True)
         tab.open(file(name))
         assert fits(tab)
+
+    @pytest.mark.parametrize("width", [1100, LAPTOP, WIDE])
+    def test_tables_are_not_cut(self, tab: Tab, file: File, width: int) -> None:
+        tab.emulate(width=width)
+        tab.open(file("sample"))
+        tab.run("for (const one of document.querySelectorAll('.checkpoint')) one.open = true")
+        cut = tab.run(
+            "return [...document.querySelectorAll('.scroll')]"
+            ".map((one) => one.scrollWidth - one.clientWidth)"
+        )
+        assert isinstance(cut, list)
+        assert len(cut) >= 6
+        assert max(cut) == 0
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -284,7 +297,12 @@ class TestLooks:
 
     @pytest.mark.parametrize(
         ("name", "width", "scheme"),
-        [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("narrow", NARROW, "light")],
+        [
+            ("light", WIDE, "light"),
+            ("dark", WIDE, "dark"),
+            ("laptop", LAPTOP, "light"),
+            ("narrow", NARROW, "light"),
+        ],
     )
     def test_screenshots(self, tab: Tab, file: File, name: str, width: int, scheme: str) -> None:
         tab.emulate(width=width, scheme=scheme)

@@ -92,10 +92,10 @@ def test_every_kind(tmp_path: Path, kind: Kind) -> None:
 def test_it_replaces_ours(folder: Sealed) -> None:
     said = merge(folder, "base", "ours", "apart")
     assert said.out == (
-        "settled  what    taken\n"
-        "embed    tensor  both\n"
-        "norm     tensor  ours\n"
-        "ours: merged, 1 row by row, 1 from ours\n"
+        "merged  what    taken\n"
+        "embed   tensor  both\n"
+        "norm    tensor  ours\n"
+        "ours: merged, 1 from ours, 1 row by row\n"
     )
     assert said.err == ""
     assert_model(held(folder, "ours"), BOTH)
@@ -178,8 +178,11 @@ def test_takes(folder: Sealed, takes: tuple[str, ...], row: float) -> None:
 
 
 def test_a_take_of_the_base(folder: Sealed) -> None:
+    """It is for the rows that both changed: those of one side alone stay."""
     merge(folder, "base", "ours", "theirs", "--take", "embed=base")
-    assert_model(held(folder, "ours"), edited(base(), {"norm": {0: 4.0}}))
+    wanted = {**BOTH, "embed": BOTH["embed"].copy()}
+    wanted["embed"][3] = base()["embed"][3]
+    assert_model(held(folder, "ours"), wanted)
 
 
 @pytest.mark.parametrize(

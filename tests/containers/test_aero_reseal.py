@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -905,3 +906,101 @@ def test_hostile_files(data: st.DataObject) -> None:
             continue
         # Without tensors to be changed even a damaged file stays.
         assert made == bytes(raw) or check(made).errors == []
+
+
+def test_the_rest_is_what_neither_tensors_nor_values_tell() -> None:
+    def rest(data: bytes) -> dict[str, object]:
+        return aero.rest(opened(data), OPTIONS)
+
+    note = Chunk(b"NOTE", b"n", b"a value", 8)
+    mjsn = Chunk(b"MJSN", b"meta.json", b'{"a":1}')
+    plain = model()
+    assert rest(plain) == {}
+    assert rest(model(uuid=bytes(16))) == rest(model(note, mjsn)) == {}
+    spaced_out = [tidx(entry("a", [50], 0, 200), entry("b", [5, 10], 208, 200))]
+    gap = WEIGHTS[:200] + b"%s" + WEIGHTS[200:]
+    assert rest(file([*spaced_out, shard(gap.replace(b"%s", bytes(8)))])) == {}
+    sealed = rest(model(ihsh=True))
+    paged = [phsh("weights.shard0", size, pages(WEIGHTS, size)) for size in (64, 128)]
+    found = [
+        rest(model(reserved=b"x")),
+        rest(changed(plain, 96 + 4, "<I", 1)),
+        rest(plain + b"behind"),
+        rest(plain + b"otherwise"),
+        rest(model(replace(mjsn, flags=8))),
+        rest(model(replace(mjsn, name=b"other"))),
+        rest(model(mjsn, replace(mjsn, content=b"{}"))),
+        rest(model(mjsn, replace(mjsn, content=b"[]"))),
+        rest(model(replace(note, fourcc=b"\xff\xff\xff\xff"))),
+        rest(model(replace(note, reserved=1))),
+        rest(model(shard(b"no tensors", 1))),
+        rest(model(shard(b"of others", 1))),
+        rest(model(shard(b"second"))),
+        rest(model(paged[0])),
+        rest(model(paged[1])),
+        rest(file([*spaced_out, shard(gap.replace(b"%s", b"strange!"))])),
+        rest(file([*spaced_out, shard(gap.replace(b"%s", b"stranger"), flags=3)])),
+        rest(file([tidx(entry("a", [50], 0, 200), flags=5), shard(WEIGHTS[:200])])),
+        sealed,
+    ]
+    assert {} not in found
+    assert all(found.count(one) == 1 for one in found)
+
+
+def test_further_keys_of_chunks_are_rest() -> None:
+    def rest(*chunks: Chunk) -> dict[str, object]:
+        return aero.rest(opened(file([*chunks, shard(WEIGHTS)])), OPTIONS)
+
+    def packed_as(fourcc: bytes, name: bytes, value: object, flags: int = 0) -> Chunk:
+        return Chunk(fourcc, name, msgpack.packb(value), flags)
+
+    lists: dict[str, Any] = {"chunks": [{"role": "tensors", "toc_index": 0}], "shards": [{}]}
+    listed = {"chunks": [{"role": "tensors", "toc_index": 0, "more": 1}], "shards": [{}]}
+    one = {"name": "a", "dtype": 1, "shape": [1], "shard_id": 0, "data_off": 0, "data_len": 400}
+    seal = {"algo": "other", "covered_ranges": [], "digest": b""}
+    found = [
+        rest(packed_as(b"MMSG", b"manifest", lists | {"model": 1})),
+        rest(packed_as(b"MMSG", b"manifest", listed)),
+        rest(packed_as(b"MMSG", b"manifest", {"chunks": [], "shards": [{}]})),
+        rest(packed_as(b"MMSG", b"manifest", {"shards": [{}]})),
+        rest(packed_as(b"TIDX", b"tensors", {"tensors": [one], "k": 1}, 4)),
+        rest(packed_as(b"TIDX", b"tensors", {"tensors": [one], "k": 2}, 4)),
+        rest(packed_as(b"TIDX", b"tensors", {"tensors": [one | {"hash_b3": digest(WEIGHTS)}]}, 4)),
+        rest(packed_as(b"IHSH", b"control.integrity", seal, 8)),
+        rest(packed_as(b"IHSH", b"control.integrity", seal | {"k": 1}, 8)),
+    ]
+    assert all(found.count(one) == 1 for one in found)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_rest_stays_where_tensors_change(name: str) -> None:
+    container = opened(fixture(name))
+    number = next((n for n, t in enumerate(container.tensors) if t.end > t.start), None)
+    if number is None:
+        return
+    tensor = container.tensors[number]
+    raw = flipped(bytes(container.data[tensor.start : tensor.end]))
+    try:
+        data = resealed(container, own(container, {number: raw}))
+    except FormatError:
+        return
+    assert aero.rest(opened(data), OPTIONS) == aero.rest(container, OPTIONS)
+
+
+def test_chunks_that_share_bytes_are_not_hashed_over_and_over() -> None:
+    content = bytes(2**20) + b"x"
+
+    def sharing(count: int) -> Aero:
+        """Shards without tensors at the same bytes."""
+        places = [replace(shard(content, n), stored=b"") for n in range(1, count)]
+        data = file([tidx(), shard(content), *places])
+        at = struct.pack("<QQ", data.index(content), len(content))
+        for n in range(2, count + 1):
+            start = TOC + 80 * n + 8
+            data = data[:start] + at + data[start + len(at) :]
+        return opened(data)
+
+    assert len(aero.rest(sharing(4), OPTIONS)) == 4
+    with pytest.raises(FormatError) as caught:
+        aero.rest(sharing(20), OPTIONS)
+    assert caught.value.kind == "limit"

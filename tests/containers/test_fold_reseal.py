@@ -595,3 +595,52 @@ def test_what_resealing_breaks() -> None:
     assert broken("trust_block_high_a") == ("trust_block",)
     assert broken("neuron_signed_high_a") == ("signature",)
     assert broken("none_rs16_a") == ()
+
+
+def rest_of(data: bytes) -> dict[str, object]:
+    return reseal.rest(opened(data), OPTIONS)
+
+
+def test_the_rest_is_what_else_the_index_says() -> None:
+    data = model_file()
+
+    def with_key(key: str, value: object) -> bytes:
+        return edited(data, lambda index: index.update({key: value}))
+
+    def with_metadata(key: str, value: object) -> bytes:
+        return edited(data, lambda index: index["metadata"].update({key: value}))
+
+    plain = rest_of(data)
+    again = edited(data, lambda index: index.update({"created_at_unix": 1.5}))
+    assert rest_of(again) == rest_of(with_metadata("note", "a value")) == plain
+    # A gap that is not zeros is told, the spelling of the index is not.
+    assert rest_of(spaced(data)).keys() - plain.keys() == {"/further", "gaps"}
+    found = [
+        rest_of(with_key("run", {"id": 1})),
+        rest_of(with_key("run", {"id": 2})),
+        rest_of(with_key("trust_block", "{}")),
+        rest_of(with_key("metadata/signature", {"value": "00"})),
+        rest_of(with_metadata("signature", {"value": "00"})),
+        rest_of(with_metadata("security_level", "other")),
+        rest_of(with_metadata("security_features", {})),
+        rest_of(with_metadata("sharding", {"shards": 2})),
+        rest_of(data + b"behind"),
+        rest_of(with_key("merkle_root", "00")),
+        rest_of(edited(data, lambda index: index["metadata"].pop("manifest_hash"))),
+    ]
+    assert plain not in found
+    assert all(found.count(one) == 1 for one in found)
+    assert rest_of(data + bytes(9)) == plain
+
+
+@pytest.mark.parametrize("file", GOOD)
+def test_the_rest_stays_where_content_changes(file: str) -> None:
+    container = opened(fixture(file))
+    assert rest_of(resealed(container, own(container, len(container.chunks)))) == rest_of(
+        fixture(file)
+    )
+
+
+def test_other_content_is_no_rest() -> None:
+    data = model_file()
+    assert rest_of(with_content(data, {1: b'{"a":2, "longer": true}'})) == rest_of(data)

@@ -466,3 +466,26 @@ def test_floats_are_those_that_were_given(tmp_path: Path) -> None:
     data = resealed(container, changed(all_of(container), {0: values.tobytes()}))
     assert by_the_package(data, tmp_path)["a"] == (0, [2], values.tobytes())
     assert by_the_package(data, tmp_path)["b"] == by_the_package(small(), tmp_path)["b"]
+
+
+def test_the_rest_is_what_no_tensor_has() -> None:
+    held = gguf_files.padded(floats(1, -2)) + bytes(range(34))
+
+    def rest(data: bytes) -> dict[str, object]:
+        return module.rest(opened(data), OPTIONS)
+
+    usual = {"version": 3, "byte order": "little"}
+    assert rest(small()) == rest(small(data=held)) == usual
+    assert rest(small(entry("k", STRING, string("v")), data=bytes(66))) == usual
+    odd = [
+        rest(small(data=held + b"x")),
+        rest(small(data=held + b"y")),
+        rest(small(data=held[:9] + b"z" + held[10:])),
+        rest(fixture("golden/gguf/version2.gguf")),
+        rest(fixture("golden/gguf/big_endian.gguf")),
+    ]
+    assert usual not in odd
+    assert all(odd.count(one) == 1 for one in odd)
+    # What follows a tensor of an unknown type is told with it.
+    unknown = gguf_files.gguf([ARCHITECTURE], [info("a", [2], 0, UNKNOWN)], b"any" * 20)
+    assert rest(unknown) == usual

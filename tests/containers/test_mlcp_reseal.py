@@ -17,7 +17,7 @@ from wtxtgit.containers import check, describe
 from wtxtgit.containers.mlcp import write
 from wtxtgit.containers.mlcp.metadata import format_json
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
-from wtxtgit.containers.mlcp.reseal import entries, reseal, values
+from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
@@ -442,3 +442,32 @@ def test_any_file_that_is_read_stays_or_is_refused(body: bytes, raw: bytes) -> N
     except FormatError:
         return
     assert len(opened(made).body.records) == max(len(container.body.records) - 1, 0)
+
+
+def test_the_rest_is_what_the_metadata_say_otherwise_than_the_records() -> None:
+    data = inline([W, B], [N], checksums=True, infos=True)
+
+    def with_metadata(change: Any) -> dict[str, object]:
+        made = metadata(data)
+        change(made)
+        return rest(
+            opened(b"".join(build([[W, B], [N]], format_json(made), inline_data=True))), OPTIONS
+        )
+
+    assert rest(opened(data), OPTIONS) == {}
+    assert with_metadata(lambda m: m.update(timestamp="2001-01-01", version="9")) == {}
+    assert with_metadata(lambda m: m["shards"][0].update(checksum="sha256:other")) == {}
+    assert with_metadata(lambda m: m.update(worldSize=9)) == {}
+    found = [
+        with_metadata(lambda m: m["shards"][0].update(fileSize=1)),
+        with_metadata(lambda m: m["shards"][0].pop("fileSize")),
+        with_metadata(lambda m: m["shards"][1].update(tensors=None)),
+        with_metadata(lambda m: m["shards"][1].update(tensors=[])),
+        with_metadata(lambda m: m["shards"][1].pop("tensors")),
+        with_metadata(lambda m: m["shards"][0]["tensors"][1].update(dataType=99)),
+        with_metadata(lambda m: m["tensorInfos"][0].update(shape=[6])),
+        with_metadata(lambda m: m["tensorInfos"].pop()),
+    ]
+    assert {} not in found
+    assert all(found.count(one) == 1 for one in found)
+    assert rest(opened(resealed(data, {"w": bytes(24)})), OPTIONS) == {}

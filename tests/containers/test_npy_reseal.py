@@ -148,3 +148,15 @@ def test_nothing_of_an_array_is_held() -> None:
         sizes = [len(piece) for piece in pieces]
         assert max(sizes) == flat.BLOCK
         assert sum(sizes) == 2**23 + 128
+
+
+def test_the_rest_is_what_stands_after_the_array() -> None:
+    one, two = npy([1, 2]), npy([3.0])
+    found = [
+        module.rest(opened(data), OPTIONS)
+        for data in (one, npy([5, 6, 7]), one + two, npy([5, 6]) + two, one + one)
+    ]
+    assert found[0] == found[1] == {}
+    assert found[2] == found[3] != {}
+    assert found[2] != found[4]
+    assert module.rest(opened(npy_fields("'|O'", data=PICKLE)), OPTIONS) == {}

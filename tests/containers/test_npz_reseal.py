@@ -6,6 +6,8 @@ import io
 import tracemalloc
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -303,3 +305,69 @@ def test_large_content_comes_in_pieces_and_is_not_held(method: int) -> None:
     tracemalloc.stop()
     assert max(sizes) <= 2**20
     assert peak < 2**22
+
+
+def rest(data: bytes) -> dict[str, object]:
+    return reseal.rest(opened(data), OPTIONS)
+
+
+def test_the_rest_is_what_the_zip_holds_beside_its_members() -> None:
+    members = [Entry(b"a.npy", ONE), Entry(b"note", NOTE, method=8)]
+    plain = zipped(members)
+    others = [
+        zipped(members, comment=b"one"),
+        zipped(members, comment=b"two"),
+        plain + b"behind",
+        zipped(members, prefix=b"before"),
+        zipped([replace(members[0], extra=b"\xfe\xca\1\0x"), members[1]]),
+        zipped([replace(members[0], local_extra=b"\xfe\xca\1\0x"), members[1]]),
+    ]
+    assert rest(plain) == {}
+    assert rest(others[0]) == {"comment": b"one"}
+    assert [sorted(rest(data)) for data in others[2:]] == [
+        ["behind the zip"],
+        ["gaps"],
+        ["extra fields"],
+        ["extra fields"],
+    ]
+    assert all(rest(a) != rest(b) for a, b in combinations(others[:5], 2))
+
+
+class Pipe(io.BytesIO):
+    """What can't go back."""
+
+    def seek(self, *_: int) -> int:
+        raise OSError
+
+
+def test_how_a_zip_was_written_is_no_rest() -> None:
+    made = []
+    for year, seek in ((1999, True), (2024, False)):
+        # Without seeking there are descriptors behind the members.
+        out = io.BytesIO() if seek else Pipe()
+        with zipfile.ZipFile(out, "w") as archive:
+            info = zipfile.ZipInfo("a.npy", (year, 1, 1, 0, 0, 0))
+            info.extra = b"UT\5\0\1" + year.to_bytes(4, "little")
+            with archive.open(info, "w", force_zip64=seek) as member:
+                member.write(ONE)
+        made.append(out.getvalue())
+    assert made[0] != made[1]
+    assert made[1].count(b"PK\7\x08") == 1
+    assert [rest(data) for data in made] == [{}, {}]
+
+
+def test_the_comment_is_the_skeletons() -> None:
+    ours = opened(zipped([Entry(b"a.npy", ONE)], comment=b"ours"))
+    theirs = opened(zipped([Entry(b"b.npy", TWO)], comment=b"theirs"))
+    data = resealed(ours, [*own(ours, 1), *own(theirs, 1)])
+    check_read_by_others(data, [("a.npy", ONE), ("b.npy", TWO)])
+    assert zipfile.ZipFile(io.BytesIO(data)).comment == b"ours"
+    assert rest(data) == {"comment": b"ours"}
+
+
+def test_a_comment_that_looks_like_the_end_is_refused() -> None:
+    ours = opened(zipped([Entry(b"a.npy", ONE)], comment=b"PK\5\6 and more"))
+    assert resealed(ours, own(ours, 1)) == ours.data
+    with pytest.raises(FormatError) as caught:
+        reseal.reseal(ours, [Placed(ours, 0, content(TWO))], None, OPTIONS)
+    assert caught.value.field == "comment"

@@ -384,3 +384,21 @@ def test_nothing_of_a_tensor_is_held() -> None:
         assert max(sizes) == flat.BLOCK
         assert sum(sizes) in (len(container.data), 2**24 + 144)
         assert made == 8
+
+
+def test_the_rest_is_what_no_tensor_has() -> None:
+    apart = {"a": tensor_item("U8", [4], 0, 4), "b": tensor_item("I16", [2], 8, 12)}
+
+    def rest(container: Safetensors) -> dict[str, object]:
+        return module.rest(container, OPTIONS)
+
+    plain, spaced = small(), small(apart, BYTES[:4] + bytes(4) + BYTES[4:] + bytes(9))
+    spelled = opened(safetensors(json.dumps(ITEMS, indent=2).encode() + b"   ", BYTES[::-1]))
+    assert rest(plain) == rest(spaced) == rest(spelled) == {}
+    odd = [rest(small(data=BYTES + tail)) for tail in (b"x", b"y", b"xy")]
+    odd.append(rest(small(apart, BYTES[:4] + b"\0zz\0" + BYTES[4:])))
+    odd.append(rest(small(__metadata__=None)))
+    assert {} not in odd
+    assert all(odd.count(one) == 1 for one in odd)
+    # Where the bytes stand follows from the tensors.
+    assert rest(small(data=BYTES + b"\0x\0", __metadata__={"k": "v"})) == odd[0]

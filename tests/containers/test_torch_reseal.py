@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from wtxtgit.containers import check, zip_directory
 from wtxtgit.containers.torch import overlay, write, zip_patch
 from wtxtgit.containers.torch.read import Torch, read
-from wtxtgit.containers.torch.reseal import entries, reseal, values
+from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
@@ -784,3 +784,59 @@ def test_torch_loads_storages_that_were_compressed_again() -> None:
     assert torch.equal(loaded["w"], torch.ones(1000))
     assert torch.equal(loaded["v"], torch.ones(3))
     assert len(made) < 2500
+
+
+def test_the_rest_is_what_neither_tensors_nor_values_tell() -> None:
+    value = named(a=vector("0", 2))
+    raw = struct.pack("<2f", 1, 2)
+    plain = archive(value, {"0": raw})
+
+    def again(change: Any, name: str = "a/") -> bytes:
+        out = io.BytesIO(archive(value, {"0": raw}, folder=name))
+        with zipfile.ZipFile(out, "a") as file:
+            change(file)
+        return out.getvalue()
+
+    def comment(text: bytes) -> Any:
+        return lambda file: setattr(file, "comment", text)
+
+    def rest_of(data: bytes) -> dict[str, object]:
+        return rest(opened(data), OPTIONS)
+
+    usual = {"devices": "cpu"}
+    assert rest_of(plain) == usual
+    assert rest_of(archive(value, {"0": flipped(raw)}, folder="other/")) == usual
+    # What follows from the writing.
+    extra = {".storage_alignment": b"64", ".data/serialization_id": b"1" * 40}
+    assert rest_of(archive(value, {"0": raw}, more=extra)) == usual
+    on_device = value.replace(text("cpu"), text("cuda:0"))
+    assert on_device != value
+    folder = zipfile.ZipInfo("a/empty/")
+    found = [
+        rest_of(again(comment(b"one"))),
+        rest_of(again(comment(b"two"))),
+        rest_of(again(lambda file: file.writestr(folder, b""))),
+        rest_of(plain + b"behind"),
+        rest_of(archive(on_device, {"0": raw})),
+        rest_of(archive(value, {"0": raw}, deflated=["data/0"])),
+    ]
+    assert usual not in found
+    assert all(found.count(one) == 1 for one in found)
+    assert values(opened(archive(on_device, {"0": raw})), OPTIONS) == values(opened(plain), OPTIONS)
+
+
+def test_the_rest_tells_members_of_the_same_name() -> None:
+    value = named(a=vector("0", 2))
+    found = []
+    for first in (b"one", b"two"):
+        entries_of = [
+            zip_files.Entry(b"a/data.pkl", pickled(value)),
+            zip_files.Entry(b"a/data/0", bytes(8)),
+            zip_files.Entry(b"a/note", first),
+            zip_files.Entry(b"a/note", b"last"),
+        ]
+        container = opened(zip_files.zipped(entries_of))
+        found.append((values(container, OPTIONS), rest(container, OPTIONS)))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
+    assert found[0][1].keys() == {"devices", "repeated members"}

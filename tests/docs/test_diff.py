@@ -38,7 +38,7 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
 
     longer = subprocess.run(
         ["wtxtgit", "diff", "HEAD:model.safetensors", "model.safetensors", "--format", "json"],
-        cwd=tmp_path / "models",
+        cwd=tmp_path / "comparing",
         capture_output=True,
         check=True,
     )

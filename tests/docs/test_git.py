@@ -77,6 +77,7 @@ def test_no_block_is_left_out() -> None:
     found = Counter(block.section for block in blocks(PAGE, "console"))
     assert found == {
         "Set up": 1,
+        "Checkpoints as they are saved": 1,
         "Selecting what is smudged": 1,
         "Looking at changes": 1,
         "Merging": 1,
@@ -119,6 +120,16 @@ class TestSetUp:
         assert b"another-tool" not in (home / ".gitconfig").read_bytes()
 
 
+def test_a_checkpoint_as_another_library_saves_it(installed: Repo) -> None:
+    do(installed, "Checkpoints as they are saved")
+    saved = (installed.path / "saved.safetensors").read_bytes()
+    assert saved[8:9] == b"{", "a binary"
+    assert installed.blob("saved.safetensors", "HEAD").startswith(b"WTXT 1\n")
+    (installed.path / "saved.safetensors").unlink()
+    installed.git("checkout", "-q", "--", "saved.safetensors")
+    assert (installed.path / "saved.safetensors").read_bytes() == saved
+
+
 def test_selecting_what_is_smudged(installed: Repo) -> None:
     do(installed, "Selecting what is smudged", url=shlex.quote(str(installed.path)))
     text = installed.blob(MODEL, "HEAD")
@@ -140,13 +151,14 @@ def test_looking_at_changes(installed: Repo) -> None:
     installed.write(MODEL, model(3, 4))
     last = installed.commit("key", "-a")
     done = do(installed, "Looking at changes")
-    table, tables_of, commits, with_lines, blame, diff, grep, inspected = [
+    table, tables_of, _, alias, commits, with_lines, blame, diff, grep, inspected = [
         one.output for one in done
     ]
     assert table.startswith(f"diff --wtxt {MODEL}: changed, safetensors\n2 tensors: 1 changed; ")
     assert re.findall("^layers.0.([qk]) ", table, re.MULTILINE) == ["k"]
     assert re.findall("^layers.0.([qk]) ", tables_of, re.MULTILINE) == ["k", "q"]
     assert tables_of.count(f"diff --wtxt {MODEL}: added, safetensors, ") == 1
+    assert re.findall("^layers.0.([qk]) ", alias, re.MULTILINE) == ["k"]
     assert [line.split()[1] for line in commits.splitlines()] == ["query", "one"]
     assert re.findall(r"^[0-9a-f]{7,} (\w+)$", with_lines, re.MULTILINE) == ["query", "one"]
     assert "-arr name=layers_0_q " in with_lines
@@ -169,6 +181,28 @@ def test_looking_at_changes(installed: Repo) -> None:
         )
 
 
+def test_a_merge_in_the_log(installed: Repo) -> None:
+    """As the page says: a table for each parent, for the first, or the texts combined."""
+    installed.git("checkout", "-q", "-b", "other")
+    installed.write(MODEL, model(3, 2))
+    installed.commit("theirs", "-a")
+    installed.git("checkout", "-q", "main")
+    installed.write(MODEL, model(1, 4))
+    installed.commit("ours", "-a")
+    installed.git("merge", "-q", "--no-edit", "other")
+
+    def changed(*arguments: str) -> list[str]:
+        shown = installed.git(*arguments, "--ext-diff").decode()
+        return re.findall("^layers.0.([qk]) ", shown, re.MULTILINE)
+
+    for command in (("show",), ("log", "-p", "-1")):
+        assert changed(*command, "-m") == ["q", "k"]
+        assert changed(*command, "--first-parent") == ["q"]
+        assert changed(*command) == []
+    assert b"diff --cc" in installed.git("show", "--ext-diff")
+    assert b"diff" not in installed.git("log", "-p", "-1", "--ext-diff")
+
+
 def test_merging(installed: Repo) -> None:
     installed.git("checkout", "-q", "-b", "other")
     installed.write(MODEL, model(3, 2))
@@ -177,7 +211,10 @@ def test_merging(installed: Repo) -> None:
     installed.write(MODEL, model(5, 2))
     installed.commit("ours", "-a")
     done = installed.run("git", "merge", "other", ok=(1,))
-    assert f"both sides changed it, ours (HEAD) is kept for now: {QUERY}\n" in done.stderr.decode()
+    assert (
+        f"both sides changed it, ours (HEAD) is kept for now: {QUERY}; nothing of"
+        in done.stderr.decode()
+    )
     assert (installed.path / MODEL).read_bytes() == model(5, 2), "ours, whole"
     do(installed, "Merging")
     assert (installed.path / MODEL).read_bytes() == model(3, 2)

@@ -22,7 +22,7 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
     done = run(steps(*blocks(PAGE, "console")), tmp_path)
     assert_as_shown(done)
     assert sum(bool(one.step.output) for one in done) >= 7
-    folder = tmp_path / "models"
+    folder = tmp_path / "merging"
     assert not (folder / ".git" / conflicts.FOLDER).exists()
     for name in ("model.safetensors", "../merged.wtxt"):
         subprocess.run(["wtxtgit", "verify", name], cwd=folder, check=True, capture_output=True)
@@ -33,7 +33,7 @@ def test_the_record_has_the_keys_of_the_table(tmp_path: Path) -> None:
     todo = steps(*blocks(PAGE, "console"))
     (last,) = [n for n, step in enumerate(todo) if "--take head=theirs" in step.command]
     run(todo[: last + 1], tmp_path)
-    record = tmp_path / "models/.git" / conflicts.FOLDER / "model.safetensors.json"
+    record = tmp_path / "merging/.git" / conflicts.FOLDER / "model.safetensors.json"
     found = json.loads(record.read_bytes())
     table = tables(PAGE, "Conflicts")[0]
     assert set(found) == {key for row in table for key in spans(row[0])}

@@ -10,7 +10,8 @@ import pytest
 from docs.pages import blocks, lines, spans, tables
 from docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
-from wtxtgit.ops.review import contents, distributions, flags, groups, outliers
+from wtxtgit.ops.review import changes, contents, distributions, flags, groups, outliers
+from wtxtgit.report import review_markdown
 from wtxtgit.report.review import Risk, Sealing
 
 PAGE = "docs/review.md"
@@ -24,7 +25,7 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
     (as_json,) = [one for one in done if one.step.command.endswith("--json")]
     found = json.loads(as_json.output)
     assert found["summary"]["artifacts"] == 1
-    page = (tmp_path / "models/review.html").read_text("utf-8")
+    page = (tmp_path / "reviewing/review.html").read_text("utf-8")
     assert "layers.3" in page
 
 
@@ -63,3 +64,6 @@ def test_the_bounds_that_the_page_names() -> None:
     assert f"have {distributions.BINS} bins" in text
     assert distributions.SPREAD == 4
     assert f"{command._MOST} rows of each" in text
+    assert f"in Markdown the first {command._MOST}" in text
+    assert command._MOST == review_markdown.MOST_ROWS
+    assert f"Of more than {changes.MOST_SEARCHED} files" in text

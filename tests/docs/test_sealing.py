@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from docs.pages import blocks, spans, tables
@@ -14,6 +15,7 @@ from wtxtgit.report.audit import HINTS
 PAGE = "docs/sealing.md"
 
 
+@pytest.mark.slow
 def test_the_examples_do_what_the_page_shows(tmp_path: Path, home: Path) -> None:
     assert home.is_dir()
     for step in (1, 2, 3):

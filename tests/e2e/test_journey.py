@@ -31,6 +31,7 @@ from e2e.conftest import (
 EMPTY, BYTE = "checkpoints/empty", "checkpoints/byte"
 
 
+@pytest.mark.slow
 def test_every_real_file_add_commit_clone(repo: Repo) -> None:
     repo.wtxtgit("install")
     repo.wtxtgit("track", "checkpoints/**")
@@ -298,7 +299,7 @@ def test_status_fetches_nothing_that_a_sparse_partial_clone_left_out(
     "settings",
     [
         {"core.autocrlf": "true"},
-        {"core.eol": "crlf"},
+        pytest.param({"core.eol": "crlf"}, marks=pytest.mark.slow),
         pytest.param({"core.autocrlf": "input"}, marks=pytest.mark.slow),
     ],
     ids=str,

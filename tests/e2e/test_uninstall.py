@@ -29,7 +29,7 @@ FOREIGN = """\
 [diff "wtxt"]
 \tbinary = false
 [merge "wtxt"]
-\trecursive = binary
+\tverbosity = 3
 [alias]
 \tco = checkout
 """

@@ -139,6 +139,20 @@ def test_many_paths(repo: Repo) -> None:
     assert found == {path for path in paths if path.endswith(b".fold")}
 
 
+def test_several_attributes(repo: Repo) -> None:
+    lines = b"*.npz filter=wtxt merge=union -diff\n"
+    files = attribute_files(History(repo), {b".gitattributes": lines})
+    paths = [b"%04d.npz" % n for n in range(3000)]
+    names = ("filter", "merge", "diff", "other")
+    with TreeAttributes(repo.repository) as attributes:
+        for _ in range(2):
+            found = attributes.values(files, [*paths, b"a", *paths[:5]], names)
+            assert found.pop(b"a") == (b"unspecified",) * 4
+            assert found == dict.fromkeys(paths, (b"wtxt", b"union", b"unset", b"unspecified"))
+        assert attributes.filtered(files, [b"a", *paths[:2]]) == set(paths[:2])
+        assert attributes.values({}, [b"a"], names) == {b"a": (b"unspecified",) * 4}
+
+
 def test_more_sets_than_processes(repo: Repo) -> None:
     make = History(repo)
     sets = [

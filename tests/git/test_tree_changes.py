@@ -6,7 +6,10 @@ import pytest
 from conftest import Repo
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.tree_changes import renames
+from wtxtgit.git import index
+from wtxtgit.git.tree_changes import TreeChanges, renames
+
+from .histories import History
 
 LINES = [b"line %d\n" % n for n in range(100)]
 
@@ -33,6 +36,23 @@ def test_by_content_the_same_or_similar(repo: Repo) -> None:
     assert renames(repo.repository, before, after, paths) == {strange: b"a", b"moved": b"b"}
     assert renames(repo.repository, before, after, [b"b", b"moved"]) == {b"moved": b"b"}
     assert renames(repo.repository, before, after, [b"c", b"d"]) == {}
+
+
+def test_paths_that_git_can_not_be_started_with(repo: Repo) -> None:
+    make = History(repo)
+    long = b"x" * 200_000
+    before, after = make.tree({b"a": b"1"}), make.tree({b"a": b"2", long: b"1"})
+    assert renames(repo.repository, before, after, [b"a", long]) is None
+    many = [b"%04d" % n * 1000 for n in range(600)]
+    assert renames(repo.repository, before, after, many) is None
+    for paths in ([long], many):
+        with TreeChanges(repo.repository, paths) as trees:
+            found = [change.path for change in trees.between(before, after)]
+            assert found == [b"a", long]
+            assert [change.path for change in trees.between(after, after)] == []
+    for paths in ([b"a", long, b"no"], [b"a", long, *many, b"a"]):
+        listed = index.listing(repo.repository, after, *paths)
+        assert [entry.path for entry in listed] == [b"a", long]
 
 
 def test_trees_by_their_ids_alone(repo: Repo) -> None:

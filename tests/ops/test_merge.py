@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -238,7 +242,7 @@ def test_a_dtype_that_one_side_changed_is_taken() -> None:
         assert held["b"].tolist() == [1, 1, 1]
     theirs["a"] = np.full((2, 2), 2, "f4")
     (conflict,) = merged(base, ours, theirs, strategy=Strategy.AVERAGE).conflicts
-    assert conflict.reason == "f16 2 x 2 in ours, f32 2 x 2 in theirs"
+    assert conflict.reason.startswith("f16 2 x 2 in ours, f32 2 x 2 in theirs, which average")
 
 
 def test_without_a_base_all_that_differs_was_changed_by_both() -> None:
@@ -316,3 +320,167 @@ def test_rows_larger_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
             Strategy.AVERAGE: (ours["a"][3] + theirs["a"][3]) / 2,
         }
         assert np.allclose(held[3], sides[strategy], rtol=1e-6)
+
+
+def with_scale(weights: Weights, scale: int) -> memoryview:
+    """A safetensors file whose tensor `a` has a key of its own in the header."""
+    header, offset = {}, 0
+    for name, values in weights.items():
+        end = offset + values.nbytes
+        about = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, end]}
+        header[name] = about | ({"scale": scale} if name == "a" else {})
+        offset = end
+    text = json.dumps(header).encode()
+    raw = b"".join(values.tobytes() for values in weights.values())
+    return memoryview(len(text).to_bytes(8, "little") + text + raw)
+
+
+def scales(data: memoryview) -> object:
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(bytes(data[8 : 8 + size]))["a"]["scale"]
+
+
+class TestFormsAreMergedToo:
+    """What a file says of a tensor beside its items, such as how it is quantised."""
+
+    base: ClassVar[Weights] = {"a": np.zeros((4, 2), "f4"), "b": np.zeros(3, "f4")}
+
+    def edited(self, row: int) -> Weights:
+        values = self.base["a"].copy()
+        values[row] = 9
+        return {**self.base, "a": values}
+
+    @pytest.mark.parametrize("swapped", [False, True])
+    def test_one_side_changed_it_and_the_other_the_items(self, swapped: bool) -> None:
+        sides = [with_scale(self.base, 2), with_scale(self.edited(1), 1)]
+        ours, theirs = reversed(sides) if swapped else sides
+        found = Merger(Policy()).merge(with_scale(self.base, 1), ours, theirs)
+        assert found.conflicts == ()
+        assert scales(found.data) == 2
+        assert weights_of(found.data)["a"][1].tolist() == [9, 9]
+        assert [s.how for s in found.settled if s.name == "a"] == ["both"]
+
+    def test_rows_of_both_in_the_form_of_one(self) -> None:
+        found = Merger(Policy()).merge(
+            with_scale(self.base, 1), with_scale(self.edited(0), 1), with_scale(self.edited(3), 2)
+        )
+        assert scales(found.data) == 2
+        assert weights_of(found.data)["a"][[0, 3]].tolist() == [[9, 9], [9, 9]]
+
+    @pytest.mark.parametrize("row", [None, 2])
+    def test_both_changed_it(self, row: int | None) -> None:
+        weights = self.base if row is None else self.edited(row)
+        files = with_scale(self.base, 1), with_scale(self.base, 2), with_scale(weights, 3)
+        (conflict,) = Merger(Policy()).merge(*files).conflicts
+        assert (conflict.name, conflict.rows) == ("a", None)
+        taken = Merger(Policy(takes=(("a", Strategy.THEIRS),))).merge(*files)
+        assert scales(taken.data) == 3
+        for strategy in (Strategy.AVERAGE, Strategy.TASK):
+            assert Merger(Policy(strategy)).merge(*files).conflicts
+
+    def test_one_side_changed_it_alone(self) -> None:
+        files = with_scale(self.base, 1), with_scale(self.base, 2)
+        other = with_scale({**self.base, "b": np.ones(3, "f4")}, 1)
+        for ours, theirs in ((files[1], other), (other, files[1])):
+            found = Merger(Policy()).merge(files[0], ours, theirs)
+            assert scales(found.data) == 2
+            assert weights_of(found.data)["b"].tolist() == [1, 1, 1]
+
+    def test_one_side_removed_what_the_other_said_something_of(self) -> None:
+        gone: Weights = {"b": self.base["b"]}
+        files = with_scale(self.base, 1), with_scale(gone, 0), with_scale(self.base, 2)
+        (conflict,) = Merger(Policy()).merge(*files).conflicts
+        assert conflict.reason == "ours removed it, theirs changed it"
+
+
+def test_what_is_neither_tensor_nor_metadata_is_not_lost() -> None:
+    """A second array in one npy file: numpy reads it, no format lists it."""
+
+    def twice(first: NDArray[np.generic], second: NDArray[np.generic]) -> memoryview:
+        held = io.BytesIO()
+        np.save(held, first)
+        np.save(held, second)
+        return memoryview(held.getvalue())
+
+    zero, rows_, one = np.zeros((4, 2)), np.zeros((4, 2)), np.ones(3)
+    rows_[1] = 5
+    base, mine, other = twice(zero, one), twice(zero, 2 * one), twice(rows_, one)
+    for ours, theirs in ((mine, other), (other, mine)):
+        found = Merger(Policy()).merge(base, ours, theirs)
+        assert found.conflicts == ()
+        assert found.data == twice(rows_, 2 * one)
+    found = Merger(Policy()).merge(base, mine, twice(rows_, 3 * one))
+    (conflict,) = found.conflicts
+    assert conflict.name.startswith("file:")
+    taken = Merger(Policy(Strategy.THEIRS)).merge(base, mine, twice(rows_, 3 * one))
+    assert taken.data == twice(rows_, 3 * one)
+
+
+def test_a_take_of_the_base_is_for_the_rows_that_both_changed() -> None:
+    base: Weights = {"a": np.zeros((3, 2), "f4")}
+    ours: Weights = {"a": np.array([[1, 1], [2, 2], [0, 0]], "f4")}
+    theirs: Weights = {"a": np.array([[0, 0], [3, 3], [4, 4]], "f4")}
+    found = merged(base, ours, theirs, takes=(("a", Strategy.BASE),))
+    assert weights_of(found.data)["a"].tolist() == [[1, 1], [0, 0], [4, 4]]
+    (conflict,) = merged(None, ours, theirs, takes=(("a", Strategy.BASE),)).conflicts
+    assert "no base" in conflict.reason
+
+
+def test_what_a_strategy_decided_is_told() -> None:
+    base: Weights = {n: np.zeros(2, "f4") for n in "ab"}
+    ours: Weights = {"a": np.ones(2, "f4"), "b": base["b"]}
+    theirs: Weights = {"a": np.full(2, 2, "f4"), "b": np.ones(2, "f4")}
+    settled = merged(base, ours, theirs, strategy=Strategy.THEIRS).settled
+    assert {(one.name, one.how, one.strategy) for one in settled} == {
+        ("a", "theirs", Strategy.THEIRS),
+        ("b", "theirs", None),
+    }
+
+
+def test_long_keys_are_things_of_their_own() -> None:
+    weights: Weights = {"a": np.zeros(2, "f4")}
+    keys = [f"{'k' * 60}{n}{'k' * 60}" for n in range(2)]
+    files = [built("safetensors", weights, dict.fromkeys(keys, value)) for value in "123"]
+    names = [one.name for one in Merger(Policy()).merge(*files).conflicts]
+    assert len(set(names)) == 2
+    (left,) = Merger(Policy(takes=((names[0], Strategy.OURS),))).merge(*files).conflicts
+    assert left.name == names[1]
+
+
+def test_nested_bombs_end_in_a_conflict() -> None:
+    """Files in files that decode to far more than is stored, level by level."""
+
+    def bomb(last: float) -> bytes:
+        held = io.BytesIO()
+        np.savez_compressed(held, a=np.append(np.zeros(1_000_000), last))
+        array = io.BytesIO()
+        np.save(array, np.zeros(3))
+        for _ in range(3):
+            outer = io.BytesIO()
+            with zipfile.ZipFile(outer, "w", zipfile.ZIP_DEFLATED) as file:
+                file.writestr(zipfile.ZipInfo("a.npy"), array.getvalue())
+                for n in range(4):
+                    about = zipfile.ZipInfo(f"{n}.npz")
+                    about.compress_type = zipfile.ZIP_DEFLATED
+                    file.writestr(about, held.getvalue())
+            held = outer
+        return held.getvalue()
+
+    options = ReadOptions(max_chunk=16_000_000)
+    sides = [memoryview(bomb(last)) for last in (1, 2, 3)]
+    found = Merger(Policy(), options).merge(*sides)
+    assert any("decode to more" in one.reason for one in found.conflicts)
+
+
+def test_rows_that_share_items_are_not_merged_apart() -> None:
+    from wtxtgit.model.reading import Tensor
+    from wtxtgit.ops.merge.kinds import overlaps
+
+    def view(shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+        return Tensor("t", "x", shape, memoryview(bytes(64)), 0, "f32", strides=strides)
+
+    assert overlaps(view((3, 2), (1, 1)))
+    assert overlaps(view((3, 2), (0, 1)))
+    assert not overlaps(view((3, 2), (2, 1)))
+    assert not overlaps(view((2, 3), (1, 2)))
+    assert not overlaps(view((1, 3), (0, 1)))

@@ -21,7 +21,7 @@ def test_objects_are_merged_key_by_key() -> None:
     found = merged(base, ours, theirs)
     assert found.value == {"a": {"lr": 3, "wd": 5}, "kept": [1], "mine": None, "other": {"x": 1}}
     assert found.open == []
-    assert dict(found.settled) == {
+    assert {path: how for path, how, _ in found.settled} == {
         "/a/lr": "ours",
         "/a/wd": "theirs",
         "/gone": "theirs",

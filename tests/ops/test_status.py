@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from conftest import Repo, safetensors
 
 from wtxtgit.git import config
+from wtxtgit.ops import doctor
 from wtxtgit.ops import status as ops
 from wtxtgit.ops.status import State
 
@@ -78,6 +80,11 @@ def test_a_conflict_is_one_file(tracked: Repo) -> None:
     assert b"both sides changed it" in merge.stderr
     assert b"git checkout --theirs -- model.safetensors" in merge.stderr
     assert states(tracked) == {"model.safetensors": State.CONFLICT}
+    (told,) = [line for line in tracked.wtxtgit("status").stdout.splitlines() if b": " in line]
+    assert told.startswith(b"conflict: wtxtgit resolve PATH ")
+    about = {check.name: check.message for check in doctor.examine(tracked.repository).checks}
+    assert about["attributes"] == "-text stands on 1 tracked file"
+    assert about["raw-binary"] == "1 tracked file, none is raw binary"
     assert (tracked.path / "model.safetensors").read_bytes() == ours
     tracked.git("checkout", "--theirs", "--", "model.safetensors")
     assert (tracked.path / "model.safetensors").read_bytes() == safetensors(7.0, 2.0, 3.0)
@@ -85,6 +92,7 @@ def test_a_conflict_is_one_file(tracked: Repo) -> None:
     assert states(tracked) == {"model.safetensors": State.OK}
 
 
+@pytest.mark.slow
 def test_both_sides_added_the_file(tracked: Repo) -> None:
     tracked.git("checkout", "-qb", "other")
     tracked.write("new.safetensors", safetensors(1.0))

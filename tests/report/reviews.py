@@ -53,6 +53,15 @@ HOSTILE_NAMES = (
     "#c0-t0",
 )
 
+_ROWS = RowFacts(64, 3, ((4, 6), (9, 10)), True, RowBlocks(1, (0,) * 4 + (1, 1) + (0,) * 58))
+PACKED = TensorDiff(
+    "adapter.layers.3.q4",
+    Status.CHANGED,
+    "q4_0",
+    (64, 32),
+    change=ByteChange(1152, 37, _ROWS),
+)
+
 _CHANGED = (
     ("self_attn.q_proj", (768, 768)),
     ("self_attn.k_proj", (768, 768)),
@@ -293,16 +302,7 @@ def _adapter() -> Reviewed:
         changed_tensor(700 + n, f"adapter.layers.{n // 2}.lora_{'AB'[n % 2]}.weight", (64, 16))
         for n in range(6)
     ]
-    packed = RowFacts(64, 3, ((4, 6), (9, 10)), True, RowBlocks(1, (0,) * 4 + (1, 1) + (0,) * 58))
-    tensors.append(
-        TensorDiff(
-            "adapter.layers.3.q4",
-            Status.CHANGED,
-            "q4_0",
-            (64, 32),
-            change=ByteChange(1152, 37, packed),
-        )
-    )
+    tensors.append(PACKED)
     return reviewed("adapters/tonalit\u00e9.fold".encode(), tensors, formats="fold")
 
 

@@ -15,6 +15,15 @@ def test_percent(share: float, text: str) -> None:
     assert figures.percent(share) == text
 
 
+def test_digits() -> None:
+    assert [figures.digits(value) for value in (None, 0.12345, -1e-9)] == ["", "0.123", "-1e-09"]
+
+
+def test_relative() -> None:
+    assert [figures.relative(value) for value in (None, 0.0, 0.5)] == ["from 0", "0", "50%"]
+    assert figures.relative(None, measured=False) == "\u2013"
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "\u2013"), (0.12345, "0.123"), (-1e-9, "\u22121e\u221209")]
 )
@@ -45,6 +54,6 @@ def test_size(nbytes: int, text: str) -> None:
     assert figures.size(nbytes) == text
 
 
-@pytest.mark.parametrize(("shape", "text"), [((), "scalar"), ((7,), "7"), ((7, 8), "7 \u00d7 8")])
+@pytest.mark.parametrize(("shape", "text"), [((), "scalar"), ((7,), "7"), ((7, 8), "7 x 8")])
 def test_extents(shape: tuple[int, ...], text: str) -> None:
     assert figures.extents(shape) == text

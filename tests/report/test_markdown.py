@@ -12,6 +12,7 @@ from hypothesis import given
 from markdown_it import MarkdownIt
 
 from report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
+from report.test_markdown_text import BREAK
 from report.test_sarif import REPORTS
 from wtxtgit.report.audit import HINTS, AuditReport, Finding
 from wtxtgit.report.escaping import escaped
@@ -44,7 +45,7 @@ def inline(text: str) -> list[str]:
                 assert child.content in ("<code>", "</code>")
             else:
                 assert child.type in ("text", "text_special", "entity"), child
-                pieces.append(child.content)
+                pieces.append(child.content.replace(BREAK, ""))
         if token.type == "inline":
             found.append("".join(pieces))
     return found

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.output import print_json, print_line, print_table, size
+from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
+from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
     from wtxtgit.report.check import CheckReport

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.output import print_json, print_line, size
+from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import Size, read_options, reading_options
 from wtxtgit.errors import counted
+from wtxtgit.report.figures import size
 
 
 @click.command()

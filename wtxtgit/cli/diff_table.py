@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wtxtgit.cli.output import print_line, print_table
-from wtxtgit.errors import counted
+from wtxtgit.errors import clipped, counted
+from wtxtgit.report.figures import digits, extents, percent
 
 if TYPE_CHECKING:
     from wtxtgit.report.diff import DiffReport, MetadataChange, RowFacts, TensorDiff
@@ -15,10 +17,9 @@ _LISTED = ("tensor", "relative", "elements", "rows")
 _VALUES = ("L2", "max", "cosine", "mean", "std", "zeros", "flips", "new NaN/Inf")
 _MOST_RANGES = 3
 """Ranges of rows that a table names; JSON has more."""
-_MOST_METADATA = 50
+MOST_METADATA = 50
 _MOST_VALUE = 60
 """Characters of a metadata value that are shown."""
-_MOST_PERCENT = 10
 
 
 def print_changes(found: DiffReport) -> None:
@@ -30,11 +31,8 @@ def print_changes(found: DiffReport) -> None:
         print_line(f"note: {note}")
     print_tensors(found.by_change())
     others = found.of(Status.ADDED, Status.REMOVED, Status.RENAMED)
-    if others:
-        print_line()
-        rows = [(str(t.status), _renamed(t), t.dtype, extents(t.shape)) for t in others]
-        print_table(("change", "tensor", "dtype", "shape"), rows)
-    _print_metadata(found.metadata)
+    print_others(others)
+    print_metadata(found.metadata)
     same = found.of(Status.SAME)
     if same:
         print_line()
@@ -59,7 +57,7 @@ def totals(found: DiffReport) -> str:
     if not summary.tensors:
         line = "no tensors"
     if summary.changed_elements:
-        line += f"; {counted(summary.changed_elements, 'element')}, L2 {number(summary.l2)}"
+        line += f"; {counted(summary.changed_elements, 'element')}, L2 {digits(summary.l2)}"
         if summary.relative_l2 is not None:
             line += f" ({percent(summary.relative_l2)} of the changed tensors)"
     if summary.metadata:
@@ -94,6 +92,28 @@ def print_tensors(tensors: list[TensorDiff]) -> None:
             print_line(f"{tensor.name}: {', '.join(what)}")
 
 
+def print_others(tensors: Sequence[TensorDiff]) -> None:
+    """Print tensors that were added, removed or renamed."""
+    if tensors:
+        print_line()
+        rows = [(str(t.status), _renamed(t), t.dtype, extents(t.shape)) for t in tensors]
+        print_table(("change", "tensor", "dtype", "shape"), rows)
+
+
+def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA) -> None:
+    """Print what changed of the metadata, `most` values of it."""
+    if not changes:
+        return
+    print_line()
+    for change in changes[:most]:
+        before, after = _value(change.before), _value(change.after)
+        told = {"added": f"added {after}", "removed": f"removed, was {before}"}
+        what = told.get(str(change.kind), f"{before} -> {after}")
+        print_line(f"metadata {change.path}: {what}")
+    if len(changes) > most:
+        print_line(f"and {len(changes) - most} more changes of metadata, --json has them")
+
+
 def _measures(tensor: TensorDiff) -> tuple[str, ...]:
     from wtxtgit.report.diff import Numbers
 
@@ -112,8 +132,8 @@ def _measures(tensor: TensorDiff) -> tuple[str, ...]:
         "from 0" if change.relative_l2 is None else percent(change.relative_l2),
         share,
         _rows(change.rows),
-        number(change.l2),
-        number(change.max_abs),
+        digits(change.l2),
+        digits(change.max_abs),
         "" if change.cosine is None else f"{change.cosine:.6f}",
         _moved(before.mean, after.mean),
         _moved(before.std, after.std),
@@ -125,28 +145,13 @@ def _measures(tensor: TensorDiff) -> tuple[str, ...]:
 
 def _rows(rows: RowFacts) -> str:
     told = f"{rows.changed} of {rows.rows}"
-    if rows.changed == rows.rows or len(rows.ranges) > _MOST_RANGES or not rows.exact:
+    if rows.changed in (0, rows.rows) or len(rows.ranges) > _MOST_RANGES or not rows.exact:
         return told
     spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in rows.ranges]
     return f"{told}: {', '.join(spans)}"
 
 
-def _print_metadata(changes: tuple[MetadataChange, ...]) -> None:
-    if not changes:
-        return
-    print_line()
-    for change in changes[:_MOST_METADATA]:
-        before, after = _value(change.before), _value(change.after)
-        told = {"added": f"added {after}", "removed": f"removed, was {before}"}
-        what = told.get(str(change.kind), f"{before} -> {after}")
-        print_line(f"metadata {change.path}: {what}")
-    if len(changes) > _MOST_METADATA:
-        print_line(f"and {len(changes) - _MOST_METADATA} more changes of metadata, --json has them")
-
-
 def _value(value: object) -> str:
-    from wtxtgit.errors import clipped
-
     return clipped(json.dumps(value, ensure_ascii=False, default=str), _MOST_VALUE)
 
 
@@ -156,26 +161,9 @@ def _renamed(tensor: TensorDiff) -> str:
 
 def _moved(before: float | None, after: float | None) -> str:
     """A value before and after; once where nobody would see the difference."""
-    old, new = (number(value) for value in (before, after))
+    old, new = (digits(value) for value in (before, after))
     return new if old == new else f"{old or '-'} -> {new or '-'}"
 
 
 def _to(before: float, after: float) -> str:
     return f"{percent(before)} -> {percent(after)}"
-
-
-def percent(share: float) -> str:
-    """A share to three digits, however small; from ten times on as a factor."""
-    if not share:
-        return "0"
-    return f"{100 * share:.3g}%" if share < _MOST_PERCENT else f"{share:.3g}x"
-
-
-def number(value: float | None) -> str:
-    """A value to three digits; nothing where there is none."""
-    return "" if value is None else f"{value:.3g}"
-
-
-def extents(shape: tuple[int, ...]) -> str:
-    """A shape as people read it: `700 x 64`."""
-    return " x ".join(map(str, shape)) if shape else "scalar"

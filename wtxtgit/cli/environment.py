@@ -38,6 +38,16 @@ def processes() -> int:
     return threads() or default_threads()
 
 
+def git_prefix() -> str:
+    """The folder, from the top level, in which git was called that started this; "" for the top."""
+    return os.environ.get("GIT_PREFIX", "")
+
+
+def git_action() -> str:
+    """What git says that it does: `merge topic`, `rebase (pick)`; "" where it does not say."""
+    return os.environ.get("GIT_REFLOG_ACTION", "")
+
+
 def skip_smudge() -> bool:
     """Whether checkouts leave texts as they are."""
     return os.environ.get(SKIP_SMUDGE, "") not in ("", "0")

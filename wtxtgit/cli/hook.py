@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     """Seal where that is wanted, and check."""
     from wtxtgit.git import config
     from wtxtgit.ops import check as ops
+    from wtxtgit.ops.merge import conflicts
 
     merged = () if name == "pre-applypatch" else environment.merged_commits()
     seals = name != "pre-applypatch" and config.is_true(AUTO_SEAL, cwd=repo.home)
@@ -64,8 +66,15 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     report = ops.check(repo, request, environment.processes)
     if as_json:
         print_json(report.as_dict())
-    else:
-        _tell(report)
+        return report.exit_code
+    _tell(report)
+    for path in conflicts.dropped(repo):
+        shown = shlex.quote(os.fsdecode(path))
+        warn(
+            f"{os.fsdecode(path)}: of a conflict that nobody settled our side is committed, and "
+            "nothing that the other one changed",
+            f"git checkout -m -- {shown} brings the conflict back, wtxtgit resolve settles it",
+        )
     return report.exit_code
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.output import print_json, print_line, print_table, size
+from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import read_options, reading_options
 from wtxtgit.errors import counted
+from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
     from wtxtgit.ops.inspect import Inspection, Part, TensorFacts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from wtxtgit.cli.output import print_json, print_table, size
+from wtxtgit.cli.output import print_json, print_table
+from wtxtgit.report.figures import size
 
 _HASH_SHOWN = 12
 _OID_SHOWN = 10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,16 +15,18 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.reading import rewriting_options
-from wtxtgit.errors import MAX_NAME, CheckError, WtxtgitError, clipped, counted
+from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
+from wtxtgit.ops.merge.names import SideNames, side_names
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
-    from wtxtgit.report.merge import Conflict, MergeReport
+    from wtxtgit.report.merge import Conflict, MergeReport, Settled
 
 CONFLICT = CheckError.exit_code
 _MOST_NAMED = 3
 """Conflicts that a message names."""
 _MOST_RANGES = 3
+_PLAIN = SideNames("ours", "theirs")
 _STRATEGY = "fail (the default), ours, theirs, average or task"
 
 
@@ -51,7 +54,7 @@ _take_option = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, readable=False),
-    help="Write to this file instead of replacing OURS.",
+    help="Write to this file instead of replacing OURS; - for standard output.",
 )
 @_strategy_option("Where both sides changed the same rows")
 @_take_option
@@ -81,20 +84,22 @@ def merge_file(
     from wtxtgit.model.reading import ReadOptions
     from wtxtgit.ops.emit import hmac_key as integrity_key
     from wtxtgit.ops.merge.container import Merger
-    from wtxtgit.ops.merge.files import merge_files
+    from wtxtgit.ops.merge.files import STDOUT, merge_files
     from wtxtgit.ops.merge.policy import Policy, parse_strategy, parse_takes
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    if as_json and output == STDOUT:
+        raise UsageError("standard output takes the file or --json, not both")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))
     report = merge_files(
         base, ours, theirs, output, Merger(policy, options), threads=environment.threads()
     )
     if as_json:
         print_json(report.as_dict())
-    else:
-        _print(report)
+    elif output != STDOUT or not report.ok:
+        _print(report.settled, "merged", report)
         if report.ok:
-            print_line(f"{output or ours}: {_outcome(report)}")
+            print_line(f"{output or ours}: {_outcome(report, _PLAIN)}")
     if report.ok:
         return 0
     complain(
@@ -105,15 +110,17 @@ def merge_file(
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", required=False)
 @_take_option
 @_strategy_option("What settles all that is still open")
 @click.option("--json", "as_json", is_flag=True, help="Print what was merged as JSON.")
-def resolve(path: str, takes: tuple[str, ...], strategy: str | None, as_json: bool) -> int:
+def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_json: bool) -> int:
     """Settle the conflict at PATH that a merge left, and stage the file.
 
-    Without options it shows what is open. What is settled is kept until
-    nothing is open any more; only then the file is written. Exit code 1 as
+    What is settled is kept until nothing is open any more; only then the file
+    is written, with all that both sides changed. A name or pattern settles
+    what is open, nothing else: git checkout --ours takes the whole file. Without
+    options it shows what is open, without PATH which files are. Exit code 1 as
     long as something is.
 
     \b
@@ -124,25 +131,51 @@ def resolve(path: str, takes: tuple[str, ...], strategy: str | None, as_json: bo
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops.merge.policy import parse_strategy, parse_takes
     from wtxtgit.ops.merge.resolve import resolve as op
-    from wtxtgit.ops.merge.sides import side_names
 
     repo = Repository.discover()
     repo.check_worktree()
+    if path is None:
+        if takes or strategy is not None:
+            raise UsageError("--take and --strategy are for one PATH")
+        return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
     done = op(repo, path, parse_takes(takes), chosen, threads=environment.threads())
     if as_json:
         print_json(done.as_dict())
         return 0 if done.is_staged else CONFLICT
-    _print(done.report)
+    _print(done.report.decided, "settled", done.report)
     names = side_names(repo)
     if not done.is_staged:
+        merges = len(done.report.settled) - len(done.report.decided)
+        if merges:
+            print_line(
+                f"{counted(merges, 'change')} of one side or the other merged without a conflict"
+            )
         open_ = counted(len(done.report.conflicts), "conflict")
         print_line(f"{path}: {open_} open, {names.ours} against {names.theirs}")
+        top = shlex.quote(os.fsdecode(done.path))
+        print_line(f"wtxtgit diff :2:{top} :3:{top} shows how the two differ")
         return CONFLICT
-    print_line(f"{path}: {_outcome(done.report)}, staged")
+    print_line(f"{path}: {_outcome(done.report, names)}, staged")
     if done.has_ledger:
         note(*_reseal(path))
     return 0
+
+
+def _list(repo: Repository, as_json: bool) -> int:
+    from wtxtgit.ops.merge.resolve import unmerged
+
+    paths = [os.path.relpath(repo.file(path)) for path in unmerged(repo)]
+    if as_json:
+        print_json({"conflicts": paths})
+    elif not paths:
+        print_line("no checkpoint is in conflict")
+    else:
+        print_table(
+            ("in conflict", "what shows and settles it"),
+            [(path, f"wtxtgit resolve {shlex.quote(path)}") for path in paths],
+        )
+    return CONFLICT if paths else 0
 
 
 @click.command("merge-driver")
@@ -195,32 +228,33 @@ def merge_driver(
         complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
         return CONFLICT
     repo = Repository.find()
+    names = _PLAIN if repo is None else side_names(repo, environment.git_action())
     if not report.ok:
-        _complain(shown, report, repo)
+        _complain(shown, report, names)
+    elif report.taken is None or report.decided:
+        note(f"{shown}: {_outcome(report, names)}")
+    for line in report.notes:
+        note(f"{shown}: {line}")
+    if not report.ok:
         return CONFLICT
-    if report.taken is None:
-        note(f"{shown}: {_outcome(report)}")
-        for line in report.notes:
-            note(f"{shown}: {line}")
-        if repo is not None and path is not None:
-            from wtxtgit.ops.merge.resolve import has_ledger
+    if report.taken is None and repo is not None and path is not None:
+        from wtxtgit.ops.merge.resolve import has_ledger
 
-            if has_ledger(repo, os.fsencode(path)):
-                # What to do is told where the ledger conflicts, and by the hooks.
-                note(_reseal(shown)[0])
+        if has_ledger(repo, os.fsencode(path)):
+            # What to do is told where the ledger conflicts, and by the hooks.
+            note(_reseal(shown)[0])
     return 0
 
 
-def _complain(path: str, report: MergeReport, repo: Repository | None) -> None:
-    from wtxtgit.ops.merge.sides import side_names
-
-    ours = "ours" if repo is None else side_names(repo).ours
+def _complain(path: str, report: MergeReport, names: SideNames) -> None:
     named = [_named(one) for one in report.conflicts[:_MOST_NAMED]]
     more = len(report.conflicts) - len(named)
     what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
-    quoted = shlex.quote(path)
+    # Git starts this at the top level, and takes paths from where it was called.
+    quoted = shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
     complain(
-        f"{path}: both sides changed it, {ours} is kept for now: {what}",
+        f"{path}: both sides changed it, {names.ours} is kept for now: {what}; "
+        f"nothing of {names.theirs} is in the file yet",
         f"wtxtgit resolve {quoted} shows all, and settles it with --take NAME=theirs; "
         f"git checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
     )
@@ -247,28 +281,33 @@ def _rows(conflict: Conflict) -> str:
     return f"{'row' if conflict.rows == 1 else 'rows'} {', '.join(spans)}"
 
 
-def _outcome(report: MergeReport) -> str:
+def _outcome(report: MergeReport, names: SideNames) -> str:
     """What a merge without conflicts came to, in words."""
+    sides = {"ours": names.ours, "theirs": names.theirs}
     if report.taken is not None:
-        return f"{report.taken} is taken"
-    counts: dict[str, int] = {}
-    for one in report.settled:
-        counts[one.how] = counts.get(one.how, 0) + 1
+        by = ", as the strategy says" if report.decided else ""
+        return f"{sides.get(report.taken, report.taken)} is taken{by}"
+    found = Counter((one.how, one.strategy is not None) for one in report.settled)
     words = {
-        "ours": "from ours",
-        "theirs": "from theirs",
-        "both": "row by row",
-        "equal": "changed alike",
+        ("ours", False): f"from {names.ours}",
+        ("theirs", False): f"from {names.theirs}",
+        ("both", False): "row by row",
+        ("equal", False): "changed alike",
+        ("ours", True): f"decided for {names.ours}",
+        ("theirs", True): f"decided for {names.theirs}",
+        ("base", True): "decided for the base",
+        ("average", True): "by average",
+        ("task", True): "by task",
     }
-    told = [f"{count} {words.get(how, f'by {how}')}" for how, count in counts.items()]
+    told = [f"{found[key]} {word}" for key, word in words.items() if found[key]]
     return f"merged, {', '.join(told)}" if told else "merged"
 
 
-def _print(report: MergeReport) -> None:
+def _print(settled: Sequence[Settled], title: str, report: MergeReport) -> None:
     """The tables of what was settled, and of what is open."""
-    rows = [(one.name, str(one.kind), one.how) for one in report.settled]
+    rows = [(one.name, str(one.kind), one.how) for one in settled]
     if rows:
-        print_table(("settled", "what", "taken"), rows)
+        print_table((title, "what", "taken"), rows)
     if report.conflicts:
         open_ = [(one.name, str(one.kind), _rows(one), one.reason) for one in report.conflicts]
         print_table(("open", "what", "rows", "why"), open_)

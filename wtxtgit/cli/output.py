@@ -23,7 +23,6 @@ _GAP = 3
 """Characters between two columns on a terminal, and beside the outer ones."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def print_json(value: object) -> None:
@@ -64,14 +63,6 @@ def print_table(
             print_line()
         values = [[row[0], *(row[n] for n in group)] for row in cells]
         put([columns[0], *(columns[n] for n in group)], values, right)
-
-
-def size(count: int) -> str:
-    """Bytes for people: exact below 1 KiB, else three digits and a binary unit."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{count} B" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
 
 
 def _screen() -> int:

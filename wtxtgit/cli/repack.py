@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from wtxtgit.cli.output import print_json, print_line, size
+from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import rewriting_options
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.report.figures import size
 
 
 @click.command()

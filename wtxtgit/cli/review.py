@@ -14,14 +14,15 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.check import TRUST_ROOT
-from wtxtgit.cli.diff_table import number, percent, print_tensors, totals
-from wtxtgit.cli.output import print_json, print_line, print_table, size
+from wtxtgit.cli.diff_table import print_metadata, print_others, print_tensors, totals
+from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.progress import progress
 from wtxtgit.cli.reading import read_options, reading_options
 from wtxtgit.errors import counted
+from wtxtgit.report.figures import NONE, digits
 
 if TYPE_CHECKING:
-    from wtxtgit.report.review import Review, Reviewed, Sizes
+    from wtxtgit.report.review import Review, Reviewed
 
 _MOST = 20
 """Tensors, layers, generations and commits of a checkpoint that are printed."""
@@ -104,7 +105,7 @@ def _page(found: Review, form: str) -> bytes | None:
 
         return comment(found).encode("utf-8", "backslashreplace")
     if form == "html":
-        from wtxtgit.report.review_html import page
+        from wtxtgit.report.html.page import page
 
         return page(found).encode("utf-8", "backslashreplace")
     return None
@@ -139,6 +140,8 @@ def _print_text(found: Review) -> None:
 
 
 def _print_checkpoint(one: Reviewed) -> None:
+    from wtxtgit.report.review_figures import sizes_told
+
     path = os.fsdecode(one.path)
     came = one.base_path is not None and one.base_path != one.path
     before = f" from {os.fsdecode(one.base_path or b'')}" if came else ""
@@ -148,7 +151,7 @@ def _print_checkpoint(one: Reviewed) -> None:
     elif one.reason is not None:
         print_line(f"not compared: {one.reason}")
     print_line(f"{one.seal.state}: {one.seal.message}")
-    print_line(_sizes(one.sizes))
+    print_line(sizes_told(one.sizes, "->"))
     for note in one.diff.notes if one.diff is not None else ():
         print_line(f"note: {note}")
     if one.flags:
@@ -158,37 +161,27 @@ def _print_checkpoint(one: Reviewed) -> None:
     changed = one.changed
     print_tensors(changed[:_MOST])
     _print_more(len(changed), "changed tensor")
+    print_others(one.others[:_MOST])
+    _print_more(len(one.others), "such tensor")
+    print_metadata(one.diff.metadata if one.diff is not None else (), _MOST)
     _print_layers(one)
     _print_history(one)
 
 
-def _sizes(sizes: Sizes) -> str:
-    """Sizes of the file and of its text, before and after."""
-    pairs = (
-        ("file", sizes.file_before, sizes.file_after),
-        ("text", sizes.text_before, sizes.text_after),
-    )
-    told = []
-    for what, before, after in pairs:
-        known = [size(value) for value in (before, after) if value is not None]
-        if known:
-            told.append(f"{what} {' -> '.join(dict.fromkeys(known))}")
-    limit = "" if sizes.limit is None else f", of {size(sizes.limit)} that a blob may have"
-    return ", ".join(told) + limit
-
-
 def _print_layers(one: Reviewed) -> None:
-    changed = [group for group in one.groups if group.changed]
+    from wtxtgit.report.review_figures import layer_change, layer_tensors
+
+    changed = one.layers
     if not changed:
         return
     print_line()
     rows = [
         (
             group.name,
-            "?" if group.relative_l2 is None else percent(group.relative_l2),
-            number(group.l2),
-            f"{group.changed} of {group.tensors}",
-            str(group.changed_elements),
+            layer_change(group),
+            digits(group.l2) if group.is_measured else NONE,
+            layer_tensors(group),
+            str(group.changed_elements) if group.is_measured else NONE,
         )
         for group in changed[:_MOST]
     ]

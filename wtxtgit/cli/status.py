@@ -6,7 +6,8 @@ import os
 
 import click
 
-from wtxtgit.cli.output import print_json, print_line, print_table, size
+from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.report.figures import size
 
 _OID_SHOWN = 10
 

@@ -87,6 +87,9 @@ class Resealer(Protocol):
     def values(self, container: Container, options: ReadOptions) -> dict[str, object]:
         """Its metadata as far as they are merged value by value; raises FormatError."""
 
+    def rest(self, container: Container, options: ReadOptions) -> dict[str, object]:
+        """What else somebody may have changed in it, by name; raises FormatError."""
+
     def reseal(
         self,
         container: Container,

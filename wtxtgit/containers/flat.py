@@ -1,7 +1,8 @@
-"""Writing tensors of files that hold them as they are, without compression or hashes.
+"""Writing tensors into files that hold them as they are, not compressed.
 
 Either into the places that they have in a file, whose other bytes all stay,
 or one after another into a file that is laid out anew.
+What any format can use of it: `pieces`, and `refuse_errors`.
 Spec: "Resealing" in `docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
 """
 

@@ -58,6 +58,7 @@ class TensorHeader:
     tensors: tuple[Stored, ...]
     metadata: object
     further: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    has_null_metadata: bool = False
 
 
 def read(data: memoryview, start: int, end: int) -> TensorHeader:
@@ -73,6 +74,7 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
     items = json_limits.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
+    has_metadata = METADATA_KEY in items
     metadata = items.pop(METADATA_KEY, None)
     if len(items) > MAX_TENSORS:
         fail(f"header lists {len(items)} tensors", offset=start, field="header", kind="limit")
@@ -83,7 +85,8 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
         for name, item in items.items()
         if len(item) > len(TENSOR_KEYS)
     }
-    return TensorHeader(cursor.pos, tensors, metadata, further)
+    is_null = has_metadata and metadata is None
+    return TensorHeader(cursor.pos, tensors, metadata, further, is_null)
 
 
 def refuse_values(data: memoryview, most: int) -> None:

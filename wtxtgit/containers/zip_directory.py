@@ -78,10 +78,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Members in the directory's order; the directory stands at `start`."""
+    """Members in the directory's order; the directory stands at `start`.
+
+    `end_record` is where the record stands that ends the zip, but for its comment.
+    """
 
     members: tuple[Member, ...]
     start: int
+    end_record: int
 
 
 def read(data: memoryview, start: int = 0, end: int | None = None) -> Directory:
@@ -100,7 +104,7 @@ def read(data: memoryview, start: int = 0, end: int | None = None) -> Directory:
     members = tuple(_member(cursor, held, start) for _ in range(said.entries))
     if cursor.remaining:
         fail("central directory has more bytes", offset=cursor.pos, field="central directory")
-    return Directory(members, first)
+    return Directory(members, first, said.record)
 
 
 def overlapping(members: Sequence[Member], limit: int | None = None) -> frozenset[int]:

@@ -32,12 +32,16 @@ MAX_COMMENT = MAX_16
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the end of a zip says of its directory, which ends at `limit`."""
+    """What the end of a zip says of its directory, which ends at `limit`.
+
+    `record` is where the end record stands, behind zip64's where there is one.
+    """
 
     entries: int
     size: int
     offset: int
     limit: int
+    record: int
 
 
 def read(data: memoryview, start: int) -> End:
@@ -79,7 +83,7 @@ def _end(data: memoryview, start: int, pos: int) -> End:
     ):
         if value != expected and not (zip64 and value == unknown):
             fail(f"{field} is {value}, not {expected}", offset=pos, field=field)
-    end = zip64 or End(entries, length, offset, pos)
+    end = zip64 or End(entries, length, offset, pos, pos)
     first = start + end.offset
     if first + end.size != end.limit:
         fail(
@@ -108,4 +112,4 @@ def _zip64_end(data: memoryview, start: int, end: int) -> End | None:
         fail(f"{field} is not where its locator says", offset=pos, field=field)
     if disk or directory_disk or disk_entries != entries:
         fail("zip is one of several disks", offset=pos, field=field)
-    return End(entries, size, first, pos)
+    return End(entries, size, first, pos, end)

@@ -95,8 +95,18 @@ def crc32_of(blocks: Iterable[Buffer]) -> int:
     return found
 
 
-def build(members: Iterable[NewMember]) -> Iterator[Buffer]:
-    """The bytes of a zip; each member is asked for, and its payload, when its turn comes."""
+def build(members: Iterable[NewMember], comment: bytes = b"") -> Iterator[Buffer]:
+    """The bytes of a zip; each member is asked for, and its payload, when its turn comes.
+
+    `comment` is that of the zip; raises FormatError, before the first piece,
+    where readers could take it for the zip's end.
+    """
+    if END_MAGIC in comment or len(comment) > MAX_16:
+        raise FormatError("comment is no zip's", field="comment")
+    return _pieces(members, comment)
+
+
+def _pieces(members: Iterable[NewMember], comment: bytes) -> Iterator[Buffer]:
     offset = 0
     entries: list[bytes] = []
     for member in members:
@@ -106,7 +116,7 @@ def build(members: Iterable[NewMember]) -> Iterator[Buffer]:
         yield from member.payload()
         offset += len(header) + member.length
     yield from entries
-    yield _end(len(entries), sum(map(len, entries)), offset)
+    yield _end(len(entries), sum(map(len, entries)), offset, comment)
 
 
 def _local(member: NewMember) -> bytes:
@@ -160,8 +170,8 @@ def _zip64_field(*values: int) -> bytes:
     return EXTRA.pack(ZIP64_EXTRA, len(body)) + body
 
 
-def _end(entries: int, size: int, offset: int) -> bytes:
-    """The end record, and zip64's before it where a number is too large."""
+def _end(entries: int, size: int, offset: int, comment: bytes) -> bytes:
+    """The end record with the comment, and zip64's before it where a number is too large."""
     zip64 = b""
     if entries >= MAX_16 or max(size, offset) >= MAX_32:
         zip64 = ZIP64_END.pack(
@@ -177,6 +187,5 @@ def _end(entries: int, size: int, offset: int) -> bytes:
             offset,
         ) + ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
     count = min(entries, MAX_16)
-    return zip64 + END.pack(
-        END_MAGIC, 0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), 0
-    )
+    fields = (0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), len(comment))
+    return zip64 + END.pack(END_MAGIC, *fields) + comment

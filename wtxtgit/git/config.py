@@ -42,7 +42,11 @@ CONSTANTS = {
     "filter.wtxt.required": "true",
     "diff.wtxt.xfuncname": "^arr name=([A-Za-z0-9_]+)",
     "merge.wtxt.name": "wtxtgit: merge of model checkpoints",
+    # Ancestors that a criss-cross merge makes up have no sides: of what both
+    # changed, the base stays, so that nothing looks settled that is not.
+    "merge.wtxt.recursive": "binary",
     "merge.wtxt-ledger.name": "wtxtgit: merge of ledgers",
+    "merge.wtxt-ledger.recursive": "binary",
 }
 
 KEYS = (*COMMANDS, *CONSTANTS)

@@ -81,14 +81,14 @@ def commits(
     All are object ids of commits, or of tags of commits. `first_parent`
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
-    have there what all of their parents have. Raises EnvironmentFailure for an
-    id that is none.
+    have there what all of their parents have, unless git takes no pathspecs
+    that long (`can_choose`). Raises EnvironmentFailure for an id that is none.
     """
     asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
     if not asked:
         return []
     paths: list[str | bytes] = []
-    if touching is not None:
+    if touching is not None and can_choose(touching):
         paths = ["--full-history", "--", *touching]
     output = repo.git(
         *_TRUE,
@@ -104,6 +104,11 @@ def commits(
     )
     lines = (line for line in output.splitlines() if not line.startswith(_HEADER))
     return [_parse(line) for line in lines]
+
+
+def can_choose(touching: Sequence[bytes]) -> bool:
+    """Tell whether git can leave commits out by these pathspecs."""
+    return run.fit(touching)
 
 
 def head(repo: Repository) -> Commit | None:

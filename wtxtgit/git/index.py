@@ -102,8 +102,10 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
     that names a path twice: nobody can say which of the two is meant.
     """
     listed: dict[bytes, Entry] = {}
-    recursive = () if paths else ("-r",)
-    arguments = ("ls-tree", *recursive, "-z", "--full-tree", tree, "--", *paths)
+    # Too long for a command line, they are chosen here.
+    named = paths if run.fit(paths) else ()
+    recursive = () if named else ("-r",)
+    arguments = ("ls-tree", *recursive, "-z", "--full-tree", tree, "--", *named)
     for record in run.records(repo.git("--literal-pathspecs", *arguments, env=run.TRUE_OBJECTS)):
         about, _, path = record.partition(b"\t")
         mode, kind, oid = about.split(b" ")
@@ -111,6 +113,8 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
             raise EnvironmentFailure(f"tree {tree} has {os.fsdecode(path)!a} twice")
         if kind != b"tree":
             listed[path] = Entry(path, int(mode, 8), oid.decode("ascii"))
+    if named != paths:
+        return [listed[path] for path in dict.fromkeys(paths) if path in listed]
     return list(listed.values())
 
 
@@ -259,7 +263,13 @@ def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
     for path in chosen:
         # No file was last written a second into the epoch: it can't match the index.
         os.utime(repo.file(path), (1, 1), follow_symlinks=False)
-    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=run.joined(chosen))
+    checkout(repo, chosen)
+
+
+def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
+    """Let git write the files of these paths from the index, whatever stands there."""
+    stdin = run.joined(paths)
+    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=stdin)
 
 
 def renormalize(repo: Repository, paths: Iterable[bytes]) -> None:

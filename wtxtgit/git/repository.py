@@ -8,6 +8,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
+from wtxtgit.model import Buffer
 
 STATE_FOLDER = "wtxtgit"
 
@@ -90,7 +91,7 @@ class Repository:
         return folder
 
     def git(
-        self, *arguments: str | bytes, stdin: bytes = b"", env: run.Environment | None = None
+        self, *arguments: str | bytes, stdin: Buffer = b"", env: run.Environment | None = None
     ) -> bytes:
         """Run git at the top level, so that paths in and out are relative to it."""
         return run.git(*arguments, cwd=self.home, stdin=stdin, env=env)
@@ -98,7 +99,7 @@ class Repository:
     def call(
         self,
         *arguments: str | bytes,
-        stdin: bytes = b"",
+        stdin: Buffer = b"",
         env: run.Environment | None = None,
         ok: tuple[int, ...],
     ) -> run.Result:

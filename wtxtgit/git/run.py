@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.model import Buffer
 
 MIN_VERSION = (2, 31)
 """The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""
@@ -46,6 +47,13 @@ _RELATIVE_TO_PROCESS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJEC
 """Paths that mean another place when git is started in another directory."""
 
 _STDERR_SHOWN = 4_000
+_MOST_ARGUMENT = 96 * 1024
+_MOST_ARGUMENTS = 512 * 1024
+"""Bytes of a path, and of all paths, that git is started with.
+
+Linux takes 128 KiB as one argument and mostly 2 MiB as all, with the
+environment (execve(2)); others take less in all.
+"""
 
 Environment = Mapping[str, str | None]
 """Variables to set for git, and with None to unset."""
@@ -111,7 +119,7 @@ def environment(extra: Environment | None = None) -> dict[str, str]:
 def call(
     *arguments: str | bytes,
     cwd: Path | None = None,
-    stdin: bytes = b"",
+    stdin: Buffer = b"",
     env: Environment | None = None,
     ok: Iterable[int] = (0,),
 ) -> Result:
@@ -135,7 +143,7 @@ def call(
 def git(
     *arguments: str | bytes,
     cwd: Path | None = None,
-    stdin: bytes = b"",
+    stdin: Buffer = b"",
     env: Environment | None = None,
 ) -> bytes:
     """Run git and give its output; raises GitFailure."""
@@ -150,6 +158,12 @@ def records(output: bytes) -> list[bytes]:
 def joined(items: Iterable[bytes]) -> bytes:
     """Join items for a `-z --stdin` command."""
     return b"".join(item + b"\0" for item in items)
+
+
+def fit(paths: Sequence[bytes]) -> bool:
+    """Tell whether git can be started with these paths: a tree may have longer ones, and more."""
+    lengths = [len(path) for path in paths]
+    return max(lengths, default=0) <= _MOST_ARGUMENT and sum(lengths) <= _MOST_ARGUMENTS
 
 
 class Stream:

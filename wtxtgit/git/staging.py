@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.repository import Repository
+from wtxtgit.model import Buffer
 
 # Of `git commit PATH`: prepare_index() in git's builtin/commit.c
 _PARTIAL = re.compile(rb"next-index-[0-9]+\.lock")
@@ -27,7 +28,7 @@ class Staged:
     oid: str
 
 
-def write_blob(repo: Repository, data: bytes) -> str:
+def write_blob(repo: Repository, data: Buffer) -> str:
     """Store bytes as they are, through no filter; gives the blob's object id."""
     written = repo.git("hash-object", "-w", "--no-filters", "--stdin", stdin=data)
     return check_oid(written.decode("ascii", "backslashreplace").strip())

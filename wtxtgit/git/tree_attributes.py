@@ -1,4 +1,4 @@
-"""Which paths a tree's own gitattributes files give to the filter, and nothing else does.
+"""What a tree's own gitattributes files say of paths, and nothing else: which are filtered.
 
 What a clone has of its own (configuration, `info/attributes`, the files of
 the user and the system) must not change the answer, so git is asked in an
@@ -30,6 +30,10 @@ _BATCH = 4096
 """Bytes asked at once. No pipe holds less, so git and we never both wait to write."""
 _BLOCK = 1 << 16
 _DRIVER = config.DRIVER.encode()
+_FILTER = ("filter",)
+
+UNSPECIFIED = b"unspecified"
+"""What git says of an attribute that no line is about."""
 
 MAX_FILE = 100 * 1024 * 1024
 """Bytes of a gitattributes file from which git ignores it (ATTR_MAX_FILE_SIZE)."""
@@ -45,10 +49,13 @@ _FOREIGN = (
 )  # fmt: skip
 
 
+_Key = tuple[frozenset[tuple[bytes, str]], tuple[str, ...]]
+
+
 class TreeAttributes:
     """Asks git about paths, under sets of gitattributes files; a context manager.
 
-    One process for each set, kept for the next question.
+    One process for each set, and the attributes asked for, kept for the next question.
     """
 
     def __init__(self, repo: Repository) -> None:
@@ -56,7 +63,7 @@ class TreeAttributes:
         self._closing = contextlib.ExitStack()
         self._folder: Path | None = None
         self._blobs = BlobReader(repo)
-        self._asked: OrderedDict[frozenset[tuple[bytes, str]], _Question] = OrderedDict()
+        self._asked: OrderedDict[_Key, _Question] = OrderedDict()
         self._begun = 0
 
     def __enter__(self) -> TreeAttributes:
@@ -78,22 +85,32 @@ class TreeAttributes:
         EnvironmentFailure where a blob of them is not there, or a path can be
         none of a checkout.
         """
-        wanted = list(paths)
-        if not attribute_files or not wanted:
-            return set()
-        return self._question(attribute_files).filtered(wanted)
+        found = self.values(attribute_files, paths, _FILTER)
+        return {path for path, (value,) in found.items() if value == _DRIVER}
 
-    def _question(self, attribute_files: Mapping[bytes, str]) -> _Question:
-        key = frozenset(attribute_files.items())
+    def values(
+        self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes], names: tuple[str, ...]
+    ) -> dict[bytes, tuple[bytes, ...]]:
+        """Give what these attributes are of each path, as git says it: `unspecified`, `wtxt`.
+
+        Raises EnvironmentFailure as `filtered` does.
+        """
+        wanted = list(dict.fromkeys(paths))
+        if not attribute_files or not wanted:
+            return dict.fromkeys(wanted, (UNSPECIFIED,) * len(names))
+        return self._question(attribute_files, names).values(wanted)
+
+    def _question(self, attribute_files: Mapping[bytes, str], names: tuple[str, ...]) -> _Question:
+        key = frozenset(attribute_files.items()), names
         found = self._asked.pop(key, None)
         if found is None:
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
-            found = self._begin(attribute_files)
+            found = self._begin(attribute_files, names)
         self._asked[key] = found
         return found
 
-    def _begin(self, attribute_files: Mapping[bytes, str]) -> _Question:
+    def _begin(self, attribute_files: Mapping[bytes, str], names: tuple[str, ...]) -> _Question:
         if self._folder is None:
             self._folder = self._make()
         self._begun += 1
@@ -116,8 +133,8 @@ class TreeAttributes:
             "HOME": str(self._folder / "home"),
             "XDG_CONFIG_HOME": str(self._folder / "home"),
         }
-        stream = run.Stream("check-attr", "-z", "--stdin", "filter", cwd=work_tree, env=env)
-        return _Question(stream, work_tree)
+        stream = run.Stream("check-attr", "-z", "--stdin", *names, cwd=work_tree, env=env)
+        return _Question(stream, work_tree, names)
 
     def _write(self, work_tree: Path, path: bytes, oid: str) -> None:
         if {b"", b".", b".."} & set(path.split(b"/")):
@@ -145,31 +162,33 @@ class TreeAttributes:
 class _Question:
     """A running `git check-attr`, and what it said."""
 
-    def __init__(self, stream: run.Stream, work_tree: Path) -> None:
+    def __init__(self, stream: run.Stream, work_tree: Path, names: tuple[str, ...]) -> None:
         self._stream = stream
         self._work_tree = work_tree
-        self._known: dict[bytes, bool] = {}
+        self._names = names
+        self._known: dict[bytes, tuple[bytes, ...]] = {}
 
     def close(self) -> None:
         self._stream.__exit__()
         shutil.rmtree(self._work_tree, ignore_errors=True)
 
-    def filtered(self, paths: list[bytes]) -> set[bytes]:
-        found = {path for path in paths if self._known.get(path)}
+    def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
+        found = {path: self._known[path] for path in paths if path in self._known}
         for batch in _batches(path for path in paths if path not in self._known):
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
-            values = dict(zip(batch, self._values(batch), strict=True))
-            self._known.update((path, value == _DRIVER) for path, value in values.items())
-            found.update(path for path, value in values.items() if value == _DRIVER)
+            values = dict(zip(batch, self._said(batch), strict=True))
+            self._known.update(values)
+            found.update(values)
         return found
 
-    def _values(self, batch: list[bytes]) -> list[bytes]:
+    def _said(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
         with contextlib.suppress(BrokenPipeError):
             self._stream.stdin.write(run.joined(batch))
             self._stream.stdin.flush()
-        # Path, attribute and value of each path, each ended by NUL.
-        missing = 3 * len(batch)
+        # Path, attribute and value of each attribute of each path, each ended by NUL.
+        several = len(self._names)
+        missing = 3 * several * len(batch)
         said = bytearray()
         while missing > 0:
             block = self._stream.stdout.read1(_BLOCK)
@@ -178,9 +197,10 @@ class _Question:
             missing -= block.count(b"\0")
             said += block
         fields = run.records(bytes(said))
-        if fields[::3] != batch:
+        if fields[:: 3 * several] != batch:
             raise EnvironmentFailure("git check-attr answers what it was not asked")
-        return fields[2::3]
+        values = fields[2::3]
+        return [tuple(values[n : n + several]) for n in range(0, len(values), several)]
 
 
 def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -30,12 +30,13 @@ class Change:
 class TreeChanges:
     """Compares trees file by file, without renames; a context manager.
 
-    With `paths`, there alone: a path that is a folder stands for all in it.
+    With `paths`, there alone, unless git takes no paths that long: then
+    everywhere. A path that is a folder stands for all in it.
     """
 
     def __init__(self, repo: Repository, paths: Sequence[bytes] = ()) -> None:
         self._repo = repo
-        self._paths = tuple(paths)
+        self._paths = tuple(paths) if run.fit(paths) else ()
         self._stream: run.Stream | None = None
 
     def __enter__(self) -> TreeChanges:
@@ -78,12 +79,14 @@ class TreeChanges:
 
 def renames(
     repo: Repository, before: str, after: str, paths: Sequence[bytes]
-) -> dict[bytes, bytes]:
+) -> dict[bytes, bytes] | None:
     """Find which of these paths came from which other one of them: path after to path before.
 
     By content, the same or as similar as git takes for renamed. `before` and
-    `after` are trees' object ids.
+    `after` are trees' object ids. None where git takes no paths that long.
     """
+    if not run.fit(paths):
+        return None
     output = repo.git(
         "--literal-pathspecs", "diff-tree", "-r", "-z", "--name-status", "--find-renames",
         "--diff-filter=R", check_oid(before), check_oid(after), "--", *paths,

@@ -227,7 +227,7 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
             "a later gitattributes line takes them back",
             paths=tuple(plain),
         )
-    return Check("attributes", Level.OK, f"-text stands on {_count(paths, 'tracked file')}")
+    return Check("attributes", Level.OK, f"-text stands on {_files(entries)}")
 
 
 def _line_endings(repo: Repository) -> Check:
@@ -293,7 +293,7 @@ def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
             fixable=bool(unedited),
             paths=tuple(raw),
         )
-    return Check("raw-binary", Level.OK, f"{_count(entries, 'tracked file')}, none is raw binary")
+    return Check("raw-binary", Level.OK, f"{_files(entries)}, none is raw binary")
 
 
 def _work_tree(repo: Repository) -> Check:
@@ -335,7 +335,7 @@ def _sizes(repo: Repository, entries: Sequence[Entry]) -> Check:
     there = [entry for entry in entries if not entry.skipped]
     sizes = index.blob_sizes(repo, {entry.oid for entry in there}) if there else {}
     threshold = track.big_file_threshold(repo)
-    undelta = [entry.path for entry in there if sizes[entry.oid] > threshold]
+    undelta = _paths(entry for entry in there if sizes[entry.oid] > threshold)
     if undelta:
         return Check(
             "sizes",
@@ -344,7 +344,7 @@ def _sizes(repo: Repository, entries: Sequence[Entry]) -> Check:
             "git config core.bigFileThreshold 2g, where there is memory for it",
             paths=tuple(undelta),
         )
-    large = [entry.path for entry in there if sizes[entry.oid] > MAX_FORGE_BLOB]
+    large = _paths(entry for entry in there if sizes[entry.oid] > MAX_FORGE_BLOB)
     if large:
         return Check(
             "sizes",
@@ -472,5 +472,10 @@ def _name(path: bytes) -> str:
     return shlex.quote(path.decode("utf-8", "backslashreplace"))
 
 
-def _count(items: Sequence[object], noun: str) -> str:
-    return counted(len(items), noun)
+def _files(entries: Iterable[Entry]) -> str:
+    return counted(len(_paths(entries)), "tracked file")
+
+
+def _paths(entries: Iterable[Entry]) -> list[bytes]:
+    """The paths of entries, of which a conflict has up to three for one."""
+    return list(dict.fromkeys(entry.path for entry in entries))

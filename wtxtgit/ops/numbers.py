@@ -39,9 +39,14 @@ def parts_of(element: str) -> int:
     return PARTS.get(element, 1)
 
 
-@np.errstate(invalid="ignore")  # a signalling NaN is a NaN
 def values(raw: memoryview, element: str) -> F8:
     """The numbers as float64; integers over 2^53 are rounded."""
+    # A signalling NaN is a NaN.
+    with np.errstate(invalid="ignore"):
+        return _values(raw, element)
+
+
+def _values(raw: memoryview, element: str) -> F8:
     element = part_element(element)
     if element == "bf16":
         wide = np.frombuffer(raw, "<u2").astype("<u4")

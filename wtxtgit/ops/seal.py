@@ -254,11 +254,7 @@ class _Work:
         return self._repo_id
 
     def _facts(self, path: bytes) -> ArtifactFacts | None:
-        if path in self._files.conflicts:
-            raise CheckError(
-                f"{shown_path(path)}: a conflict that is not settled",
-                hint=f"git checkout --ours or --theirs, then git add -- {shown_path(path)}",
-            )
+        self._files.check_settled(path)
         data = self._files.content(path)
         if data is None:
             return None

@@ -6,6 +6,7 @@ Of the index, or of the work tree where that is sealed: which one is decided onc
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,8 @@ from wtxtgit.text import ledger as text
 from wtxtgit.trust import signers as signers_file
 
 _FILE_MODE = 0o100644
+_BOTH_SIDES = {2, 3}
+"""The stages of ours and of theirs; one is missing where that side deleted the file."""
 
 
 @dataclass
@@ -48,19 +51,23 @@ class SealedFiles:
         return index.entries(self.repo)
 
     @cached_property
-    def conflicts(self) -> set[bytes]:
-        """Paths that are in a conflict."""
-        return {entry.path for entry in self._all if entry.stage}
+    def conflicts(self) -> dict[bytes, set[int]]:
+        """Paths that are in a conflict, with the stages that there are."""
+        found: dict[bytes, set[int]] = {}
+        for entry in self._all:
+            if entry.stage:
+                found.setdefault(entry.path, set()).add(entry.stage)
+        return found
 
     @cached_property
     def filtered(self) -> set[bytes]:
-        """Paths that the index's own attributes send through the filter."""
+        """Paths that the index's own attributes send through the filter, in conflict or not."""
         files = {
             path: entry.oid
             for path, entry in self.entries.items()
             if path.rpartition(b"/")[2] == b".gitattributes" and entry.is_file
         }
-        paths = [path for path, entry in self.entries.items() if entry.is_file]
+        paths = list(dict.fromkeys(e.path for e in self._all if e.is_file and not e.intended))
         with TreeAttributes(self.repo) as attributes:
             return attributes.filtered(files, paths)
 
@@ -95,7 +102,7 @@ class SealedFiles:
             raise InputError(f"{shown(Path(given))}: outside of the work tree")
         path = path.removesuffix(LEDGER_SUFFIX)
         below = {one for one in present if not path or one.startswith(path + b"/")}
-        if path in self.entries and path not in below:
+        if (path in self.entries or path in self.conflicts) and path not in below:
             # Any tracked file can be sealed, by its name.
             return {path}
         if not below and path not in present:
@@ -103,6 +110,20 @@ class SealedFiles:
                 f"{shown(Path(given))}: no tracked file", hint=f"git add -- {shown(Path(given))}"
             )
         return below | ({path} & present)
+
+    def check_settled(self, path: bytes) -> None:
+        """Raise CheckError for an artifact in a conflict: none of its sides is what is sealed."""
+        stages = self.conflicts.get(path)
+        if stages is None:
+            return
+        quoted = shlex.quote(shown_path(path))
+        if not stages >= _BOTH_SIDES:
+            hint = f"git add -- {quoted} keeps it, git rm -- {quoted} does not; then seal again"
+        elif path in self.filtered:
+            hint = f"wtxtgit resolve {quoted} first"
+        else:
+            hint = f"settle it and git add -- {quoted} first"
+        raise CheckError(f"{shown_path(path)}: in conflict", hint=hint)
 
     def content(self, path: bytes) -> memoryview | None:
         """An artifact's content, in the index or the work tree."""

@@ -47,8 +47,8 @@ HELP = {
     State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
     State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
     State.MISSING: "the file is gone: git checkout -- PATH brings it back",
-    State.CONFLICT: "both sides changed it: git checkout --ours -- PATH or "
-    "git checkout --theirs -- PATH, then git add -- PATH",
+    State.CONFLICT: "wtxtgit resolve PATH shows what both sides changed, and settles it; "
+    "of a file that one side deleted git add -- PATH keeps it, git rm -- PATH does not",
 }
 
 

@@ -16,9 +16,21 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g}%" if share < _MOST_PERCENT else f"{share:.3g}x"
 
 
+def relative(change: float | None, *, measured: bool = True) -> str:
+    """A relative change, None for one that would be divided by 0; a dash where none is measured."""
+    if not measured:
+        return NONE
+    return "from 0" if change is None else percent(change)
+
+
+def digits(value: float | None) -> str:
+    """A value to three digits, in ASCII; nothing where there is none."""
+    return "" if value is None else f"{value:.3g}"
+
+
 def number(value: float | None) -> str:
-    """A value to three digits; a dash where there is none."""
-    return NONE if value is None else f"{value:.3g}".replace("-", "\u2212")
+    """The same as a page has it; a dash where there is none."""
+    return digits(value).replace("-", "\u2212") or NONE
 
 
 def count(value: int) -> str:
@@ -45,5 +57,5 @@ def size(nbytes: int) -> str:
 
 
 def extents(shape: tuple[int, ...]) -> str:
-    """A shape: `700 \u00d7 64`."""
-    return " \u00d7 ".join(map(str, shape)) if shape else "scalar"
+    """A shape as people read it: `700 x 64`."""
+    return " x ".join(map(str, shape)) if shape else "scalar"

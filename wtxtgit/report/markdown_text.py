@@ -2,11 +2,14 @@
 
 Whatever comes out of one is spelled in character references, which no parser
 takes for structure (CommonMark, section "Entity and numeric character
-references").
+references"). GitHub looks for more in the text that comes out: people, teams,
+issues, addresses. A space without width is put into what it would find. A
+commit's id may become a link to a commit of the same repository.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from wtxtgit.errors import clipped
@@ -15,6 +18,9 @@ from wtxtgit.report.escaping import escaped
 MOST_CHARACTERS = 200
 """Of a path, a principal or another name."""
 _PLAIN = frozenset(" -0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_BREAK = "\u200b"
+_FOUND = re.compile(r"(?i)(?<=[@#])|(?<=(?<![a-z0-9])GH)(?=-[0-9])|(?<=www)(?=\.)|(?<=:)(?=//)")
+"""Where GitHub's mentions, references (`#1`, `GH-1`), e-mail addresses and URLs are broken."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -34,4 +40,8 @@ def code(name: str, most: int = MOST_CHARACTERS) -> str:
 
 def text(words: str) -> str:
     """Spell any text."""
-    return "".join(c if c in _PLAIN or not c.isascii() else f"&#{ord(c)};" for c in escaped(words))
+    return "".join(map(_spelled, _FOUND.sub(_BREAK, escaped(words))))
+
+
+def _spelled(c: str) -> str:
+    return c if c in _PLAIN or (not c.isascii() and c != _BREAK) else f"&#{ord(c)};"

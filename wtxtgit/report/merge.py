@@ -63,24 +63,32 @@ class Conflict:
 class Settled:
     """Something that a side changed, and what of it is in the result.
 
-    `how` is "ours", "theirs", "both" (rows of either side), "equal" (both
-    made the same change), or the strategy that decided where both changed it.
+    `how` is "ours" or "theirs" (which is in the result), "both" (rows of
+    either side), "equal" (both made the same change), "base", "average" or
+    "task". `strategy` is what decided it where both sides changed it, None
+    where only one did, or each something else of it.
     """
 
     name: str
     kind: Kind
     how: str
+    strategy: Strategy | None = None
 
     def as_dict(self) -> dict[str, object]:
-        return {"name": self.name, "kind": str(self.kind), "how": self.how}
+        record: dict[str, object] = {"name": self.name, "kind": str(self.kind), "how": self.how}
+        if self.strategy is not None:
+            record["strategy"] = str(self.strategy)
+        return record
 
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
     """How a merge of one file ended.
 
-    `taken` is the side that the result is byte for byte ("ours" or "theirs"),
-    None where it was put together, or where there are conflicts.
+    `taken` is the side that the result is byte for byte ("ours", "theirs", or
+    "base" where that was asked for), None where it was put together, or where
+    there are conflicts. `format` is "" where nothing was looked into, since one
+    side alone changed the file.
     """
 
     format: str
@@ -92,6 +100,11 @@ class MergeReport:
     @property
     def ok(self) -> bool:
         return not self.conflicts
+
+    @property
+    def decided(self) -> tuple[Settled, ...]:
+        """What a strategy or a decision settled, since both sides changed it."""
+        return tuple(one for one in self.settled if one.strategy is not None)
 
     def as_dict(self) -> dict[str, object]:
         return {

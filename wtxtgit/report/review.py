@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from wtxtgit.report.diff import DiffReport, TensorDiff
+from wtxtgit.report.diff import DiffReport, Status, TensorDiff
 
 
 class Fate(StrEnum):
@@ -100,7 +100,7 @@ class LayerGroup:
     """Tensors whose names start alike up to a number: `model.layers.3`, `lm_head`.
 
     `elements` are those of all its tensors, `l2` and `relative_l2` as in a
-    diff's summary: of the changed ones.
+    diff's summary: of the changed ones. `added` and `removed` are tensors.
     """
 
     name: str
@@ -110,12 +110,28 @@ class LayerGroup:
     changed_elements: int
     l2: float
     relative_l2: float | None
+    added: int = 0
+    removed: int = 0
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether anything in it changed, came or went."""
+        return bool(self.changed or self.added or self.removed)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its change is a number: not of what is compared as bytes, came or went alone."""
+        if self.changed:
+            return self.changed_elements > 0 or self.relative_l2 is not None
+        return not self.is_touched
 
     def as_dict(self) -> dict[str, object]:
         return {
             "name": self.name,
             "tensors": self.tensors,
             "changed": self.changed,
+            "added": self.added,
+            "removed": self.removed,
             "elements": self.elements,
             "changed_elements": self.changed_elements,
             "l2": self.l2,
@@ -232,6 +248,17 @@ class Reviewed:
     def changed(self) -> list[TensorDiff]:
         """The changed tensors, the one that changed most first."""
         return [] if self.diff is None else self.diff.by_change()
+
+    @property
+    def others(self) -> list[TensorDiff]:
+        """The tensors that were removed, added or renamed, in this order."""
+        statuses = (Status.REMOVED, Status.ADDED, Status.RENAMED)
+        return [] if self.diff is None else [t for one in statuses for t in self.diff.of(one)]
+
+    @property
+    def layers(self) -> list[LayerGroup]:
+        """The layers in which anything changed, came or went."""
+        return [group for group in self.groups if group.is_touched]
 
     def as_dict(self) -> dict[str, object]:
         return {

@@ -5,15 +5,24 @@ Whatever comes out of a repository is spelled as `markdown_text` does.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from wtxtgit.errors import clipped, counted
-from wtxtgit.report.diff import DiffReport, Numbers, Status, TensorDiff
-from wtxtgit.report.figures import count, percent, size
+from wtxtgit.report.diff import ByteChange, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.figures import NONE, count, digits, extents, percent, relative
 from wtxtgit.report.markdown_text import code, table, text
-from wtxtgit.report.review import Fate, Flag, LayerGroup, Review, Reviewed, Sizes
+from wtxtgit.report.review import Fate, Flag, LayerGroup, Review, Reviewed
+from wtxtgit.report.review_figures import (
+    layer_change,
+    layer_tensors,
+    parameters_changed,
+    relative_change,
+    sizes_told,
+    tensors_changed,
+)
 
 MOST_CHARACTERS = 65_000
 """GitHub takes 65,536 of a comment: there is room for a line of whoever posts it."""
@@ -23,6 +32,8 @@ MOST_LISTED = 100
 """Checkpoints in the table of all of them."""
 MOST_NAME = 120
 MOST_MESSAGE = 300
+MOST_VALUE = 60
+"""Characters of a name, a message and a value of the metadata."""
 _OVERVIEW_SHARE = 0.5
 """Of a comment, at most, for the table of all checkpoints."""
 _SECTION_SHARE = 0.5
@@ -76,7 +87,10 @@ def _overview(artifacts: Sequence[Reviewed], room: int) -> list[str]:
     """The table of checkpoints, as many rows as there is room for."""
     if not artifacts:
         return ["", "No checkpoint changes."]
-    columns = ("checkpoint", "change", "tensors", "parameters", "relative L2", "risks", "seal")
+    columns = (
+        "checkpoint", "change", "changed tensors", "changed parameters", "relative L2", "risks",
+        "seal",
+    )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for one in artifacts[:MOST_LISTED]:
         row = _row(one)
@@ -93,26 +107,20 @@ def _overview(artifacts: Sequence[Reviewed], room: int) -> list[str]:
 def _row(one: Reviewed) -> tuple[str, ...]:
     risks = Counter(str(flag.risk) for flag in one.flags)
     named = [risk if times == 1 else f"{risk} ({times})" for risk, times in risks.items()]
-    changed, parameters, relative = "", "", ""
+    changed = parameters = change = NONE
     if one.diff is not None:
-        summary = one.diff.summary
-        changed = f"{count(_touched(one.diff))} of {count(summary.tensors)}"
-        parameters = count(summary.changed_elements)
-        relative = _relative(summary.relative_l2)
+        changed = tensors_changed(one.diff)
+        parameters = parameters_changed(one.diff)
+        change = relative_change(one.diff)
     return (
         code(os.fsdecode(one.path), MOST_NAME),
         str(one.fate),
         changed,
         parameters,
-        relative,
+        change,
         ", ".join(named),
         str(one.seal.state),
     )
-
-
-def _touched(diff: DiffReport) -> int:
-    """Tensors that are not what they were."""
-    return sum(n for status, n in diff.summary.counts.items() if status is not Status.SAME)
 
 
 def _section(one: Reviewed, room: int) -> list[str]:
@@ -121,7 +129,11 @@ def _section(one: Reviewed, room: int) -> list[str]:
     room -= _length([*lines, *_END])
     if room < 0:
         return []
-    for part in (_facts(one), _flags(one.flags), _tensors(one), _layers(one), _history(one)):
+    metadata = one.diff.metadata if one.diff is not None else ()
+    for part in (
+        _facts(one), _flags(one.flags), _tensors(one), _others(one.others), _metadata(metadata),
+        _layers(one.layers), _history(one),
+    ):  # fmt: skip
         said = list(part)
         if _length(said) <= room:
             lines += said
@@ -152,20 +164,7 @@ def _facts(one: Reviewed) -> Iterator[str]:
         if one.diff.metadata:
             yield f"- {counted(len(one.diff.metadata), 'change')} of metadata"
     yield f"- {one.seal.state}: {text(clipped(one.seal.message, MOST_MESSAGE))}"
-    yield f"- {_sizes(one.sizes)}"
-
-
-def _sizes(sizes: Sizes) -> str:
-    told = []
-    for what, before, after in (
-        ("file", sizes.file_before, sizes.file_after),
-        ("text", sizes.text_before, sizes.text_after),
-    ):
-        known = [size(value) for value in (before, after) if value is not None]
-        if known:
-            told.append(f"{what} {' to '.join(dict.fromkeys(known))}")
-    limit = "" if sizes.limit is None else f", of {size(sizes.limit)} that a blob may have"
-    return ", ".join(told) + limit
+    yield f"- {sizes_told(one.sizes, 'to')}"
 
 
 def _flags(flags: Sequence[Flag]) -> Iterator[str]:
@@ -193,37 +192,71 @@ def _tensors(one: Reviewed) -> Iterator[str]:
 
 
 def _tensor(tensor: TensorDiff) -> tuple[str, ...]:
-    relative = share = l2 = most = ""
+    told, share, l2, most = "not compared", NONE, NONE, NONE
     if tensor.change is not None:
         share = percent(tensor.change.changed_share)
     if isinstance(tensor.change, Numbers):
-        relative = _relative(tensor.change.relative_l2)
-        l2, most = f"{tensor.change.l2:.3g}", f"{tensor.change.max_abs:.3g}"
+        told = relative(tensor.change.relative_l2)
+        l2, most = digits(tensor.change.l2), digits(tensor.change.max_abs)
+    elif isinstance(tensor.change, ByteChange):
+        told = "bytes"
     dtype = text(clipped(tensor.dtype, MOST_NAME))
     if tensor.base_dtype is not None:
         dtype = f"{text(clipped(tensor.base_dtype, MOST_NAME))} to {dtype}"
     shape = _shape(tensor.shape)
     if tensor.base_shape is not None:
         shape = f"{_shape(tensor.base_shape)} to {shape}"
-    return (code(tensor.name, MOST_NAME), relative, share, l2, most, dtype, shape)
+    return (code(tensor.name, MOST_NAME), told, share, l2, most, dtype, shape)
 
 
-def _layers(one: Reviewed) -> Iterator[str]:
-    changed = [group for group in one.groups if group.changed]
-    if not changed:
+def _others(tensors: Sequence[TensorDiff]) -> Iterator[str]:
+    """Tensors that were removed, added or renamed."""
+    if not tensors:
+        return
+    yield from table(("change", "tensor", "dtype", "shape"), list(map(_other, tensors[:MOST_ROWS])))
+    yield from _more(len(tensors), "such tensor")
+
+
+def _other(tensor: TensorDiff) -> tuple[str, ...]:
+    name = code(tensor.name, MOST_NAME)
+    if tensor.base_name is not None:
+        name = f"{code(tensor.base_name, MOST_NAME)} to {name}"
+    dtype = text(clipped(tensor.dtype, MOST_NAME))
+    return (str(tensor.status), name, dtype, _shape(tensor.shape))
+
+
+def _metadata(changes: Sequence[MetadataChange]) -> Iterator[str]:
+    if not changes:
+        return
+    yield from table(("metadata", "before", "after"), list(map(_value, changes[:MOST_ROWS])))
+    yield from _more(len(changes), "change", " of metadata")
+
+
+def _value(change: MetadataChange) -> tuple[str, ...]:
+    before = NONE if change.kind is Status.ADDED else _json(change.before)
+    after = NONE if change.kind is Status.REMOVED else _json(change.after)
+    return (code(change.path, MOST_NAME), before, after)
+
+
+def _json(value: object) -> str:
+    return code(json.dumps(value, ensure_ascii=False, default=str), MOST_VALUE)
+
+
+def _layers(layers: Sequence[LayerGroup]) -> Iterator[str]:
+    if not layers:
         return
     columns = ("layer", "relative", "L2", "tensors", "elements")
-    yield from table(columns, [_layer(group) for group in changed[:MOST_ROWS]])
-    yield from _more(len(changed), "changed layer")
+    yield from table(columns, [_layer(group) for group in layers[:MOST_ROWS]])
+    yield from _more(len(layers), "changed layer")
 
 
 def _layer(group: LayerGroup) -> tuple[str, ...]:
     return (
         code(group.name, MOST_NAME),
-        _relative(group.relative_l2),
-        f"{group.l2:.3g}",
-        f"{count(group.changed)} of {count(group.tensors)}",
-        count(group.changed_elements),
+        layer_change(group),
+        digits(group.l2) if group.is_measured else NONE,
+        layer_tensors(group),
+        count(group.changed_elements) if group.is_measured else NONE,
     )
 
 
@@ -251,18 +284,14 @@ def _history(one: Reviewed) -> Iterator[str]:
         yield from _more(len(one.commits), "commit")
 
 
-def _more(there: int, noun: str) -> Iterator[str]:
+def _more(there: int, noun: str, what: str = "") -> Iterator[str]:
     if there > MOST_ROWS:
         yield ""
-        yield f"and {counted(there - MOST_ROWS, f'more {noun}')}"
-
-
-def _relative(value: float | None) -> str:
-    return "from 0" if value is None else percent(value)
+        yield f"and {counted(there - MOST_ROWS, f'more {noun}')}{what}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return clipped(" x ".join(map(str, shape)) if shape else "scalar", MOST_NAME)
+    return clipped(extents(shape), MOST_NAME)
 
 
 def _length(lines: Sequence[str]) -> int:

@@ -6,9 +6,10 @@ import os
 
 import pytest
 from conftest import Repo
+from git.histories import Files, History
 
-from ops.review.repos import MODEL, put, reviewed, started, text, weights
-from wtxtgit.report.review import Fate
+from ops.review.repos import MODEL, file, put, reviewed, started, text, weights
+from wtxtgit.report.review import Fate, Review
 
 pytestmark = pytest.mark.slow
 
@@ -112,3 +113,44 @@ def test_strange_names(repo: Repo) -> None:
     assert {one.path for one in found.artifacts} == {*STRANGE, b"moved \xfe.safetensors"}
     assert all(one.diff is not None and len(one.commits) == 1 for one in found.artifacts)
     assert all(one.sizes.text_after for one in found.artifacts)
+
+
+class TestPathsWithoutEnd:
+    """What git can't be started with ends no review."""
+
+    def both(self, repo: Repo, before: Files, after: Files) -> Review:
+        make = History(repo)
+        attributes = {b".gitattributes": b"* filter=wtxt\n"}
+        base = make.commit({**attributes, **before})
+        head = make.commit({**attributes, **after}, [base])
+        return reviewed(repo, f"{base}...{head}")
+
+    def test_a_path_longer_than_an_argument(self, repo: Repo) -> None:
+        long = b"x" * 200_000
+        content = [text(file({"w": weights()["head"] * n})) for n in (1, 2)]
+        ledger = {long + b".wsum": b"no ledger"}
+        found = self.both(repo, {long: content[0], **ledger}, {long: content[1], **ledger})
+        (one,) = found.artifacts
+        assert (one.path, one.fate, len(one.changed)) == (long, Fate.CHANGED, 1)
+        assert one.commits == ()
+        note = "commits are not looked for of 1 checkpoint, for paths that are too long"
+        assert note in found.notes
+        found = self.both(repo, {b"a": content[0]}, {long: content[0]})
+        assert {one.fate for one in found.artifacts} == {Fate.ADDED, Fate.REMOVED}
+        (note,) = [note for note in found.notes if "renames" in note]
+        assert note.endswith("not looked for: 2 files came or went, with paths too long")
+
+    def test_paths_longer_than_all_arguments(self, repo: Repo) -> None:
+        gone, come = (
+            {b"%b-%03d-" % (kind, n) + b"y" * 4300: b"no text" for n in range(249)}
+            for kind in (b"gone", b"come")
+        )
+        found = self.both(repo, gone, come)
+        assert [one.fate for one in found.artifacts].count(Fate.ADDED) == 249
+        assert len(found.artifacts) == 498
+        assert any("498 files came or went, with paths too long" in note for note in found.notes)
+
+    def test_too_many_files(self, repo: Repo) -> None:
+        gone, come = ({b"%b%d" % (kind, n): b"x" for n in range(251)} for kind in (b"g", b"c"))
+        notes = self.both(repo, gone, come).notes
+        assert "renames by content are not looked for: 502 files came or went" in notes

@@ -42,7 +42,7 @@ def test_another_dtype_shape_or_none() -> None:
     reason = TensorDiff("d", Status.CHANGED, "f32", (1,), reason="not read: too large")
     assert found(dtype, shape, gone, reason) == [
         Flag(Risk.DTYPE, "f64 -> f32", "a"),
-        Flag(Risk.SHAPE, "[3, 2] -> [2, 3]", "b"),
+        Flag(Risk.SHAPE, "3 x 2 -> 2 x 3", "b"),
         Flag(Risk.REMOVED, "the tensor is gone", "c"),
         Flag(Risk.UNREAD, "not read: too large", "d"),
     ]

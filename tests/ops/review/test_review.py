@@ -32,7 +32,8 @@ KEYS = {
     "seal": {"state", "message", "generations"},
     "sizes": {"file_before", "file_after", "text_before", "text_after", "limit"},
     "commits": {"commit", "subject"},
-    "groups": {"name", "tensors", "changed", "elements", "changed_elements", "l2", "relative_l2"},
+    "groups": {"name", "tensors", "changed", "added", "removed", "elements", "changed_elements",
+               "l2", "relative_l2"},
     "distributions": {"before", "after", "change"},
     "before": {"low", "high", "counts", "below", "above"},
 }  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from wtxtgit.containers import flat
-from wtxtgit.containers.aero import rewriting
+from wtxtgit.containers.aero import remains, rewriting
 from wtxtgit.containers.aero import values as metadata
 from wtxtgit.containers.aero.assembly import Payload
 from wtxtgit.containers.aero.check import check
@@ -50,6 +50,14 @@ def values(container: Aero, options: ReadOptions) -> dict[str, object]:
     where they hold too much.
     """
     return metadata.read(container, options)
+
+
+def rest(container: Aero, options: ReadOptions) -> dict[str, object]:
+    """What else the file holds: reserved fields, bytes between chunks, what chunks say beside.
+
+    Raises FormatError (limit) as `remains.rest` does.
+    """
+    return remains.rest(container, options)
 
 
 def reseal(

@@ -210,19 +210,10 @@ def _packed_values(value: object) -> dict[str, bytes]:
 
 
 def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[int, str, object]]:
-    """Chunks of unknown types: their place, their key, and their value.
-
-    Those whose type or name can't be told in a key have none, and of several
-    with the same key all but the first.
-    """
+    """Chunks of unknown types: their place, their key, and their value."""
     allowance = Allowance(len(aero.data), options)
-    taken: set[str] = set()
     total = 0
-    for place, chunk in enumerate(aero.chunks):
-        key = _key(aero, chunk)
-        if key is None or key in taken:
-            continue
-        taken.add(key)
+    for place, key, chunk in named(aero):
         if chunk.is_compressed:
             allowance.decode(chunk)
         allowance.hash(chunk.ulen, chunk.offset)
@@ -235,6 +226,20 @@ def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[int, str, objec
                 f"unknown chunks have over {MAX_SMALL} bytes", kind="limit", field="chunk_ulen"
             )
         yield place, key, bytes(content(aero, chunk, SMALL))
+
+
+def named(aero: Aero) -> Iterator[tuple[int, str, Chunk]]:
+    """Chunks of unknown types that are values: their place in the TOC, and their key.
+
+    Those whose type or name can't be told in a key are none, and of several
+    with the same key all but the first.
+    """
+    taken: set[str] = set()
+    for place, chunk in enumerate(aero.chunks):
+        key = _key(aero, chunk)
+        if key is not None and key not in taken:
+            taken.add(key)
+            yield place, key, chunk
 
 
 def _key(aero: Aero, chunk: Chunk) -> str | None:

@@ -14,7 +14,7 @@ from typing import cast
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.fold import agreement, integrity, payloads
+from wtxtgit.containers.fold import agreement, integrity, payloads, remains
 from wtxtgit.containers.fold.chunks import (
     ChunkSource,
     Compression,
@@ -77,6 +77,11 @@ def values(container: Fold, options: ReadOptions) -> dict[str, object]:
     metadata = container.index.get("metadata")
     held = metadata if isinstance(metadata, dict) else {}
     return {key: value for key, value in held.items() if key not in OF_THE_WRITING}
+
+
+def rest(container: Fold, options: ReadOptions) -> dict[str, object]:
+    """What else the index says, and a hash of bytes that no chunk has, where there are any."""
+    return remains.rest(container)
 
 
 def reseal(

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
-from wtxtgit.containers import flat
+from wtxtgit.containers import flat, loose
 from wtxtgit.containers.cursor import Cursor, quoted
 from wtxtgit.containers.flat import Part
 from wtxtgit.containers.gguf.check import check
@@ -21,6 +21,8 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import ZEROS_ALLOWANCE, Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
+
+GAPS = "gaps"
 
 Value = tuple[int, bytes, str]
 """The type of a value, its bytes in the file, and their byte order."""
@@ -50,6 +52,20 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
 def values(container: Gguf, options: ReadOptions) -> dict[str, object]:
     """Each key's value type, the bytes of its value, and the byte order of the file."""
     return dict(_values(container))
+
+
+def rest(container: Gguf, options: ReadOptions) -> dict[str, object]:
+    """The version and the byte order, and a hash of bytes that no tensor has, where there are any.
+
+    Those behind a tensor of an unknown type are in `entries`.
+    """
+    spans = [(0, container.infos_end)]
+    for info, entry in zip(container.infos, entries(container, options), strict=True):
+        length = 0 if entry.stored is None else len(entry.stored)
+        spans.append((info.tensor.start, info.tensor.start + length))
+    found: dict[str, object] = {"version": container.version, "byte order": container.byteorder}
+    gaps = loose.digest(container.data, spans)
+    return found if gaps is None else {**found, GAPS: gaps}
 
 
 def reseal(

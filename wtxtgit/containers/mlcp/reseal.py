@@ -11,7 +11,7 @@ from functools import partial
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.mlcp import listing, update, write
+from wtxtgit.containers.mlcp import listing, remains, update, write
 from wtxtgit.containers.mlcp.listing import SHARDS
 from wtxtgit.containers.mlcp.metadata import shard_list
 from wtxtgit.containers.mlcp.read import Mlcp, Placement
@@ -38,6 +38,11 @@ def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
 def values(container: Mlcp, options: ReadOptions) -> dict[str, object]:
     """The metadata without what follows from the tensors, versions and the time of writing."""
     return listing.values(container)
+
+
+def rest(container: Mlcp, options: ReadOptions) -> dict[str, object]:
+    """What the metadata say of shards and tensors otherwise than their records."""
+    return remains.rest(container)
 
 
 def reseal(

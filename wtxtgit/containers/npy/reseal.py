@@ -5,6 +5,7 @@ Spec: `docs/spec/npy.md`, "Resealing".
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast
@@ -17,6 +18,8 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
 
+AFTER = "after the array"
+
 
 def entries(container: Npy, options: ReadOptions) -> list[Entry]:
     """The array, which has no name in the file."""
@@ -27,6 +30,17 @@ def entries(container: Npy, options: ReadOptions) -> list[Entry]:
 def values(container: Npy, options: ReadOptions) -> dict[str, object]:
     """Nothing: an npy file has no metadata."""
     return {}
+
+
+def rest(container: Npy, options: ReadOptions) -> dict[str, object]:
+    """A hash of what stands after the array, where something does."""
+    end = container.stored.end
+    if end >= len(container.data):
+        return {}
+    hashed = hashlib.sha256()
+    for piece in flat.pieces(container.data, end, len(container.data)):
+        hashed.update(piece)
+    return {AFTER: hashed.digest()}
 
 
 def reseal(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from wtxtgit.containers import zip_directory, zip_write
+from wtxtgit.containers import zip_directory, zip_rest, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import NPY_SUFFIX
@@ -47,6 +47,11 @@ def values(container: Npz, options: ReadOptions) -> dict[str, object]:
     return {}
 
 
+def rest(container: Npz, options: ReadOptions) -> dict[str, object]:
+    """The comment of the zip, and hashes of bytes that are no member's, where there are any."""
+    return zip_rest.rest(container.data, container.directory)
+
+
 def reseal(
     container: Npz,
     placed: Sequence[Placed],
@@ -57,8 +62,9 @@ def reseal(
 
     Members without content keep their payload as it is stored, those with
     content are stored or deflated as they were; local headers are written
-    anew. Raises FormatError, before the first piece: for files whose members
-    share bytes or are encrypted, for content of members that do not hold or
+    anew, the comment is that of `container`. Raises FormatError, before the
+    first piece: for files whose members share bytes or are encrypted, for a
+    comment that could be taken for the end of a zip, for content of members that do not hold or
     have a compression that is not read, where no array is left, for any
     metadata, and (limit) for what is deflated and over `options.max_chunk`.
     """
@@ -75,7 +81,7 @@ def reseal(
     names = [cast(Npz, one.source).directory.members[one.number].name for one in placed]
     if not any(name.endswith(NPY_SUFFIX) for name in names):
         raise FormatError("npz holds at least one array", field="entries")
-    return zip_write.build(members)
+    return zip_write.build(members, zip_rest.comment(container.data, container.directory))
 
 
 def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) -> Entry:

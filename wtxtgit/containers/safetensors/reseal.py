@@ -9,7 +9,7 @@ import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import cast
 
-from wtxtgit.containers import flat
+from wtxtgit.containers import flat, loose
 from wtxtgit.containers.flat import Part
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.safetensors.check import check
@@ -20,6 +20,8 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
+
+GAPS, NULL = "gaps", f"{METADATA_KEY} is null"
 
 
 def entries(container: Safetensors, options: ReadOptions) -> list[Entry]:
@@ -34,6 +36,14 @@ def entries(container: Safetensors, options: ReadOptions) -> list[Entry]:
 def values(container: Safetensors, options: ReadOptions) -> dict[str, object]:
     """The metadata under its key; nothing where there are none."""
     return _metadata(container)
+
+
+def rest(container: Safetensors, options: ReadOptions) -> dict[str, object]:
+    """A hash of bytes that no tensor has, and whether the metadata are null, where that is so."""
+    header = container.header
+    spans = [(0, header.end), *((tensor.start, tensor.end) for tensor in header.tensors)]
+    found = {GAPS: loose.digest(container.data, spans), NULL: header.has_null_metadata or None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def reseal(

@@ -83,7 +83,7 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     }
     tensors = _members_of_tensors(container)
     for member in members:
-        name = _shown(container, member)
+        name = shown(container, member)
         is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
         if not is_told and not name.endswith("/"):
             blocks, size = _readable(container, member, options)
@@ -124,7 +124,7 @@ def _members_of_tensors(container: Torch) -> dict[int, tuple[str, Member]]:
         container.directory.members[number].entry: container.directory.members[number]
         for number in container.arrays
     }
-    named = {entry: (_shown(container, member), member) for entry, member in found.items()}
+    named = {entry: (shown(container, member), member) for entry, member in found.items()}
     numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in container.named))}
     for key, member in container.storages.items():
         name = f"{STORAGE}{numbers[key]}" if key in numbers else f"{STORAGE}-{key}"
@@ -132,7 +132,8 @@ def _members_of_tensors(container: Torch) -> dict[int, tuple[str, Member]]:
     return named
 
 
-def _shown(container: Torch, member: Member) -> str:
+def shown(container: Torch, member: Member) -> str:
+    """The member's name below the folder."""
     is_inside = member.name.startswith(container.folder)
     return member.name.removeprefix(container.folder) if is_inside else OUTSIDE + member.name
 

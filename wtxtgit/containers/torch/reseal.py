@@ -13,7 +13,7 @@ from functools import partial
 
 from wtxtgit.containers import zip_directory, zip_write
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.torch import overlay, serialization_id, zip_patch
+from wtxtgit.containers.torch import overlay, remains, serialization_id, zip_patch
 from wtxtgit.containers.torch.contents import Contents, content_blocks, values
 from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.read import Torch
@@ -25,12 +25,17 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions
 
-__all__ = ["entries", "reseal", "values"]
+__all__ = ["entries", "reseal", "rest", "values"]
 
 
 def entries(container: Torch, options: ReadOptions) -> list[Entry]:
     """The tensors of a file, in the order of its description."""
     return Contents(container, options).entries
+
+
+def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
+    """What else the zip holds, and where storages were; raises FormatError."""
+    return remains.rest(container)
 
 
 def reseal(

@@ -8,7 +8,7 @@ Spec: `docs/spec/torch.md`, "Tensors".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail, quoted
@@ -37,13 +37,15 @@ class Storage:
 
     `dtype` is the name of the storage's class where that is unknown. `part` is
     the first item and the count of items where it is a part of the storage
-    `key`.
+    `key`. `device` is where it was when it was saved, which tells no two
+    storages apart.
     """
 
     key: str
     dtype: str
     numel: int
     part: tuple[int, int] | None = None
+    device: str = field(default="", compare=False)
 
     @property
     def item(self) -> int | None:
@@ -131,7 +133,7 @@ def storage(pid: object, offset: int) -> object:
         return pid[1]
     if pid[0] != "storage" or len(pid) not in (5, 6):
         _fail("persistent id names no storage", offset)
-    _, kind, key, _location, numel, *rest = pid
+    _, kind, key, location, numel, *rest = pid
     if not isinstance(kind, Global):
         _fail("persistent id names no class of storage", offset)
     dtype = STORAGES.get(kind.name) or _printable(kind)
@@ -139,15 +141,16 @@ def storage(pid: object, offset: int) -> object:
         _fail("persistent id has a wrong key", offset)
     if not _is_size(numel):
         _fail(f"storage {quoted(key)} has a wrong numel", offset)
+    device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:
-        return Storage(key, dtype, numel)
+        return Storage(key, dtype, numel, device=device)
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(_is_size, part[1:])):
         _fail(f"storage {quoted(key)} has wrong view metadata", offset)
     _view_key, first, count = part
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a part that reaches outside of it", offset)
-    return Storage(key, dtype, numel, (first, count))
+    return Storage(key, dtype, numel, (first, count), device)
 
 
 def view(value: object, offset: int) -> View | None:

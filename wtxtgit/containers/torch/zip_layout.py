@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from struct import Struct
 
 from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.zip_descriptor import DESCRIPTOR, DESCRIPTOR_ZIP64
+from wtxtgit.containers.zip_descriptor import MAGIC as DESCRIPTOR_MAGIC
 from wtxtgit.containers.zip_directory import (
     DEFLATED,
     ENTRY,
@@ -39,10 +41,6 @@ from wtxtgit.containers.zip_end import (
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 
-DESCRIPTOR_MAGIC = b"PK\x07\x08"
-DESCRIPTOR = Struct("<4sIII")
-DESCRIPTOR_ZIP64 = Struct("<4sIQQ")
-"""signature crc32 compressed_size size."""
 PADDING_ID = int.from_bytes(b"FB", "little")
 PADDING = b"Z"
 MADE_BY_ZIP64 = 3 << 8 | 30

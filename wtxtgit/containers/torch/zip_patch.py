@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from struct import Struct, pack
+from struct import pack
 
-from wtxtgit.containers import zip_directory
+from wtxtgit.containers import zip_descriptor, zip_directory
 from wtxtgit.containers.torch import zip_layout
 from wtxtgit.containers.torch.repack import check_crc32, encoded_name
-from wtxtgit.containers.torch.zip_layout import DESCRIPTOR, DESCRIPTOR_MAGIC, DESCRIPTOR_ZIP64
 from wtxtgit.containers.zip_directory import (
     BLOCK,
     DEFLATED,
@@ -26,7 +25,6 @@ from wtxtgit.containers.zip_directory import (
     Directory,
     Member,
 )
-from wtxtgit.containers.zip_end import MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 
@@ -35,13 +33,6 @@ PIECE = 1 << 22
 LOCAL_CRC32 = 14
 ENTRY_CRC32 = 16
 """Where the CRC-32 stands in a local header, and in an entry of the directory."""
-DESCRIPTORS = (
-    (DESCRIPTOR_ZIP64, (DESCRIPTOR_MAGIC,)),
-    (DESCRIPTOR, (DESCRIPTOR_MAGIC,)),
-    (Struct("<IQQ"), ()),
-    (Struct("<III"), ()),
-)
-"""Descriptors: with 64 or 32 bits for sizes, with a signature or without one."""
 
 Blocks = Callable[[], Iterable[Buffer]]
 
@@ -150,15 +141,9 @@ def _crc32_places(data: memoryview, member: Member, limit: int) -> Iterator[int]
         yield member.header + LOCAL_CRC32
     if not is_described:
         return
-    length = member.end - member.start
-    for layout, magic in DESCRIPTORS:
-        if length > MAX_32 and layout.size < DESCRIPTOR_ZIP64.size - len(DESCRIPTOR_MAGIC):
-            continue
-        raw = layout.pack(*magic, member.crc32, length, length)
-        end = member.end + len(raw)
-        if end <= limit and data[member.end : end] == raw:
-            yield member.end + sum(map(len, magic))
-            return
+    found = zip_descriptor.find(data, member, limit)
+    if found is not None:
+        yield found[0]
 
 
 def _patched(data: memoryview, patches: Iterable[tuple[int, int, Blocks]]) -> Iterator[Buffer]:

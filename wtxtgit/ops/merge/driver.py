@@ -7,12 +7,13 @@ beside git's own state of the merge says which tensors and rows it is about.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+from wtxtgit.errors import WtxtgitError
 from wtxtgit.git import attributes, config
 from wtxtgit.git.repository import Repository
-from wtxtgit.ops.comparison import equal_bytes
-from wtxtgit.ops.files import map_file, replace_file, write_all
+from wtxtgit.ops.files import map_file, replace_file, same_bytes, write_all
 from wtxtgit.report.merge import MergeReport, Strategy
 
 ATTRIBUTE = "wtxt-merge"
@@ -54,16 +55,22 @@ def merge(
         replace_file(ours, lambda descriptor: write_all(descriptor, (merged,)))
         return _settled(repo, path, report)
     if repo is not None and path is not None:
-        conflicts.save(repo, path, conflicts.Record(strategy, report))
+        try:
+            oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
+            blobs = {conflicts.OURS: oid.decode("ascii").strip()}
+            conflicts.save(repo, path, conflicts.Record(strategy, report, (), blobs))
+        except WtxtgitError as error:
+            # The merge is what it is without a record of it.
+            return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
     return report
 
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
     """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
     before, mine, other = map_file(base), map_file(ours), map_file(theirs)
-    if equal_bytes(mine, other) or equal_bytes(before, other):
+    if same_bytes(mine, other) or same_bytes(before, other):
         return "ours"
-    if len(before) and equal_bytes(before, mine):
+    if len(before) and same_bytes(before, mine):
         replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
         return "theirs"
     return None
@@ -78,6 +85,8 @@ def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
     if path is not None:
         found = attributes.effective(repo, [path], [ATTRIBUTE], from_index=repo.is_bare)
         value = found.get(path, {}).get(ATTRIBUTE, _UNSPECIFIED)
+        if value == attributes.UNSET:
+            return Strategy.FAIL
         if value != _UNSPECIFIED:
             return parse_strategy(os.fsdecode(value))
     configured = config.effective(STRATEGY, cwd=repo.home)

@@ -12,6 +12,8 @@ from wtxtgit.ops.merge.texts import merge_texts
 from wtxtgit.ops.target import is_blob, read
 from wtxtgit.report.merge import MergeReport
 
+STDOUT = Path("-")
+
 
 def merge_files(
     base: str,
@@ -24,9 +26,9 @@ def merge_files(
 ) -> MergeReport:
     """Merge three checkpoints, each a file or REV:PATH; the result goes to `out`, or to `ours`.
 
-    An empty base stands for none. The result is a text where ours is one.
-    With conflicts nothing is written. Raises UsageError, InputError and
-    EnvironmentFailure.
+    `out` may be `-` for standard output. An empty base stands for none. The
+    result is a text where ours is one. With conflicts nothing is written.
+    Raises UsageError, InputError and EnvironmentFailure.
     """
     if out is None:
         if is_blob(ours):
@@ -35,6 +37,8 @@ def merge_files(
     contents = read(base), read(ours), read(theirs)
     report, merged = merge_texts(*contents, merger, threads=threads)
     check_takes(merger.policy.takes, report)
-    if report.ok and not (out == Path(ours) and report.taken == "ours"):
+    if report.ok and out == STDOUT:
+        write_all(1, (merged,))
+    elif report.ok and not (out == Path(ours) and report.taken == "ours"):
         replace_file(out, lambda descriptor: write_all(descriptor, (merged,)))
     return report

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from wtxtgit.errors import UsageError
@@ -11,6 +12,9 @@ from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
 """What a conflict about a whole file is called: the pattern that takes everything."""
+
+
+_PATTERN = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +26,21 @@ class Policy:
 
     strategy: Strategy = Strategy.FAIL
     takes: tuple[tuple[str, Strategy], ...] = ()
+    _exact: dict[str, Strategy] = field(init=False)
+    _patterns: list[tuple[str, Strategy]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_exact", dict(self.takes))
+        patterns = [take for take in reversed(self.takes) if _PATTERN.search(take[0])]
+        object.__setattr__(self, "_patterns", patterns)
 
     def choose(self, name: str) -> Strategy:
         """The strategy for what is called `name`."""
-        exact = [how for pattern, how in self.takes if pattern == name]
-        globbed = [how for pattern, how in self.takes if fnmatchcase(name, pattern)]
-        return next(iter(exact[-1:] or globbed[-1:]), self.strategy)
+        exact = self._exact.get(name)
+        if exact is not None:
+            return exact
+        globbed = (how for pattern, how in self._patterns if fnmatchcase(name, pattern))
+        return next(globbed, self.strategy)
 
 
 def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> None:

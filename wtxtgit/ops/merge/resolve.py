@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.errors import InputError
-from wtxtgit.git import index
+from wtxtgit.errors import CheckError, InputError, WtxtgitError
+from wtxtgit.git import attributes, index, staging
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import Staged
 from wtxtgit.model.ledger import LEDGER_SUFFIX
-from wtxtgit.ops.files import replace_file, shown_path, write_all
+from wtxtgit.ops.files import map_file, shown_path
 from wtxtgit.ops.merge import conflicts
 from wtxtgit.ops.merge.container import Merger
 from wtxtgit.ops.merge.driver import strategy_of
 from wtxtgit.ops.merge.policy import Policy, check_takes
 from wtxtgit.ops.merge.texts import merge_texts
-from wtxtgit.ops.smudge import smudge
 from wtxtgit.ops.spool import spooled
 from wtxtgit.report.merge import MergeReport, Strategy
+from wtxtgit.text.grammar import MAGIC
 
 _BASE, _OURS, _THEIRS = 1, 2, 3
+_DRIVER = b"wtxt"
+_MARKER = b"\n<<<<<<< "
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,10 @@ def resolve(
     _check(from_top, stages)
     blobs = {str(stage): entry.oid for stage, entry in sorted(stages.items())}
     before = conflicts.begun(repo, from_top, blobs)
+    if before is None:
+        before = conflicts.Begun(strategy_of(repo, from_top))
     taken = (*before.taken, *takes)
-    chosen = strategy or (before.strategy if before.taken else strategy_of(repo, from_top))
+    chosen = strategy or before.strategy
     base, ours, theirs = (_content(repo, stages.get(stage)) for stage in (_BASE, _OURS, _THEIRS))
     report, merged = merge_texts(base, ours, theirs, Merger(Policy(chosen, taken)), threads=threads)
     check_takes(takes, report)
@@ -74,9 +81,17 @@ def resolve(
     if not report.ok:
         conflicts.save(repo, from_top, conflicts.Record(chosen, report, taken, blobs))
         return found
-    _write(repo, from_top, merged, threads)
+    _refuse_edited(repo, from_top, stages)
+    _stage(repo, stages[_OURS], merged)
     conflicts.forget(repo, from_top)
     return found
+
+
+def unmerged(repo: Repository) -> list[bytes]:
+    """Paths in conflict that are merged as checkpoints."""
+    paths = list(dict.fromkeys(e.path for e in index.entries(repo) if e.stage))
+    drivers = attributes.effective(repo, paths, ["merge"])
+    return [path for path in paths if drivers.get(path, {}).get("merge") == _DRIVER]
 
 
 def has_ledger(repo: Repository, path: bytes) -> bool:
@@ -90,6 +105,8 @@ def _check(path: bytes, stages: dict[int, Entry]) -> None:
         raise InputError(f"{shown}: no conflict", hint="git status lists those that there are")
     if path.endswith(LEDGER_SUFFIX):
         raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
+    if _BASE not in stages and len(stages) == 1:
+        raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
     if _OURS not in stages or _THEIRS not in stages:
         quoted = shlex.quote(shown)
         side = "ours" if _OURS not in stages else "theirs"
@@ -108,12 +125,35 @@ def _content(repo: Repository, entry: Entry | None) -> memoryview:
     return spooled(index.blob_chunks(repo, entry.oid), repo.state_dir)
 
 
-def _write(repo: Repository, path: bytes, merged: memoryview, threads: int | None) -> None:
-    """Put the file into the work tree as a checkout would, and stage it."""
+def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> None:
+    """Raise CheckError where the file is neither what a merge leaves nor a side of it."""
     file = repo.file(path)
-    if not file.parent.resolve().is_relative_to(repo.worktree.resolve()):
-        raise InputError(f"{shown_path(path)} leads out of the work tree")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pieces = smudge(merged, threads=threads).pieces()
-    replace_file(file, lambda descriptor: write_all(descriptor, pieces))
-    repo.git("--literal-pathspecs", "add", "--", path)
+    if not os.path.lexists(file) or any(
+        index.file_is_blob(repo, file, entry.oid) for entry in stages.values()
+    ):
+        return
+    with contextlib.suppress(WtxtgitError):
+        content = map_file(file)
+        if content[: len(MAGIC)] == MAGIC and _has_marker(content):
+            # What git leaves without the driver.
+            return
+        cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
+        if cleaned.decode("ascii").strip() in {entry.oid for entry in stages.values()}:
+            return
+    quoted = shlex.quote(shown_path(path))
+    raise CheckError(
+        f"{shown_path(path)}: the file was changed since the merge",
+        hint=f"git add -- {quoted} takes it as it is, git checkout --ours -- {quoted} drops it",
+    )
+
+
+def _has_marker(content: memoryview) -> bool:
+    held = content.obj
+    return isinstance(held, bytes | mmap.mmap) and held.find(_MARKER) >= 0
+
+
+def _stage(repo: Repository, ours: Entry, merged: memoryview) -> None:
+    """Stage the merged content, and have git write the file as a checkout does."""
+    oid = staging.write_blob(repo, merged)
+    staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
+    index.checkout(repo, [ours.path])

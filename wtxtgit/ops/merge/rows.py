@@ -17,7 +17,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Tensor
 from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.comparison import as_numbers, logical_shape
+from wtxtgit.ops.comparison import logical_shape
 from wtxtgit.ops.merge.arithmetic import U1, combine
 from wtxtgit.ops.row_changes import RowChanges
 from wtxtgit.report.merge import Strategy
@@ -83,14 +83,9 @@ class _Marks:
         return self.ours & self.theirs & self.apart
 
 
-def mergeable(tensor: Tensor) -> Tensor | None:
-    """The tensor as rows of numbers, None where its bytes are none: packed, or absent."""
-    return as_numbers(tensor)
-
-
 @dataclass(slots=True, eq=False)
 class RowMerge:
-    """A merge of tensors of one element and shape, which `mergeable` gave.
+    """A merge of tensors of one element and shape, which `as_numbers` gave.
 
     Without `base` every row that differs was changed by both sides.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from wtxtgit.errors import MAX_NAME, clipped
+from wtxtgit.ops.merge.order import in_order
 from wtxtgit.report.merge import Strategy
 
 _ABSENT = object()
@@ -17,11 +17,14 @@ Choose = Callable[[str], Strategy]
 
 @dataclass(slots=True)
 class MergedValues:
-    """The merged data; pointers that stay open, and those settled: (pointer, how)."""
+    """The merged data; pointers that stay open, and those settled.
+
+    Those are (pointer, how, the strategy that decided it or None).
+    """
 
     value: dict[str, object]
     open: list[str] = field(default_factory=list)
-    settled: list[tuple[str, str]] = field(default_factory=list)
+    settled: list[tuple[str, str, Strategy | None]] = field(default_factory=list)
 
 
 def merge_values(
@@ -41,11 +44,14 @@ def merge_values(
 
 
 def is_same(a: object, b: object) -> bool:
-    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN."""
+    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN.
+
+    The order of an object's keys says nothing.
+    """
     if a is b:
         return True
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return list(a) == list(b) and all(is_same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(is_same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(is_same, a, b))
     if type(a) is not type(b):
@@ -62,24 +68,24 @@ class _Values:
         """What becomes of a value, _ABSENT where it goes."""
         if is_same(ours, theirs):
             if not is_same(base, ours):
-                self.found.settled.append((path, "equal"))
+                self.found.settled.append((path, "equal", None))
             return ours
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             # Objects that both added are merged as well.
             before = base if isinstance(base, Mapping) else {}
             return self._object(path, before, ours, theirs)
         if is_same(base, ours):
-            self.found.settled.append((path, "theirs"))
+            self.found.settled.append((path, "theirs", None))
             return theirs
         if is_same(base, theirs):
-            self.found.settled.append((path, "ours"))
+            self.found.settled.append((path, "ours", None))
             return ours
         choice = self.choose(path)
         if choice is Strategy.FAIL:
             self.found.open.append(path)
             return ours
         how = "ours" if choice in {Strategy.AVERAGE, Strategy.TASK} else str(choice)
-        self.found.settled.append((path, how))
+        self.found.settled.append((path, how, choice))
         return {"theirs": theirs, "base": base}.get(how, ours)
 
     def _object(
@@ -90,7 +96,7 @@ class _Values:
         theirs: Mapping[str, object],
     ) -> dict[str, object]:
         merged: dict[str, object] = {}
-        for key in _in_order(ours, theirs):
+        for key in in_order(ours, theirs):
             below = f"{path}/{_escaped(key)}"
             sides = (side.get(key, _ABSENT) for side in (base, ours, theirs))
             value = self.merge(below, *sides)
@@ -99,21 +105,6 @@ class _Values:
         return merged
 
 
-def _in_order(ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[str]:
-    """Our keys in their order, each followed by what theirs have behind it."""
-    behind: dict[str | None, list[str]] = {}
-    last: str | None = None
-    for key in theirs:
-        if key in ours:
-            last = key
-        else:
-            behind.setdefault(last, []).append(key)
-    yield from behind.get(None, ())
-    for key in ours:
-        yield key
-        yield from behind.get(key, ())
-
-
 def _escaped(key: str) -> str:
     """A key in a JSON pointer."""
-    return clipped(key, MAX_NAME).replace("~", "~0").replace("/", "~1")
+    return key.replace("~", "~0").replace("/", "~1")

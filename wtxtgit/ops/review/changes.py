@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from wtxtgit.errors import counted
 from wtxtgit.git import index, tree_changes
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
@@ -45,8 +46,8 @@ class Changed:
 
 def changes(
     repo: Repository, branch: Branch, snapshots: Snapshots, reader: ChainReader
-) -> list[Changed]:
-    """List the checkpoints that differ, in order of their paths.
+) -> tuple[list[Changed], list[str]]:
+    """List the checkpoints that differ, in order of their paths, and what was not looked for.
 
     They are what the filter is for at either end, what has a ledger, and
     native texts; the signers are none.
@@ -55,7 +56,7 @@ def changes(
     pairs = _differing(repo, branch, *ends)
     gone = {path: before for path, (before, after) in pairs.items() if before and not after}
     come = {path: after for path, (before, after) in pairs.items() if after and not before}
-    moved = _moved(repo, branch, reader, ends, gone, come)
+    moved, notes = _moved(repo, branch, reader, ends, gone, come)
     found = []
     for path, (before, after) in pairs.items():
         if path in moved:
@@ -63,7 +64,7 @@ def changes(
             found.append(Changed(path, Fate.RENAMED, source, gone[source], after))
         elif path not in moved.values():
             found.append(_of_one_path(path, before, after))
-    return sorted(found, key=lambda one: one.path)
+    return sorted(found, key=lambda one: one.path), notes
 
 
 def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> Changed:
@@ -113,10 +114,10 @@ def _moved(
     ends: list[Snapshot],
     gone: Mapping[bytes, Entry],
     come: Mapping[bytes, Entry],
-) -> dict[bytes, bytes]:
-    """Where each of `come` was before: by its ledger, else by content as git finds it."""
+) -> tuple[dict[bytes, bytes], list[str]]:
+    """Where each of `come` was before, by its ledger, else by content as git finds it; notes."""
     if not gone or not come:
-        return {}
+        return {}, []
     old, new = (reader.tree(state).ledgers for state in ends)
     sources = {
         ledger.head: path
@@ -129,9 +130,12 @@ def _moved(
         if ledger is not None and ledger.head in sources and _ledger(old, path) is None:
             moved[path] = sources.pop(ledger.head)
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
-    if len(left) <= MOST_SEARCHED:
-        moved |= tree_changes.renames(repo, branch.before.tree, branch.after.tree, left)
-    return moved
+    trees = branch.before.tree, branch.after.tree
+    renamed = tree_changes.renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
+    if renamed is None:
+        note = f"renames by content are not looked for: {counted(len(left), 'file')} came or went"
+        return moved, [note if len(left) > MOST_SEARCHED else f"{note}, with paths too long"]
+    return moved | renamed, []
 
 
 def _ledger(ledgers: Mapping[bytes, Ledger], path: bytes) -> Ledger | None:

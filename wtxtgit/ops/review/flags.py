@@ -8,6 +8,7 @@ from itertools import islice
 from wtxtgit.errors import counted
 from wtxtgit.ops.review.outliers import Outlier, unusual_groups, unusual_tensors
 from wtxtgit.report.diff import DiffReport, Numbers, Status, TensorDiff
+from wtxtgit.report.figures import extents
 from wtxtgit.report.review import Flag, LayerGroup, Risk
 
 MOST_TENSORS = 20
@@ -28,7 +29,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     yield from limited(
         Risk.SHAPE,
         (
-            (t.name, f"{list(t.base_shape)} -> {list(t.shape)}")
+            (t.name, f"{extents(t.base_shape)} -> {extents(t.shape)}")
             for t in changed
             if t.base_shape is not None
         ),

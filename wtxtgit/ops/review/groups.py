@@ -51,10 +51,12 @@ def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGro
         summary.changed_elements,
         summary.l2,
         relative,
+        summary.counts[Status.ADDED],
+        summary.counts[Status.REMOVED],
     )
 
 
-def _weight(group: LayerGroup) -> tuple[bool, float, int]:
+def _weight(group: LayerGroup) -> tuple[bool, float, int, int]:
     # What can't be measured is looked at first, as in a diff.
     relative = inf if group.relative_l2 is None else group.relative_l2
-    return bool(group.changed), relative, group.changed_elements
+    return bool(group.changed), relative, group.changed_elements, group.added + group.removed

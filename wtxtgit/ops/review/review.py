@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from wtxtgit.errors import clipped
+from wtxtgit.errors import clipped, counted
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import AlteredHistory, CommitReader
@@ -23,6 +23,7 @@ from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.forge import large_blob, max_blob
+from wtxtgit.ops.review.attributes import attribute_notes
 from wtxtgit.ops.review.branch import Branch, branch_of
 from wtxtgit.ops.review.changes import Changed, changes
 from wtxtgit.ops.review.contents import Reader
@@ -143,8 +144,11 @@ class _Review:
 
     def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
         branch, walk = self.branch, self.seals.walk
-        found = changes(self.repo, branch, walk.snapshots, walk.reader)
+        found, more = changes(self.repo, branch, walk.snapshots, walk.reader)
         known = facts.of(self._to_be_verified(found), progress)
+        ends = [walk.state(commit.oid) for commit in (branch.before, branch.after)]
+        more += attribute_notes(self.repo, *ends)
+        more += _not_looked_for(found)
         entries = [entry for one in found for entry in (one.before, one.after) if entry]
         stored = blob_heads(self.repo, (entry.oid for entry in entries if entry.is_file))
         limit = max_blob(self.repo)
@@ -156,7 +160,7 @@ class _Review:
             branch.after.oid,
             len(self.seals.all_commits),
             tuple(sorted(reviewed, key=_weight)),
-            tuple(notes),
+            (*notes, *more),
         )
 
     def _to_be_verified(self, found: list[Changed]) -> list[str]:
@@ -234,11 +238,25 @@ class _Review:
 
     def _commits(self, changed: Changed) -> Iterator[Commit]:
         """Commits of the branch that change the checkpoint, the newest first."""
-        literal = [b":(top,literal)" + path for path in changed.paths]
+        literal = _pathspecs(changed)
+        if not history.can_choose(literal):
+            return
         excluded = [self.branch.tip, self.branch.before.oid]
         found = history.commits(self.repo, [self.branch.after.oid], excluded, touching=literal)
         for commit in reversed(found[-MOST_COMMITS:]):
             yield Commit(commit.oid, clipped(self.commits.subject(commit.oid), MOST_SUBJECT))
+
+
+def _pathspecs(changed: Changed) -> list[bytes]:
+    return [b":(top,literal)" + path for path in changed.paths]
+
+
+def _not_looked_for(found: list[Changed]) -> Iterator[str]:
+    """Whose commits are not told."""
+    long = sum(not history.can_choose(_pathspecs(one)) for one in found)
+    if long:
+        noun = counted(long, "checkpoint")
+        yield f"commits are not looked for of {noun}, for paths that are too long"
 
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:

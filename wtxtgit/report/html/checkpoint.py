@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import DiffReport, MetadataChange, Status, TensorDiff
-from wtxtgit.report.figures import NONE, count, extents, number, percent
+from wtxtgit.report.figures import NONE, count, extents, number
 from wtxtgit.report.html import tensors
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, Listed, Room, first
 from wtxtgit.report.html.history import History, SizeChart, history, size_chart
 from wtxtgit.report.html.layers import GroupLine, group_chart, spread
 from wtxtgit.report.html.tensors import Detail, Picture, Row
 from wtxtgit.report.review import Flag, Reviewed
+from wtxtgit.report.review_figures import parameters_changed, relative_change, tensors_changed
 from wtxtgit.report.risks import SEVERE, Chip, chip, chips
 
 _MOST_VALUE = 200
@@ -84,7 +85,6 @@ class Checkpoint:
 def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Checkpoint:
     """As much of a checkpoint as there is room for; `target` is its id in the page."""
     diff, changed = one.diff, one.changed
-    summary = None if diff is None else diff.summary
     targets = {tensor.name: f"{target}-t{n}" for n, tensor in enumerate(changed[: room.pictured])}
     flags: dict[str, list[Flag]] = defaultdict(list)
     for flag in one.flags:
@@ -99,8 +99,8 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Che
         chips(one.flags),
         clipped(one.reason or "", MOST_TEXT),
         () if diff is None else tuple(_totals(diff)),
-        NONE if summary is None else f"{count(len(changed))} of {count(summary.tensors)}",
-        NONE if summary is None or summary.relative_l2 is None else percent(summary.relative_l2),
+        NONE if diff is None else tensors_changed(diff),
+        NONE if diff is None else relative_change(diff),
         _flags(one.flags, targets, room.flags),
         history(one, room.listed),
         size_chart(one.sizes),
@@ -113,7 +113,7 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Che
             tensors.detail(t, flags[t.name], one.distributions.get(t.name), targets[t.name])
             for t in changed[: room.pictured]
         ),
-        first(_others(diff), room.listed).each(_other),
+        first(one.others, room.listed).each(_other),
         first(() if diff is None else diff.metadata, room.listed).each(_value),
         () if diff is None else tuple(_same(diff)),
         first(() if diff is None else diff.notes, room.listed).each(_text),
@@ -138,11 +138,11 @@ def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
     summary = diff.summary
     changed = summary.counts[Status.CHANGED]
     yield "Tensors changed", f"{count(changed)} of {count(summary.tensors)}"
-    yield "Parameters changed", count(summary.changed_elements)
+    yield "Parameters changed", parameters_changed(diff)
     if changed:
-        relative = summary.relative_l2
-        yield "Relative L2", "from 0" if relative is None else percent(relative)
-        yield "L2", number(summary.l2)
+        told = relative_change(diff)
+        yield "Relative L2", told
+        yield "L2", NONE if told == NONE else number(summary.l2)
     for status in (Status.ADDED, Status.REMOVED, Status.RENAMED):
         if summary.counts[status]:
             yield f"Tensors {status}", count(summary.counts[status])
@@ -160,12 +160,6 @@ def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> List
             None if flag.tensor is None else targets.get(flag.tensor),
         )
     )
-
-
-def _others(diff: DiffReport | None) -> list[TensorDiff]:
-    if diff is None:
-        return []
-    return diff.of(Status.REMOVED, Status.ADDED, Status.RENAMED)
 
 
 def _other(tensor: TensorDiff) -> Other:

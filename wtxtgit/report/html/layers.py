@@ -11,11 +11,12 @@ from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import Numbers, TensorDiff
-from wtxtgit.report.figures import NONE, count, percent
+from wtxtgit.report.figures import NONE, percent
 from wtxtgit.report.html import svg
 from wtxtgit.report.html.bounds import MOST_NAME, Listed, first
 from wtxtgit.report.html.tensors import Cell, Picture
 from wtxtgit.report.review import LayerGroup
+from wtxtgit.report.review_figures import layer_change, layer_tensors
 
 _BINS = 4
 """For each power of ten."""
@@ -65,15 +66,14 @@ def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
 
 def _line(group: LayerGroup, most: float) -> GroupLine:
     relative = group.relative_l2
-    if group.changed and not group.changed_elements:
-        # All of it is compared as bytes, or not at all.
-        length, measured = 0.0, (Cell(NONE, None), Cell(NONE, None))
-    else:
+    length, measured = 0.0, (Cell(NONE, None), Cell(NONE, None))
+    if group.is_measured:
         length = 1.0 if relative is None else relative / most if most else 0.0
         share = group.changed_elements / group.elements if group.elements else 0.0
-        first_cell = Cell("from 0", inf) if relative is None else Cell(percent(relative), relative)
-        measured = (first_cell, Cell(percent(share), share))
-    tensors = Cell(f"{count(group.changed)} / {count(group.tensors)}", group.changed)
+        key = inf if relative is None else relative
+        measured = (Cell(layer_change(group), key), Cell(percent(share), share))
+    touched = group.changed + group.added + group.removed
+    tensors = Cell(layer_tensors(group), touched)
     return GroupLine(clipped(group.name, MOST_NAME), svg.bar(length), (*measured, tensors))
 
 

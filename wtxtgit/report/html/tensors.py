@@ -22,7 +22,8 @@ _MOST_PLAIN = 16
 _RAISED = str.maketrans(
     "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
-COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max", "Cosine")
+COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max")
+"""The cosine is told of the tensor that is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,10 @@ def _kind(tensor: TensorDiff) -> str:
 def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
     change = tensor.change
     if change is None:
-        return (Cell("not compared", inf), *(Cell(NONE, None),) * 5)
+        return (Cell("not compared", inf), *(Cell(NONE, None),) * 4)
     share = Cell(percent(change.changed_share), change.changed_share)
     if isinstance(change, ByteChange):
-        return (Cell("bytes", inf), share, _changed_rows(change.rows), *(Cell(NONE, None),) * 3)
+        return (Cell("bytes", inf), share, _changed_rows(change.rows), *(Cell(NONE, None),) * 2)
     relative = change.relative_l2
     return (
         Cell("from 0", inf) if relative is None else Cell(percent(relative), relative),
@@ -122,7 +123,6 @@ def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
         _changed_rows(change.rows),
         Cell(number(change.l2), change.l2),
         Cell(number(change.max_abs), change.max_abs),
-        Cell(NONE if change.cosine is None else f"{change.cosine:.5f}", change.cosine),
     )
 
 

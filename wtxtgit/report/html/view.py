@@ -20,6 +20,7 @@ from wtxtgit.report.html.bounds import (
 from wtxtgit.report.html.checkpoint import Checkpoint, checkpoint
 from wtxtgit.report.html.history import OID_SHOWN
 from wtxtgit.report.review import Review
+from wtxtgit.report.review_figures import parameters_changed
 from wtxtgit.report.risks import Chip, chips
 
 _UNFOLDED = 3
@@ -62,9 +63,9 @@ def view(review: Review) -> Page:
 
 
 def _totals(review: Review) -> Iterator[tuple[str, str]]:
-    summaries = [one.diff.summary for one in review.artifacts if one.diff is not None]
+    diffs = [one.diff for one in review.artifacts if one.diff is not None]
     yield "Commits", count(review.commits)
     yield "Checkpoints", count(len(review.artifacts))
-    yield "Tensors changed", count(sum(summary.counts[Status.CHANGED] for summary in summaries))
-    yield "Parameters changed", rounded(sum(summary.changed_elements for summary in summaries))
+    yield "Tensors changed", count(sum(diff.summary.counts[Status.CHANGED] for diff in diffs))
+    yield "Parameters changed", parameters_changed(*diffs, spell=rounded)
     yield "Flags", count(review.flags)

@@ -27,8 +27,8 @@ from wtxtgit.report.diff import Status, TensorDiff
 from wtxtgit.report.escaping import escaped
 from wtxtgit.report.html import bounds
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
+from wtxtgit.report.html.page import page
 from wtxtgit.report.review import Flag, Review, Risk
-from wtxtgit.report.review_html import page
 
 TAGS = {
     "html", "head", "meta", "title", "style", "script", "body", "header", "main", "nav", "section",
@@ -201,11 +201,12 @@ class TestWhatIsTold:
         )
         found = parsed(page(Review("a", "b", BASE, HEAD, 1, (reviewed(b"m", [recast]),))))
         told = found.the("details", "tensor").text
-        assert "f32, 2 \u00d7 2 \u2192 4" in told
+        assert "f32, 2 x 2 \u2192 4" in told
         assert "Not compared: two shapes" in told
 
 
 class TestHowMuch:
+    @pytest.mark.slow
     def test_many_tensors(self) -> None:
         text = page(big(2000))
         assert len(text.encode()) < MOST_BYTES
@@ -224,6 +225,7 @@ class TestHowMuch:
         found = parsed(page(Review("a", "b", BASE, HEAD, 1, (one,))))
         assert "and 500 more changed tensors" in [p.text for p in found.of("p", "more")]
 
+    @pytest.mark.slow
     def test_too_much_of_everything(self) -> None:
         one = sample().artifacts[0]
         many = replace(
