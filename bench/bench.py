@@ -59,6 +59,18 @@ for name in sys.argv[1:]:
     with open(name, "rb") as file:
         hashlib.file_digest(file, "sha256")
 """
+MERGE = f"""
+import sys
+import numpy as np
+base, ours, theirs = (np.fromfile(name, "u1") for name in sys.argv[1:4])
+start = len(base) % {COLUMNS * 4}
+rows = [side[start:].view("u4").reshape(-1, {COLUMNS}) for side in (base, ours, theirs)]
+changed = [(rows[0] != side).any(axis=1) for side in rows[1:]]
+assert not (changed[0] & changed[1]).any()
+rows[1][changed[1]] = rows[2][changed[1]]
+ours.tofile(sys.argv[4])
+"""
+"""What numpy alone takes for the same merge: nothing is checked, everything is held."""
 PACKAGES = ("numpy", "pybase64", "crc32c", "blake3", "zstandard", "click")
 
 
@@ -96,6 +108,7 @@ def main() -> None:
         rows += bench_checks(top, options.size, options.runs)
         rows += bench_diff(top, options.size, options.runs)
         rows += bench_delta(top, options.size, options.runs)
+        rows += bench_merge(top, options.size, options.runs)
         if options.commits:
             rows += bench_audit(top, options.commits, options.runs)
         if options.big:
@@ -325,13 +338,55 @@ def bench_diff(top: Path, size: int, runs: int) -> list[Row]:
     ]
 
 
-def changed_model(model: Path, path: Path) -> Path:
-    """The model with one row in a hundred changed, from a seed."""
+def bench_merge(top: Path, size: int, runs: int) -> list[Row]:
+    """A merge of two sides that changed one row in a hundred each, apart from each other."""
+    base = make_model(top / "merge-base.safetensors", size)
+    ours = changed_model(base, top / "merge-ours.safetensors", part=0)
+    theirs = changed_model(base, top / "merge-theirs.safetensors", part=1)
+    files = (base, ours, theirs)
+    texts = [path.with_suffix(".wtxt") for path in files]
+    for path, text in zip(files, texts, strict=True):
+        run(*WTXTGIT, "emit", path, "-o", text, cwd=top)
+    out = top / "merged"
+    floor = "merge the three with numpy"
+    merge = (*WTXTGIT, "merge-file")
+    commands: dict[str, tuple[str | Path, ...]] = {
+        floor: (PYTHON, "-c", MERGE, *files, out),
+        "merge-file": (*merge, *files, "-o", out),
+        "merge-file of the texts": (*merge, *texts, "-o", out),
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    memory = {name: Memory(b"merge-file") for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            with memory[name]:
+                times[name].append(timed(lambda command=command: run(*command, cwd=top)))  # type: ignore[misc]
+    return [
+        row(
+            name,
+            taken,
+            floor=(floor, times[floor]),
+            note=f"3 x {size} MiB" + ("" if name == floor else f", {memory[name].note()}"),
+        )
+        for name, taken in times.items()
+    ]
+
+
+def changed_model(model: Path, path: Path, part: int | None = None) -> Path:
+    """The model with one row in a hundred changed, from a seed.
+
+    Of the odd (`part` 1) or the even rows (0) alone, or of all.
+    """
     content = bytearray(model.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")
     values = np.frombuffer(content, "<f4", offset=start).reshape(-1, COLUMNS)
     generator = np.random.default_rng(20250102)
-    values[generator.choice(len(values), len(values) // 100, replace=False)] *= np.float32(1.01)
+    count = len(values) // 100
+    if part is None:
+        chosen = generator.choice(len(values), count, replace=False)
+    else:
+        chosen = 2 * generator.choice(len(values) // 2, count, replace=False) + part
+    values[chosen] *= np.float32(1.01)
     path.write_bytes(content)
     return path
 
