@@ -75,6 +75,8 @@ def test_there_is_none_of_that_name(repo: Repo) -> None:
         "average, task; ours is kept for now"
         for name, how in (("first", "blend"), ("second", "mix"))
     ]
+    assert f"wtxtgit: hint: it is the config {STRATEGY} that says so" in said
+    assert "wtxtgit: hint: it is the attribute wtxt-merge in .gitattributes that says so" in said
     assert unmerged(repo) == ["first.fold", "second.fold"]
     assert_model(held(repo, FOLD, "first.fold"), OURS)
 

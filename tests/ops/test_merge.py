@@ -391,6 +391,8 @@ class TestFormsAreMergedToo:
         files = with_scale(self.base, 1), with_scale(gone, 0), with_scale(self.base, 2)
         (conflict,) = Merger(Policy()).merge(*files).conflicts
         assert conflict.reason == "ours removed it, theirs changed it"
+        (conflict,) = Merger(Policy(Strategy.TASK)).merge(*files).conflicts
+        assert conflict.reason.endswith(", which task does not settle")
 
 
 def test_what_is_neither_tensor_nor_metadata_is_not_lost() -> None:

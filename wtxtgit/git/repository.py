@@ -110,6 +110,10 @@ class Repository:
         """Start git at the top level, to talk with while it runs."""
         return run.Stream(*arguments, cwd=self.home, env=env)
 
+    def path_from_top(self, given: str) -> bytes:
+        """The path from the top level of one that was given here; `.` for the top level."""
+        return os.fsencode(os.path.normpath(Path(os.fsdecode(self.prefix)) / given))
+
     def file(self, path: bytes) -> Path:
         """The work-tree file of a path that git gave."""
         return self.worktree / os.fsdecode(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ def log(
     Raises InputError where it has no ledger in the revision, CheckError where
     that does not read, BadRoot and EnvironmentFailure.
     """
-    artifact = _from_top(repo, path)
+    artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
     ledger_path = artifact + LEDGER_SUFFIX
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
@@ -89,11 +88,6 @@ def generations(
         for record in other.records:
             first.setdefault(record.merkle_this, commit)
     return _generations(ledger, artifact, first, walk, blobs)
-
-
-def _from_top(repo: Repository, path: str) -> bytes:
-    whole = os.path.normpath(Path(os.fsdecode(repo.prefix)) / path)
-    return os.fsencode(whole).removesuffix(LEDGER_SUFFIX)
 
 
 def _generations(

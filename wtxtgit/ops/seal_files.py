@@ -96,8 +96,8 @@ class SealedFiles:
 
     def _at(self, given: str, present: set[bytes]) -> set[bytes]:
         """The artifacts that a path of the command line means."""
-        whole = os.path.normpath(Path(os.fsdecode(self.repo.prefix)) / given)
-        path = b"" if whole == "." else os.fsencode(whole)
+        whole = self.repo.path_from_top(given)
+        path = b"" if whole == b"." else whole
         if path.startswith((b"../", b"/")) or path == b"..":
             raise InputError(f"{shown(Path(given))}: outside of the work tree")
         path = path.removesuffix(LEDGER_SUFFIX)

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from wtxtgit.errors import WtxtgitError
+from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes, config
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops.files import map_file, replace_file, same_bytes, write_all
@@ -78,8 +78,6 @@ def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
 
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
     """What the attribute says of a path, or else the config; raises UsageError."""
-    from wtxtgit.ops.merge.policy import parse_strategy
-
     if repo is None:
         return Strategy.FAIL
     if path is not None:
@@ -88,9 +86,18 @@ def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
         if value == attributes.UNSET:
             return Strategy.FAIL
         if value != _UNSPECIFIED:
-            return parse_strategy(os.fsdecode(value))
+            return _parsed(os.fsdecode(value), f"the attribute {ATTRIBUTE} in .gitattributes")
     configured = config.effective(STRATEGY, cwd=repo.home)
-    return Strategy.FAIL if configured is None else parse_strategy(configured)
+    return Strategy.FAIL if configured is None else _parsed(configured, f"the config {STRATEGY}")
+
+
+def _parsed(value: str, where: str) -> Strategy:
+    from wtxtgit.ops.merge.policy import parse_strategy
+
+    try:
+        return parse_strategy(value)
+    except UsageError as error:
+        raise UsageError(error.message, hint=f"it is {where} that says so") from None
 
 
 def _settled(repo: Repository | None, path: bytes | None, report: MergeReport) -> MergeReport:

@@ -233,7 +233,10 @@ class EntryMerge:
             if choice is Strategy.BASE and self.base is not None:
                 return self.base.placed(key)
             return None if choice == gone else side.placed(key)
-        self._conflict(key, held, f"{gone} removed it, {side.name} changed it")
+        reason = f"{gone} removed it, {side.name} changed it"
+        if choice is not Strategy.FAIL:
+            reason += f", which {choice} does not settle"
+        self._conflict(key, held, reason)
         return side.placed(key)
 
     def _rows(self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Side) -> Placed | None:

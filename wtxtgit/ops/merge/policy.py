@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from wtxtgit.errors import UsageError
+from wtxtgit.errors import MAX_NAME, UsageError, clipped
 from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
@@ -49,7 +50,12 @@ def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> N
     for wanted, _ in takes:
         # A side that is taken whole leaves nothing that could have been settled.
         if names and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
-            raise UsageError(f"the two sides differ in nothing that is called {wanted[:80]!a}")
+            near = get_close_matches(wanted, names, n=1, cutoff=0.5)
+            meant = f", did you mean {clipped(near[0], MAX_NAME)!a}?" if near else ""
+            raise UsageError(
+                f"the two sides differ in nothing that is called {wanted[:80]!a}{meant}",
+                hint="wtxtgit resolve PATH lists what is open",
+            )
 
 
 def parse_strategy(text: str) -> Strategy:

@@ -7,7 +7,6 @@ import mmap
 import os
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import attributes, index, staging
@@ -64,8 +63,7 @@ def resolve(
     settled is kept for the next time, and the file stays. Raises InputError
     where there is no such conflict, UsageError for names that nothing has.
     """
-    name = os.path.normpath(Path(os.fsdecode(repo.prefix)) / path)
-    from_top = os.fsencode(name)
+    from_top = repo.path_from_top(path)
     stages = {e.stage: e for e in index.entries(repo) if e.path == from_top and e.stage}
     _check(from_top, stages)
     blobs = {str(stage): entry.oid for stage, entry in sorted(stages.items())}
