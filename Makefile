@@ -36,7 +36,7 @@ test-torch: $(READY)  ## torch files against torch itself, which is installed fi
 	$(BIN)/python -m pytest -q -n auto -m torch
 
 test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with chromedriver
-	$(BIN)/python -m pytest -q -m browser
+	$(BIN)/python -m pytest -q -n auto -m browser
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
 	@command -v chromedriver >/dev/null || { apt-get update -qq && \
