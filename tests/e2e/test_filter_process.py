@@ -249,6 +249,7 @@ def test_skip_smudge_leaves_texts_and_install_writes_them(pairs: Repo, tmp_path:
     assert_version(clone, 1)
 
 
+@pytest.mark.slow
 def test_smudge_include_and_exclude(pairs: Repo, tmp_path: Path) -> None:
     pairs.git(
         "clone", "-q", "-c", "wtxtgit.smudgeInclude=*.fold, sub/,*.aero",

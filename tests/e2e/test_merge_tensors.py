@@ -48,7 +48,7 @@ OURS: Rows = {"embed": {3: -1.0, 40: -2.0}, "head": {0: -3.0}}
 THEIRS: Rows = {"embed": {4: -4.0, 63: -5.0}, "norm": {7: -6.0}}
 CROSSING: Rows = {"embed": {3: -7.0, 63: -5.0}, "norm": {7: -6.0}}
 """Row 3 of embed is theirs and ours."""
-FAST = {"merge", "rebase"}
+FAST = {"merge"}
 
 
 def sides_of(kind: Kind, ours: Model, theirs: Model, before: Model | None) -> Sides:

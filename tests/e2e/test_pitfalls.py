@@ -521,6 +521,7 @@ def test_pitfall_13_the_hostile_modules_would_run(repo: Repo, tmp_path: Path) ->
 # 15. State belongs under the common dir.
 
 
+@pytest.mark.slow
 def test_pitfall_15_git_dir_in_the_environment(pairs: Repo, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

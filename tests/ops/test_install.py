@@ -74,6 +74,7 @@ def test_damaged_text_stays_and_is_listed(tracked: Repo) -> None:
     assert (clone.path / "model.safetensors").read_bytes() == damaged
 
 
+@pytest.mark.slow
 def test_hostile_names_are_written_again(tracked: Repo) -> None:
     names = [b"a\nb.safetensors", b"-f.safetensors", b'"q\\.safetensors', b"\xff.safetensors",
              b"\x1b[31m.safetensors", b"sub dir/x.safetensors"]  # fmt: skip
@@ -116,6 +117,7 @@ def test_a_linked_folder_is_not_followed(tracked: Repo, tmp_path: Path) -> None:
     assert (outside / "x.safetensors").stat().st_mtime > 1
 
 
+@pytest.mark.slow
 def test_sparse_files_stay_away(tracked: Repo) -> None:
     tracked.write("sub/x.safetensors", MODEL)
     tracked.add()

@@ -116,6 +116,7 @@ def test_a_change_of_one_side_merges_without_asking(tracked: Repo) -> None:
     assert (tracked.path / "model.safetensors").read_bytes() == safetensors(7.0, 2.0, 3.0)
 
 
+@pytest.mark.slow
 def test_changes_far_apart_are_merged_to_a_text_that_holds(tracked: Repo) -> None:
     base = [float(i) for i in range(60_000)]
     tracked.write("model.safetensors", safetensors(*base))
