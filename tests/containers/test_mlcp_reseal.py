@@ -13,8 +13,7 @@ from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, describe
-from wtxtgit.containers.mlcp import write
+from wtxtgit.containers import check, describe, splicing
 from wtxtgit.containers.mlcp.metadata import format_json
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
 from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
@@ -426,7 +425,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
         OPTIONS,
     )
     assert made <= 4
-    assert max(len(piece) for piece in pieces) <= write.PIECE
+    assert max(len(piece) for piece in pieces) <= splicing.BLOCK
     assert made >= 64
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from wtxtgit.containers import check, flat
+from wtxtgit.containers import check, splicing
 from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.read import Npy, read
 from wtxtgit.errors import FormatError
@@ -146,7 +146,7 @@ def test_nothing_of_an_array_is_held() -> None:
         pieces = module.reseal(container, [Placed(source, 0, given_content)], None, OPTIONS)
         assert made == 0
         sizes = [len(piece) for piece in pieces]
-        assert max(sizes) == flat.BLOCK
+        assert max(sizes) == splicing.BLOCK
         assert sum(sizes) == 2**23 + 128
 
 

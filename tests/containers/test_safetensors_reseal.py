@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from wtxtgit.containers import check, describe, flat
+from wtxtgit.containers import check, describe, splicing
 from wtxtgit.containers.safetensors import reseal as module
 from wtxtgit.containers.safetensors import write
 from wtxtgit.containers.safetensors.read import Safetensors, read
@@ -381,7 +381,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
         pieces = module.reseal(container, order, None, OPTIONS)
         assert made == 0
         sizes = [len(piece) for piece in pieces]
-        assert max(sizes) == flat.BLOCK
+        assert max(sizes) == splicing.BLOCK
         assert sum(sizes) in (len(container.data), 2**24 + 144)
         assert made == 8
 

@@ -19,8 +19,8 @@ from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, zip_directory
-from wtxtgit.containers.torch import overlay, write, zip_patch
+from wtxtgit.containers import check, splicing, zip_directory
+from wtxtgit.containers.torch import overlay, write
 from wtxtgit.containers.torch.read import Torch, read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
 from wtxtgit.errors import FormatError
@@ -681,7 +681,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
     block = b"\1" * 2**20
     placed = [Placed(container, 0, Content(size, lambda: iter([block] * 16)))]
     pieces = list(reseal(container, placed, None, OPTIONS))
-    assert max(map(len, pieces)) <= zip_patch.PIECE
+    assert max(map(len, pieces)) <= splicing.BLOCK
     made = b"".join(pieces)
     assert tensors(made) == {"a": block * 16}
     assert zip_directory.read(memoryview(made)) is not None

@@ -2,7 +2,7 @@
 
 Either into the places that they have in a file, whose other bytes all stay,
 or one after another into a file that is laid out anew.
-What any format can use of it: `pieces`, and `refuse_errors`.
+What any format can use of it: `refuse_errors`.
 Spec: "Resealing" in `docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
 """
 
@@ -15,13 +15,12 @@ from itertools import pairwise
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.splicing import Edit, pieces, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content
 from wtxtgit.model.reading import Findings
 
-BLOCK = 1 << 20
-"""Bytes of a file that are given at a time."""
 MAX_PASSES = 4
 """Tensors that share bytes are written, or compared, so many times the size of their file."""
 
@@ -42,13 +41,7 @@ class Part:
         """The bytes that are written."""
         if self.content is not None:
             return self.content.blocks()
-        return pieces(self.data, self.tensor.start, self.tensor.end)
-
-
-def pieces(data: memoryview, start: int, end: int) -> Iterator[Buffer]:
-    """The bytes [start, end) of a file, a block at a time."""
-    for pos in range(start, end, BLOCK):
-        yield data[pos : min(pos + BLOCK, end)]
+        return pieces(self.data[self.tensor.start : self.tensor.end])
 
 
 def refuse_errors(findings: Findings) -> None:
@@ -89,7 +82,7 @@ def replaced(data: memoryview, own: Sequence[Stored], parts: Sequence[Part]) -> 
         ((stored.start, stored.end, n) for n, stored in enumerate(own) if stored.end > stored.start)
     )
     left = MAX_PASSES * len(data)
-    written: list[Part] = []
+    edits: list[Edit] = []
     for group in _sharing(places):
         given = [
             parts[n]
@@ -100,9 +93,9 @@ def replaced(data: memoryview, own: Sequence[Stored], parts: Sequence[Part]) -> 
             continue
         if len(group) > 1:
             left -= _compare(group, [parts[n] for _, _, n in group], left)
-        start, end, n = group[0]
-        written.append(Part(own[n], data, Content(end - start, given[0].blocks)))
-    return _spliced(data, written)
+        start, end, _ = group[0]
+        edits.append((start, end, given[0].blocks))
+    return spliced(data, edits)
 
 
 def _sharing(places: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
@@ -143,13 +136,3 @@ def _digest(part: Part) -> bytes:
     for block in part.blocks():
         hashed.update(block)
     return hashed.digest()
-
-
-def _spliced(data: memoryview, written: Iterable[Part]) -> Iterator[Buffer]:
-    """The file with these parts, which lie in its order and apart."""
-    pos = 0
-    for part in written:
-        yield from pieces(data, pos, part.tensor.start)
-        yield from part.blocks()
-        pos = part.tensor.end
-    yield from pieces(data, pos, len(data))

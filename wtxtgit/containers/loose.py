@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from wtxtgit.containers import flat
+from wtxtgit.containers.splicing import BLOCK, pieces
 from wtxtgit.model import Buffer
 
 Span = tuple[int, int]
@@ -33,7 +33,7 @@ def digest(data: memoryview, spans: Iterable[Span]) -> bytes | None:
     """The SHA-256 over what is in none of the spans; None where that is zeros."""
     hashed = _Gaps()
     for start, end in gaps(spans, len(data)):
-        for piece in flat.pieces(data, start, end):
+        for piece in pieces(data[start:end]):
             hashed.add(piece)
         hashed.close()
     return hashed.digest()
@@ -72,7 +72,7 @@ class _Gaps:
         if body and self._is_open:
             # Zeros were left out as long as they could be the last bytes.
             while self._zeros:
-                zeros = bytes(min(self._zeros, flat.BLOCK))
+                zeros = bytes(min(self._zeros, BLOCK))
                 self._one.update(zeros)
                 self._zeros -= len(zeros)
         if body:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from wtxtgit.containers import flat, loose, msgpack_limits
+from wtxtgit.containers import loose, msgpack_limits
 from wtxtgit.containers.aero import spelling, values
 from wtxtgit.containers.aero.assembly import INTEGRITY_NAME
 from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, Allowance, Content
@@ -35,6 +35,7 @@ from wtxtgit.containers.aero.records import (
     Chunk,
     chunk_name,
 )
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
 
@@ -142,7 +143,7 @@ class _Chunks:
         """The chunk as it is stored."""
         self._allowance.hash(chunk.length, chunk.offset)
         stored, hashed = self._aero.stored(chunk), hashlib.sha256()
-        for piece in flat.pieces(stored, 0, len(stored)):
+        for piece in pieces(stored):
             hashed.update(piece)
         return {"flags": chunk.flags, "stored": hashed.digest()}
 

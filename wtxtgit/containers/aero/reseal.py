@@ -25,6 +25,7 @@ from wtxtgit.containers.aero.spelling import edited
 from wtxtgit.containers.aero.values import NewMetadata, like
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
@@ -82,7 +83,7 @@ def reseal(
     new = _metadata(container, values, options)
     stays = _are_own(own, items)
     if stays and not any(item.content for item in items) and not new.is_change:
-        return flat.pieces(container.data, 0, len(container.data))
+        return pieces(container.data)
     for source in sources.values():
         flat.refuse_errors(check(source.aero, options))
     _check_items(items)

@@ -7,10 +7,9 @@ Spec: `docs/spec/aero.md`, "Resealing".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from wtxtgit.containers import flat
 from wtxtgit.containers.aero import assembly, integrity
 from wtxtgit.containers.aero.assembly import Payload, assemble, integrity_payload
 from wtxtgit.containers.aero.content import Allowance
@@ -25,10 +24,8 @@ from wtxtgit.containers.aero.records import (
     Chunk,
     chunk_name,
 )
+from wtxtgit.containers.splicing import Edit, pieces, spliced
 from wtxtgit.model import Buffer
-
-_Edit = tuple[int, int, Callable[[], Iterator[Buffer]]]
-"""First byte, end, and the bytes that come there instead."""
 
 
 def written(
@@ -46,14 +43,14 @@ def written(
     """
     sealed = integrity.covered(aero)
     if not removed and not added and _keep_places(aero, replaced, sealed):
-        edits: list[_Edit] = []
+        edits: list[Edit] = []
         for place, payload in replaced.items():
             chunk = aero.chunks[place]
             at = aero.header.entry_offset(place) + HASH_AT
             edits.append((at, at + DIGEST_SIZE, partial(_once, payload.digest)))
             if chunk.length:
                 edits.append((chunk.offset, chunk.end, payload.blocks))
-        return _edited(aero.data, sorted(edits, key=lambda edit: edit[:2]))
+        return spliced(aero.data, sorted(edits, key=lambda edit: edit[:2]))
     payloads = [
         replaced[place] if place in replaced else _kept(aero, chunk, allowance)
         for place, chunk in enumerate(aero.chunks)
@@ -96,17 +93,8 @@ def _kept(aero: Aero, chunk: Chunk, allowance: Allowance) -> Payload:
         chunk.length,
         chunk.ulen,
         chunk.digest,
-        partial(flat.pieces, stored, 0, len(stored)),
+        partial(pieces, stored),
     )
-
-
-def _edited(data: memoryview, edits: Sequence[_Edit]) -> Iterator[Buffer]:
-    pos = 0
-    for start, end, blocks in edits:
-        yield from flat.pieces(data, pos, start)
-        yield from blocks()
-        pos = end
-    yield from flat.pieces(data, pos, len(data))
 
 
 def _once(data: bytes) -> Iterator[Buffer]:

@@ -16,10 +16,11 @@ from typing import Literal, Protocol
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import integrity
-from wtxtgit.containers.fold.integrity import BLOCK, HMAC_PREFIX, SHA256_PREFIX
+from wtxtgit.containers.fold.integrity import HMAC_PREFIX, SHA256_PREFIX
 from wtxtgit.containers.fold.parity import CODEWORD, parity_bytes, parity_len
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.magic import FOLD_MAGIC
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
@@ -85,7 +86,7 @@ class Kept:
         return replace(self, entry={**self.entry, "offset": offset})
 
     def pieces(self) -> Iterator[Buffer]:
-        return slices(self.held)
+        return pieces(self.held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,12 +209,6 @@ def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
     yield index
 
 
-def slices(held: memoryview) -> Iterator[memoryview]:
-    """The bytes in pieces of a BLOCK at most."""
-    for start in range(0, len(held), BLOCK):
-        yield held[start : start + BLOCK]
-
-
 def _stored(source: ChunkSource, form: Form) -> Iterator[Buffer]:
     """A chunk's bytes as they are stored: one zstd frame without checksum, or plain."""
     blocks = _counted(source.blocks(), source.length, source.name)
@@ -235,6 +230,6 @@ def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memor
         given += len(block)
         if given > length:
             break
-        yield from slices(memoryview(block))
+        yield from pieces(memoryview(block))
     if given != length:
         raise FormatError(f"content of chunk {quoted(name)} is not {length} bytes any more")

@@ -5,19 +5,17 @@ Spec: `docs/spec/fold.md`, "Resealing".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from wtxtgit.containers import json_edit
 from wtxtgit.containers.fold.agreement import MERKLE_ROOT
-from wtxtgit.containers.fold.chunks import Kept, Planned, slices
+from wtxtgit.containers.fold.chunks import Kept, Planned
 from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import HEADER, Fold
 from wtxtgit.containers.magic import FOLD_MAGIC, MAX_JSON
+from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.model import Buffer
-
-Patch = tuple[int, int, Callable[[], Iterator[Buffer]]]
-"""Where in the file bytes are replaced, up to where, and what gives the others."""
 
 
 def patched(
@@ -47,10 +45,10 @@ def patched(
     ):
         return None
     header = HEADER.pack(FOLD_MAGIC, HEADER.size, fold.index_start, len(made))
-    patches: list[Patch] = [(start, end, new.pieces) for start, end, new in changed]
+    patches: list[Edit] = [(start, end, new.pieces) for start, end, new in changed]
     patches.append((0, HEADER.size, lambda: iter([header])))
     patches.append((fold.index_start, fold.index_end, lambda: iter([made])))
-    return _pieces(fold.data, sorted(patches, key=lambda patch: patch[:2]))
+    return spliced(fold.data, sorted(patches, key=lambda patch: patch[:2]))
 
 
 def _is_shared(fold: Fold, changed: set[tuple[int, int]]) -> bool:
@@ -100,12 +98,3 @@ def _differing(
         for key, value in after.items()
         if key not in before or before[key] != value
     }
-
-
-def _pieces(data: memoryview, patches: Sequence[Patch]) -> Iterator[Buffer]:
-    pos = 0
-    for start, end, pieces in patches:
-        yield from slices(data[pos:start])
-        yield from pieces()
-        pos = end
-    yield from slices(data[pos:])

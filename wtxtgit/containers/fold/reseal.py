@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from wtxtgit.containers import splicing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import agreement, integrity, payloads, remains
@@ -24,7 +25,6 @@ from wtxtgit.containers.fold.chunks import (
     file_pieces,
     form_of,
     plan,
-    slices,
 )
 from wtxtgit.containers.fold.condition import Conditions
 from wtxtgit.containers.fold.description import OF_THE_WRITING
@@ -104,7 +104,7 @@ def reseal(
     """
     own = values is None and _is_own(container, placed)
     if own and all(one.content is None for one in placed):
-        return slices(container.data)
+        return splicing.pieces(container.data)
     if len(placed) > MAX_TENSORS:
         raise FormatError(f"{len(placed)} chunks are too many", kind="limit", field="chunks")
     key = options.integrity_key

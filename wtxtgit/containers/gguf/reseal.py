@@ -17,6 +17,7 @@ from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE,
 from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
 from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.splicing import BLOCK
 from wtxtgit.errors import FormatError
 from wtxtgit.model import ZEROS_ALLOWANCE, Buffer
 from wtxtgit.model.entries import Entry, Placed
@@ -226,7 +227,7 @@ def _pieces(header: bytes, parts: Sequence[Part], alignment: int) -> Iterator[Bu
 def _padding(size: int, alignment: int) -> Iterator[Buffer]:
     left = -size % alignment
     while left:
-        zeros = bytes(min(left, flat.BLOCK))
+        zeros = bytes(min(left, BLOCK))
         yield zeros
         left -= len(zeros)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_limits, splicing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import listing, remains, update, write
 from wtxtgit.containers.mlcp.listing import SHARDS
@@ -109,7 +109,7 @@ class _Files:
             )
         is_own = content is None and placed.source is container
         if content is None and not is_own:
-            content = Content(tensor.nbytes, partial(write.stored, tensor.data))
+            content = Content(tensor.nbytes, partial(splicing.pieces, tensor.data))
         number = placed.number if is_own else None
         return _Chosen(row, tensor, content if tensor.nbytes else None, number)
 
@@ -132,7 +132,7 @@ def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
             pieces.append(Piece(one.content.nbytes, _exactly(one.content)))
             reached = stored.end
     if not pieces:
-        return write.stored(data)
+        return splicing.pieces(data)
     pieces.append(_kept(data[reached:]))
     write.refuse_misread(pieces, len(shard_list(container.metadata)), placement)
     return write.bytes_of([_kept(data[: container.header_end]), *pieces])
@@ -211,15 +211,13 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
 def _row(one: _Chosen) -> write.Row:
     record = one.row.record
     raw = bytes(one.row.container.data[record.start : record.end])
-    if one.content is not None:
-        blocks = _exactly(one.content)
-    else:
-        blocks = partial(write.stored, one.tensor.data)
+    held = partial(splicing.pieces, one.tensor.data)
+    blocks = held if one.content is None else _exactly(one.content)
     return write.Row(record.shard, raw, one.tensor.nbytes, blocks)
 
 
 def _kept(raw: memoryview) -> Piece:
-    return Piece(len(raw), partial(write.stored, raw))
+    return Piece(len(raw), partial(splicing.pieces, raw))
 
 
 def _exactly(content: Content) -> Callable[[], Iterator[Buffer]]:

@@ -14,7 +14,7 @@ from functools import partial
 from struct import pack
 from typing import cast
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_limits, splicing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import MAX_JSON, MLCP_MAGIC
 from wtxtgit.containers.mlcp.metadata import (
@@ -42,8 +42,6 @@ DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
 KEEPS_TAGS = True
 
-PIECE = 1 << 22
-"""Bytes that are given out at once of what is at hand."""
 MAX_COUNT = 2**31 - 1
 MAX_DIM = 2**63 - 1
 
@@ -122,7 +120,7 @@ def rebuild(container: Mlcp) -> Iterator[Buffer]:
             record.shard,
             _record(record.name, record.dtype, record.shape, record.size),
             tensor.end - tensor.start,
-            partial(stored, data[tensor.start : tensor.end]),
+            partial(splicing.pieces, data[tensor.start : tensor.end]),
         )
         for record, tensor in zip(container.body.records, container.tensors(), strict=True)
     ]
@@ -213,12 +211,6 @@ def refuse_misread(body: Sequence[Piece], listed: int, placement: Placement) -> 
         ) from None
     if found.placement is not placement:
         raise FormatError("bytes of tensors would be read as records", field="tensor bytes")
-
-
-def stored(raw: memoryview) -> Iterator[Buffer]:
-    """Bytes that are at hand, in pieces."""
-    for start in range(0, len(raw), PIECE):
-        yield raw[start : start + PIECE]
 
 
 def bytes_of(pieces: Sequence[Piece]) -> Iterator[Buffer]:

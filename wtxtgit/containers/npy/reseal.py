@@ -13,6 +13,7 @@ from typing import cast
 from wtxtgit.containers import flat
 from wtxtgit.containers.flat import Part
 from wtxtgit.containers.npy.read import TENSOR, Npy
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
@@ -38,7 +39,7 @@ def rest(container: Npy, options: ReadOptions) -> dict[str, object]:
     if end >= len(container.data):
         return {}
     hashed = hashlib.sha256()
-    for piece in flat.pieces(container.data, end, len(container.data)):
+    for piece in pieces(container.data[end:]):
         hashed.update(piece)
     return {AFTER: hashed.digest()}
 
@@ -73,9 +74,9 @@ def reseal(
             field="data",
         )
     return chain(
-        flat.pieces(source.data, 0, source.header.data),
+        pieces(source.data[: source.header.data]),
         part.blocks(),
-        flat.pieces(container.data, end, len(container.data)),
+        pieces(container.data[end:]),
     )
 
 

@@ -5,13 +5,14 @@ Spec: `docs/spec/npz.md`, "What is written"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit.containers import zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.npz.read import Npz
-from wtxtgit.containers.zip_directory import BLOCK, ENTRY, Member
+from wtxtgit.containers.splicing import pieces
+from wtxtgit.containers.zip_directory import ENTRY, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
@@ -75,7 +76,7 @@ def kept(data: memoryview, member: Member) -> NewMember:
         member.crc32,
         member.end - member.start,
         member.size,
-        lambda: slices(data[member.start : member.end]),
+        lambda: pieces(data[member.start : member.end]),
         member.method,
         member.flags,
         said.time,
@@ -104,9 +105,3 @@ def check_crc32(member: Member, blocks: Iterable[Buffer]) -> None:
             offset=member.start,
             field="crc32",
         )
-
-
-def slices(held: memoryview) -> Iterator[memoryview]:
-    """The bytes in pieces of a BLOCK at most."""
-    for start in range(0, len(held), BLOCK):
-        yield held[start : start + BLOCK]

@@ -21,10 +21,10 @@ from wtxtgit.containers.npz.members import (
     check_crc32,
     kept,
     refuse_unwritable,
-    slices,
 )
 from wtxtgit.containers.npz.read import Npz, inflated
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTOR, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
@@ -71,7 +71,7 @@ def reseal(
     if values:
         raise FormatError("npz has no metadata", field="metadata")
     if _is_own(container, placed):
-        return slices(container.data)
+        return pieces(container.data)
     if len(placed) > MAX_TENSORS:
         raise FormatError(f"{len(placed)} members are too many", kind="limit", field="entries")
     sources = {id(one.source): cast(Npz, one.source) for one in placed}
@@ -170,7 +170,7 @@ def _counted(content: Content, member: Member) -> Iterator[memoryview]:
         given += len(block)
         if given > content.nbytes:
             break
-        yield from slices(memoryview(block))
+        yield from pieces(memoryview(block))
     if given != content.nbytes:
         raise FormatError(
             f"content of member {quoted(member.name)} is not {content.nbytes} bytes any more"

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 
-from wtxtgit.containers import flat, zip_directory, zip_rest
+from wtxtgit.containers import zip_directory, zip_rest
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.torch.contents import shown
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.zip_directory import Member
@@ -71,7 +72,7 @@ def _hashes(container: Torch, members: Iterable[Member]) -> list[tuple[str, byte
     found: list[tuple[str, bytes]] = []
     for member in members:
         hashed = hashlib.sha256()
-        for piece in flat.pieces(container.data, member.start, member.end):
+        for piece in pieces(container.data[member.start : member.end]):
             hashed.update(piece)
         found.append((shown(container, member), hashed.digest()))
     return found

@@ -13,6 +13,7 @@ from functools import partial
 
 from wtxtgit.containers import zip_directory, zip_write
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.torch import overlay, remains, serialization_id, zip_patch
 from wtxtgit.containers.torch.contents import Contents, content_blocks, values
 from wtxtgit.containers.torch.overlay import Said
@@ -54,7 +55,7 @@ def reseal(
     held, contents = files.fit(container, placed, values)
     data, directory = held.container.data, held.container.directory
     if not contents:
-        return zip_patch.sliced(data)
+        return pieces(data)
     if zip_directory.overlapping(directory.members, directory.start):
         raise FormatError("members share bytes", field="payload")
     has_crc32 = any(member.crc32 for member in directory.members)
@@ -168,7 +169,7 @@ class _Files:
             blocks = partial(content_blocks, container, place.member, self._options)
             check_crc32(place.member, blocks, has_crc32=has_crc32)
         tensor = source.tensors[number]
-        return Content(tensor.nbytes, lambda: zip_patch.sliced(tensor.data))
+        return Content(tensor.nbytes, lambda: pieces(tensor.data))
 
 
 def _changed(

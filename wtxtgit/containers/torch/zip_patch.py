@@ -15,6 +15,7 @@ from itertools import pairwise
 from struct import pack
 
 from wtxtgit.containers import zip_descriptor, zip_directory
+from wtxtgit.containers.splicing import Edit, pieces, spliced
 from wtxtgit.containers.torch import zip_layout
 from wtxtgit.containers.torch.repack import check_crc32, encoded_name
 from wtxtgit.containers.zip_directory import (
@@ -28,8 +29,6 @@ from wtxtgit.containers.zip_directory import (
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 
-PIECE = 1 << 22
-"""Bytes of a piece of what stays."""
 LOCAL_CRC32 = 14
 ENTRY_CRC32 = 16
 """Where the CRC-32 stands in a local header, and in an entry of the directory."""
@@ -46,12 +45,6 @@ class Changed:
     crc32: int
 
 
-def sliced(data: memoryview) -> Iterator[memoryview]:
-    """Bytes that stay, in pieces."""
-    for start in range(0, len(data), PIECE):
-        yield data[start : start + PIECE]
-
-
 def in_place(
     data: memoryview, directory: Directory, changed: Sequence[Changed], *, has_crc32: bool
 ) -> Iterator[Buffer]:
@@ -60,7 +53,7 @@ def in_place(
     Raises FormatError before the first of the bytes where members share bytes.
     """
     limits = _limits(directory)
-    patches: list[tuple[int, int, Blocks]] = []
+    patches: list[Edit] = []
     for one in changed:
         member = one.member
         patches.append((member.start, member.end, one.blocks))
@@ -68,7 +61,7 @@ def in_place(
             places = _crc32_places(data, member, limits[member.entry])
             blocks = partial(iter, (pack("<I", one.crc32),))
             patches += [(place, place + 4, blocks) for place in places]
-    return _patched(data, sorted(patches, key=lambda patch: patch[0]))
+    return spliced(data, sorted(patches, key=lambda patch: patch[0]))
 
 
 def laid_out(
@@ -96,7 +89,7 @@ def laid_out(
             blocks: Blocks = partial(zip_directory.blocks, data, member, limit)
             found = check_crc32(member, blocks, has_crc32=has_crc32)
             if member.method == DEFLATED:
-                blocks = partial(sliced, data[member.start : member.end])
+                blocks = partial(pieces, data[member.start : member.end])
             length = member.end - member.start
         else:
             blocks, found, length = one.blocks, one.crc32, member.size
@@ -144,15 +137,6 @@ def _crc32_places(data: memoryview, member: Member, limit: int) -> Iterator[int]
     found = zip_descriptor.find(data, member, limit)
     if found is not None:
         yield found[0]
-
-
-def _patched(data: memoryview, patches: Iterable[tuple[int, int, Blocks]]) -> Iterator[Buffer]:
-    reached = 0
-    for start, end, blocks in patches:
-        yield from sliced(data[reached:start])
-        yield from blocks()
-        reached = end
-    yield from sliced(data[reached:])
 
 
 def _deflated(blocks: Blocks) -> Iterator[bytes]:

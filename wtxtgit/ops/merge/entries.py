@@ -7,14 +7,14 @@ side the other, the result has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from wtxtgit import containers
 from wtxtgit.containers import Container, Resealer
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.comparison import as_numbers
@@ -35,7 +35,6 @@ METADATA = "metadata:"
 """What stands before the JSON pointer in the name of a value."""
 BESIDE = "file:"
 """What stands before the name of bytes that are neither entry nor metadata."""
-_BLOCK = 1024 * 1024
 _SIDES = frozenset({Strategy.OURS, Strategy.THEIRS, Strategy.BASE})
 
 
@@ -323,9 +322,4 @@ class EntryMerge:
 
 
 def _of_file(data: memoryview) -> Content:
-    return Content(len(data), partial(_pieces, data))
-
-
-def _pieces(data: memoryview) -> Iterator[Buffer]:
-    for start in range(0, len(data), _BLOCK):
-        yield data[start : start + _BLOCK]
+    return Content(len(data), partial(pieces, data))

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
@@ -34,13 +35,7 @@ def as_stored(tensor: Tensor, nbytes: int, blocks: Callable[[], Iterator[memoryv
 
 def unchanged(tensor: Tensor) -> Content:
     """A tensor's bytes as they are stored."""
-    return Content(tensor.nbytes, partial(_pieces, tensor))
-
-
-def _pieces(tensor: Tensor) -> Iterator[Buffer]:
-    data = tensor.data
-    for start in range(0, len(data), _BLOCK):
-        yield data[start : start + _BLOCK]
+    return Content(tensor.nbytes, lambda: pieces(tensor.data))
 
 
 def _in_order(
@@ -63,7 +58,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
     item = ITEM_BYTES[tensor.element or "u8"]
     width = _width(tensor)
     if not tensor.nbytes or 0 in shape:
-        yield from _pieces(tensor)
+        yield from pieces(tensor.data)
         return
     # The last dimension is of bytes of an item, so that any item is one of bytes.
     apart = (*(stride * item for stride in strides), 1)
@@ -71,7 +66,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
     if last >= tensor.nbytes:
         raise FormatError("items lie outside of what is stored", field="strides")
     with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
-        for piece in _pieces(tensor):
+        for piece in pieces(tensor.data):
             file.write(piece)
         file.flush()
         # Given up with the last view of it: closing it before would fail.
