@@ -217,7 +217,10 @@ def merge_driver(
     from wtxtgit.ops.merge.driver import merge
 
     try:
+        # Each file that both sides have starts this: git is asked once.
+        repo = Repository.find()
         report = merge(
+            repo,
             base,
             ours,
             theirs,
@@ -227,7 +230,6 @@ def merge_driver(
     except WtxtgitError as error:
         complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
         return CONFLICT
-    repo = Repository.find()
     names = _PLAIN if repo is None else side_names(repo, environment.git_action())
     if not report.ok:
         _complain(shown, report, names)

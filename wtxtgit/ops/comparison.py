@@ -37,6 +37,11 @@ def logical_shape(tensor: Tensor) -> tuple[int, ...]:
     return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
 
 
+def label(tensor: Tensor) -> str:
+    """A dtype by the name that all formats share, or by its own."""
+    return tensor.element or tensor.dtype
+
+
 def as_numbers(tensor: Tensor) -> Tensor | None:
     """The tensor without padding behind it; None where its bytes are no numbers of its shape."""
     if tensor.element is None or tensor.absent is not None:

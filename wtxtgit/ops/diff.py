@@ -29,6 +29,7 @@ from wtxtgit.ops.comparison import (
     compare_bytes,
     compare_numbers,
     is_same,
+    label,
     logical_shape,
 )
 from wtxtgit.ops.pages import Pages
@@ -150,8 +151,8 @@ class _Diff:
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
         """What became of a tensor that has its name on both sides."""
-        dtype, shape = _label(a), logical_shape(a)
-        base_dtype = dtype if dtype != _label(b) else None
+        dtype, shape = label(a), logical_shape(a)
+        base_dtype = dtype if dtype != label(b) else None
         base_shape = shape if shape != logical_shape(b) else None
         is_alike = base_dtype is None and base_shape is None
         change: Numbers | ByteChange | None = None
@@ -265,16 +266,11 @@ def _keyed(tensors: list[Tensor]) -> dict[_Key, Tensor]:
     return found
 
 
-def _label(tensor: Tensor) -> str:
-    """A dtype by the name that all formats share, or by its own."""
-    return tensor.element or tensor.dtype
-
-
 def _kind(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
     """What tensors of equal bytes have to share to be one under another name."""
     fitted = as_numbers(tensor)
     # Of numbers the shape tells how many bytes; what is stored may be more, or a view.
-    return _label(tensor), logical_shape(tensor), tensor.nbytes if fitted is None else -1
+    return label(tensor), logical_shape(tensor), tensor.nbytes if fitted is None else -1
 
 
 def _listed(
@@ -290,7 +286,7 @@ def _listed(
     return TensorDiff(
         tensor.name,
         status,
-        _label(tensor),
+        label(tensor),
         logical_shape(tensor),
         base_name,
         base_dtype,

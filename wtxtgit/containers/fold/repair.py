@@ -6,7 +6,9 @@ Spec: `docs/spec/fold.md`, "Mending".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+from wtxtgit.containers import splicing
 from wtxtgit.containers.fold import payloads, reed_solomon
 from wtxtgit.containers.fold.read import Chunk, Fold
 from wtxtgit.errors import FormatError
@@ -46,7 +48,8 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
         elif found:
             mended.append(chunk.name)
             patches += found
-    return _pieces(container.data, patches), mended, lost
+    edits = ((at, at + len(new), partial(iter, (new,))) for at, new in patches)
+    return splicing.spliced(container.data, edits), mended, lost
 
 
 def _is_whole(data: memoryview, chunk: Chunk, options: ReadOptions) -> bool:
@@ -78,12 +81,3 @@ def _patches(data: memoryview, chunk: Chunk, options: ReadOptions) -> list[Patch
                 patches.append((at, parity))
             at += len(parity)
     return patches
-
-
-def _pieces(data: memoryview, patches: list[Patch]) -> Iterator[Buffer]:
-    pos = 0
-    for at, replacement in patches:
-        yield data[pos:at]
-        yield replacement
-        pos = at + len(replacement)
-    yield data[pos:]

@@ -17,6 +17,7 @@ from wtxtgit.model.entries import Entry
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops.files import same_bytes
 from wtxtgit.ops.merge.policy import WHOLE, Policy
+from wtxtgit.ops.merge.side import Side
 from wtxtgit.report.merge import Conflict, Kind, Settled, Strategy
 
 _MAX_DEPTH = 4
@@ -87,10 +88,6 @@ class Merger:
             reason = f"{what} are not merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
         from wtxtgit.ops.merge.entries import EntryMerge
-        from wtxtgit.ops.merge.side import Side
-
-        def opened(side: str, data: memoryview) -> Side:
-            return Side(side, *self._open(resealer, side, data))
 
         try:
             return EntryMerge(
@@ -98,9 +95,9 @@ class Merger:
                 resealer,
                 prefix,
                 depth,
-                None if base is None else opened("base", base),
-                opened("ours", ours),
-                opened("theirs", theirs),
+                None if base is None else self._open(resealer, "base", base),
+                self._open(resealer, "ours", ours),
+                self._open(resealer, "theirs", theirs),
             ).run(name, ours)
         except FormatError as error:
             return self.by_side(base, ours, theirs, error.message, prefix)
@@ -139,17 +136,16 @@ class Merger:
         self.spend(entry.file.nbytes)
         return entry.file.open()
 
-    def _open(
-        self, resealer: Resealer, name: str, data: memoryview
-    ) -> tuple[containers.Container, list[Entry], dict[str, object], dict[str, object]]:
+    def _open(self, resealer: Resealer, name: str, data: memoryview) -> Side:
         """Read a side; raises FormatError for one that does not hold."""
         self.spend(len(data))
         for problem in containers.check(data, self.options).errors:
             raise FormatError(f"{name} does not hold: {problem}")
         container = containers.read(data)
-        return (
+        return Side(
+            name,
             container,
-            list(resealer.entries(container, self.options)),
-            dict(resealer.values(container, self.options)),
-            dict(resealer.rest(container, self.options)),
+            resealer.entries(container, self.options),
+            resealer.values(container, self.options),
+            resealer.rest(container, self.options),
         )

@@ -14,6 +14,7 @@ from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes, config
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops.files import map_file, replace_file, same_bytes, write_all
+from wtxtgit.ops.merge import conflicts
 from wtxtgit.report.merge import MergeReport, Strategy
 
 ATTRIBUTE = "wtxt-merge"
@@ -22,6 +23,7 @@ _UNSPECIFIED = b"unspecified"
 
 
 def merge(
+    repo: Repository | None,
     base: Path,
     ours: Path,
     theirs: Path,
@@ -32,29 +34,26 @@ def merge(
     """Merge three contents as git stores them, given as files; the result stands in `ours`.
 
     `base` is empty where both sides added the file. `path`, from the top
-    level, is whose attribute and record it is. Raises UsageError for a
-    strategy that there is not.
+    level of `repo`, is whose attribute and record it is. Raises UsageError for
+    a strategy that there is not.
     """
-    repo = Repository.find()
+    if repo is not None and path is not None:
+        # Of a merge before this one.
+        conflicts.forget(repo, path)
     side = one_sided(base, ours, theirs)
     if side is not None:
-        return _settled(repo, path, MergeReport("", side))
+        return MergeReport("", side)
     # Numpy and the formats, which one-sided changes do without.
-    from wtxtgit.ops.merge import conflicts
     from wtxtgit.ops.merge.container import Merger
     from wtxtgit.ops.merge.policy import Policy
     from wtxtgit.ops.merge.texts import merge_texts
 
-    if repo is not None and path is not None:
-        # Of a merge before this one.
-        conflicts.forget(repo, path)
     strategy = strategy_of(repo, path)
     contents = map_file(base), map_file(ours), map_file(theirs)
     report, merged = merge_texts(*contents, Merger(Policy(strategy)), threads=threads)
     if report.ok:
         replace_file(ours, lambda descriptor: write_all(descriptor, (merged,)))
-        return _settled(repo, path, report)
-    if repo is not None and path is not None:
+    elif repo is not None and path is not None:
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
             blobs = {conflicts.OURS: oid.decode("ascii").strip()}
@@ -68,12 +67,17 @@ def merge(
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
     """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
     before, mine, other = map_file(base), map_file(ours), map_file(theirs)
-    if same_bytes(mine, other) or same_bytes(before, other):
-        return "ours"
-    if len(before) and same_bytes(before, mine):
+    side = side_taken(before, mine, other)
+    if side == "theirs":
         replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
-        return "theirs"
-    return None
+    return side
+
+
+def side_taken(base: memoryview, ours: memoryview, theirs: memoryview) -> str | None:
+    """The side that alone changed a content, ours where both are the same; None if both did."""
+    if same_bytes(ours, theirs) or same_bytes(base, theirs):
+        return "ours"
+    return "theirs" if len(base) and same_bytes(base, ours) else None
 
 
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
@@ -98,12 +102,3 @@ def _parsed(value: str, where: str) -> Strategy:
         return parse_strategy(value)
     except UsageError as error:
         raise UsageError(error.message, hint=f"it is {where} that says so") from None
-
-
-def _settled(repo: Repository | None, path: bytes | None, report: MergeReport) -> MergeReport:
-    """The report of a merge without conflicts, whose path has no record any more."""
-    if repo is not None and path is not None:
-        from wtxtgit.ops.merge import conflicts
-
-        conflicts.forget(repo, path)
-    return report

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from wtxtgit import containers
 from wtxtgit.containers import Container, Resealer
 from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
@@ -73,8 +72,8 @@ class EntryMerge:
         data = spooled(self.resealer.reseal(container, placed, changed, options))
         sides = [side for side in (self.base, self.ours, self.theirs) if side is not None]
         sources = {id(side.container): side.entries for side in sides}
-        prove(data, self.resealer, list(found.items()), sources, values, self.merger)
-        held = self.resealer.rest(containers.read(data), options)
+        written = prove(data, self.resealer, list(found.items()), sources, values, self.merger)
+        held = self.resealer.rest(written, options)
         self.notes += [
             f"{self.prefix}{what}: not kept, since the file had to be laid out anew"
             for what, value in self.skeleton.rest.items()

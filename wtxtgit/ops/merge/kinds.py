@@ -5,12 +5,7 @@ from __future__ import annotations
 from wtxtgit.model.entries import Entry
 from wtxtgit.model.reading import Tensor
 from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.comparison import logical_shape
-
-
-def label(tensor: Tensor) -> str:
-    """A dtype by the name that all formats share, or by its own."""
-    return tensor.element or tensor.dtype
+from wtxtgit.ops.comparison import label, logical_shape
 
 
 def kind_of(entry: Entry) -> object:

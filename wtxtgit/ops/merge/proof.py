@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from wtxtgit import containers
-from wtxtgit.containers import Resealer
+from wtxtgit.containers import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
@@ -52,7 +52,7 @@ def prove(
     sources: Mapping[int, Sequence[Entry]],
     values: Mapping[str, object],
     opener: Opener,
-) -> None:
+) -> Container:
     """Read again what was merged; raises FormatError unless it is what it has to be.
 
     `sources` has the entries of each file that something was taken from, by
@@ -70,6 +70,7 @@ def prove(
             raise FormatError(f"{key[0]!a} would not be what was merged", field="entries")
     if not metadata.is_same(resealer.values(container, opener.options), values):
         raise FormatError("the metadata would not be what was merged", field="metadata")
+    return container
 
 
 def _holds(entry: Entry, wanted: Entry, content: Content | None, opener: Opener) -> bool:

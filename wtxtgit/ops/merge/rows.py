@@ -77,6 +77,11 @@ class _Marks:
         self.theirs[row] |= other.theirs[0]
         self.apart[row] |= other.apart[0]
 
+    def of(self, row: int) -> _Marks:
+        """Those of one row."""
+        cut = slice(row, row + 1)
+        return _Marks(self.ours[cut], self.theirs[cut], self.apart[cut])
+
     @property
     def both(self) -> _Truth:
         """Rows that both sides changed, each in its own way."""
@@ -140,8 +145,7 @@ class RowMerge:
         if self.row_bytes > BLOCK:
             marks = self._marks_of_large()
             for row, sides in self._parts_of_large():
-                one = _Marks(*(mark[row : row + 1] for mark in _fields(marks)))
-                yield self._merged(sides, one)
+                yield self._merged(sides, marks.of(row))
             return
         for sides in self._blocks():
             yield self._merged(sides, self._marked(sides))
@@ -254,10 +258,6 @@ def _count(found: RowOutcome, marks: _Marks, failed: _Truth, first: int, items: 
     rows = np.flatnonzero(failed)
     if len(rows):
         found.open.add((rows + first) * items)
-
-
-def _fields(marks: _Marks) -> tuple[_Truth, _Truth, _Truth]:
-    return marks.ours, marks.theirs, marks.apart
 
 
 def _rows_of(sides: _Sides, rows: _Truth) -> _Sides:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wtxtgit.ops.clean import clean
-from wtxtgit.ops.files import same_bytes
 from wtxtgit.ops.merge.container import Merged, Merger
+from wtxtgit.ops.merge.driver import side_taken
 from wtxtgit.ops.smudge import smudge_verified
 from wtxtgit.ops.spool import spooled
 from wtxtgit.report.merge import MergeReport
@@ -26,10 +26,9 @@ def merge_texts(
     itself where there are conflicts. A change of one side alone is taken as it
     is. Raises nothing because of content.
     """
-    if same_bytes(ours, theirs) or same_bytes(base, theirs):
-        return MergeReport("", "ours"), ours
-    if len(base) and same_bytes(base, ours):
-        return MergeReport("", "theirs"), theirs
+    side = side_taken(base, ours, theirs)
+    if side is not None:
+        return MergeReport("", side), ours if side == "ours" else theirs
     found: list[memoryview] = []
     for name, content in (("base", base), ("ours", ours), ("theirs", theirs)):
         data, fault = _file_of(content, threads)
