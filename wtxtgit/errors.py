@@ -58,6 +58,19 @@ class WtxtgitError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Subclasses are made of other arguments than the message: by default a process
+        # that gets an error from another one could not make it again.
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(
+    kind: type[WtxtgitError], args: tuple[object, ...], state: dict[str, object]
+) -> WtxtgitError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class CheckError(WtxtgitError):
     """Something was checked and does not hold (exit code 1)."""

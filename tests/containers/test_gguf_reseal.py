@@ -13,7 +13,7 @@ from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, describe, splicing
+from wtxtgit.containers import check, describe
 from wtxtgit.containers.gguf import reseal as module
 from wtxtgit.containers.gguf.read import Gguf, read
 from wtxtgit.containers.gguf.write import DTYPES, build_model
@@ -21,6 +21,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.windows import PIECE
 
 from . import gguf_files
 from .gguf_files import (
@@ -415,7 +416,7 @@ def test_an_alignment_does_not_make_a_file_much_larger() -> None:
     found = refused(container, placed[1:])
     assert (found.kind, found.field) == ("limit", "padding")
     pieces = list(module.reseal(container, placed[1:2], None, OPTIONS))
-    assert max(map(len, pieces)) <= splicing.BLOCK
+    assert max(map(len, pieces)) <= PIECE
     assert sum(map(len, pieces)) == 2**24
     ours = opened(small())
     values = {"general.alignment": little(UINT32, b"\0\0\0\x80")}
@@ -455,7 +456,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
         pieces = module.reseal(container, order, None, OPTIONS)
         assert made == 0
         sizes = [len(piece) for piece in pieces]
-        assert max(sizes) == splicing.BLOCK
+        assert max(sizes) == PIECE
         assert sum(sizes) == len(container.data)
         assert made == 8
 

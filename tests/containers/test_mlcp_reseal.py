@@ -13,7 +13,7 @@ from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, describe, splicing
+from wtxtgit.containers import check, describe
 from wtxtgit.containers.mlcp.metadata import format_json
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
 from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
@@ -22,6 +22,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.windows import PIECE
 
 from . import samples
 from .samples import manifest_entries, mlcp_record
@@ -425,7 +426,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
         OPTIONS,
     )
     assert made <= 4
-    assert max(len(piece) for piece in pieces) <= splicing.BLOCK
+    assert max(len(piece) for piece in pieces) <= PIECE
     assert made >= 64
 
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from wtxtgit.containers import check, splicing
+from wtxtgit.containers import check
 from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.read import Npy, read
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import PIECE
 
 from .placing import content, inverted, own
 from .zip_files import npy, npy_fields, npy_text
@@ -146,7 +147,7 @@ def test_nothing_of_an_array_is_held() -> None:
         pieces = module.reseal(container, [Placed(source, 0, given_content)], None, OPTIONS)
         assert made == 0
         sizes = [len(piece) for piece in pieces]
-        assert max(sizes) == splicing.BLOCK
+        assert max(sizes) == PIECE
         assert sum(sizes) == 2**23 + 128
 
 

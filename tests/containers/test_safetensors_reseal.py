@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from wtxtgit.containers import check, describe, splicing
+from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import reseal as module
 from wtxtgit.containers.safetensors import write
 from wtxtgit.containers.safetensors.read import Safetensors, read
@@ -21,6 +21,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.windows import PIECE
 
 from .placing import changed, content, inverted, own
 from .samples import manifest_entries, safetensors, tensor_item
@@ -381,7 +382,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
         pieces = module.reseal(container, order, None, OPTIONS)
         assert made == 0
         sizes = [len(piece) for piece in pieces]
-        assert max(sizes) == splicing.BLOCK
+        assert max(sizes) == PIECE
         assert sum(sizes) in (len(container.data), 2**24 + 144)
         assert made == 8
 

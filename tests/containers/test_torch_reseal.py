@@ -19,7 +19,7 @@ from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, splicing, zip_directory
+from wtxtgit.containers import check, zip_directory
 from wtxtgit.containers.torch import overlay, write
 from wtxtgit.containers.torch.read import Torch, read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
@@ -27,6 +27,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.windows import PIECE
 
 from . import zip_files
 from .sources import models, source
@@ -681,7 +682,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
     block = b"\1" * 2**20
     placed = [Placed(container, 0, Content(size, lambda: iter([block] * 16)))]
     pieces = list(reseal(container, placed, None, OPTIONS))
-    assert max(map(len, pieces)) <= splicing.BLOCK
+    assert max(map(len, pieces)) <= PIECE
     made = b"".join(pieces)
     assert tensors(made) == {"a": block * 16}
     assert zip_directory.read(memoryview(made)) is not None

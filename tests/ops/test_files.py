@@ -1,11 +1,10 @@
-"""Files whole or not at all, and spools on a disk that fills up."""
+"""Files whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from wtxtgit.errors import UsageError
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops.files import replace_file, write_all
 from wtxtgit.ops.inspect import inspect
-from wtxtgit.ops.spool import IN_MEMORY, Spool
 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
@@ -34,35 +32,6 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert (target.read_bytes(), link.read_bytes(), link.is_symlink()) == (b"kept", b"new", False)
 
 
-@pytest.mark.parametrize("size", [0, 1, IN_MEMORY - 1, IN_MEMORY, 3 * IN_MEMORY + 5])
-def test_a_spool_gives_what_it_got(size: int, tmp_path: Path) -> None:
-    data = os.urandom(size)
-    spool = Spool(lambda: tmp_path)
-    for start in range(0, size, 1_000_003):
-        spool.write(data[start : start + 1_000_003])
-    assert spool.view() == data
-    spool.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_spool_on_a_full_disk_keeps_the_rest_in_memory(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE makes the temporary file end in the middle of a piece."""
-    program = f"""
-import os, resource, signal
-from pathlib import Path
-from wtxtgit.ops.spool import IN_MEMORY, Spool
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-limit = IN_MEMORY + IN_MEMORY // 2
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-data = os.urandom(4 * IN_MEMORY)
-spool = Spool(lambda: Path({str(tmp_path)!r}))
-for start in range(0, len(data), 1_000_003):
-    spool.write(data[start:start + 1_000_003])
-assert spool.view() == data
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-
-
 def test_tensors_that_all_span_a_file_are_not_all_hashed(tmp_path: Path) -> None:
     size = 1_000_000
     header = json.dumps(
@@ -78,3 +47,18 @@ def test_tensors_that_all_span_a_file_are_not_all_hashed(tmp_path: Path) -> None
     hashed = [tensor for tensor in listed if tensor.sha256 is not None]
     assert 0 < sum(tensor.size for tensor in hashed) <= 64 * 2**20
     assert len(hashed) < 99
+
+
+def test_small_and_large_pieces_are_written_in_order(tmp_path: Path) -> None:
+    """Also where what gives them uses the same memory for all."""
+    sizes = [1, 0, 70_000, 3, 65_536, 60_000, 60_000, 5]
+    memory = bytearray(max(sizes))
+
+    def pieces() -> Iterator[memoryview]:
+        for number, size in enumerate(sizes):
+            memory[:] = bytes([number]) * len(memory)
+            yield memoryview(memory)[:size]
+
+    replace_file(tmp_path / "out", lambda descriptor: write_all(descriptor, pieces()))
+    wanted = b"".join(bytes([number]) * size for number, size in enumerate(sizes))
+    assert (tmp_path / "out").read_bytes() == wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -59,3 +61,15 @@ def test_where_no_thread_can_start_the_caller_does_the_work(
 def test_tiny_pieces_of_work_stay_with_the_caller() -> None:
     with Pool(4, WORK, tasks=WORK) as pool:
         assert pool.threads == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "threads"),
+    [(resource.RLIM_INFINITY, 64), (2**30, 8), (2**28, 2), (2**20, 1), (2**40, 64)],
+)
+def test_a_limit_on_the_address_space_is_one_on_threads(
+    limit: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(64))
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
+    assert parallel.default_threads() == threads

@@ -19,16 +19,19 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Range
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer, Cut
 from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 __all__ = [
     "check",
+    "check_members",
     "check_nested",
     "describe",
     "detect",
     "identify",
     "is_compressed",
     "is_foreign",
+    "members",
     "read",
     "resealer",
     "salvage",
@@ -54,7 +57,7 @@ _HEAD = 64
 """Bytes in which the index of a set starts."""
 _DEFAULTS = ReadOptions()
 
-OpenMember = Callable[[str], memoryview]
+OpenMember = Callable[[str], ByteView]
 """Opens a file by its path in a set; raises InputError."""
 
 
@@ -69,7 +72,7 @@ class Container(Protocol):
 
 
 class _Read(Protocol):
-    def read(self, data: memoryview) -> Container:
+    def read(self, data: ByteView) -> Container:
         """Read a file with the format's magic; raises FormatError."""
 
 
@@ -108,15 +111,19 @@ class _Whole(Protocol):
 
     REASON: str
 
-    def describe(self, data: memoryview, options: ReadOptions) -> Description:
+    def describe(self, data: ByteView, options: ReadOptions) -> Description:
         """What the file says of itself; raises FormatError."""
 
-    def check(self, data: memoryview) -> Findings:
+    def check(self, data: ByteView) -> Findings:
         """Check everything that can be checked; raises nothing."""
 
 
 class _Set(Protocol):
     """A set of files that was read."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of its files."""
 
     def describe(self, options: ReadOptions) -> Description:
         """What the set says of itself; raises FormatError."""
@@ -124,16 +131,22 @@ class _Set(Protocol):
     def check(self, options: ReadOptions) -> Findings:
         """Check everything that can be checked; raises nothing."""
 
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files of the set, each by itself and against the index; raises nothing."""
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What a check of all files, in their order, says of the set."""
+
 
 class _SetFormat(Protocol):
-    def is_index(self, data: memoryview) -> bool:
+    def is_index(self, data: ByteView) -> bool:
         """Whether a JSON file is an index of such a set."""
 
-    def read(self, data: memoryview, open_member: OpenMember) -> _Set:
+    def read(self, data: ByteView, open_member: OpenMember) -> _Set:
         """Read the index; raises FormatError."""
 
 
-def split(data: memoryview) -> Cut:
+def split(data: ByteView) -> Cut:
     """Cut a file into extents that give its bytes when put together.
 
     `data` is the whole file as flat bytes; the arrays are views of it. A file
@@ -148,7 +161,7 @@ def split(data: memoryview) -> Cut:
         return opaque.split(data, error.message)
 
 
-def identify(data: memoryview) -> str | None:
+def identify(data: ByteView) -> str | None:
     """What a file is, sets and what is stored whole included; None where unknown."""
     name = detect(data)
     if name == "opaque" and _legacy_torch(data) is not None:
@@ -157,7 +170,7 @@ def identify(data: memoryview) -> str | None:
 
 
 def describe(
-    data: memoryview, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
+    data: ByteView, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
 ) -> Description:
     """List a file's tensors and metadata; a file of no known format has none.
 
@@ -179,7 +192,7 @@ def describe(
     return Description("opaque", metadata={"reason": reason})
 
 
-def is_compressed(data: memoryview) -> bool:
+def is_compressed(data: ByteView) -> bool:
     """Whether parts of a file are compressed, and could be stored plain; nothing is decoded."""
     if detect(data) not in WITH_COMPRESSION:
         return False
@@ -187,7 +200,7 @@ def is_compressed(data: memoryview) -> bool:
     return any(part.is_compressed for part in parts) and not any(p.is_encrypted for p in parts)
 
 
-def salvage(data: memoryview, options: ReadOptions = _DEFAULTS) -> Description | None:
+def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | None:
     """What is left of a file that its writer did not finish; None of any other."""
     if detect(data) != "fold":
         return None
@@ -237,11 +250,15 @@ def tensors(
 
 
 def check(
-    data: memoryview, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
+    data: ByteView,
+    options: ReadOptions = _DEFAULTS,
+    open_member: OpenMember | None = None,
+    checked: Iterable[MemberFindings] | None = None,
 ) -> Findings:
     """Check all that a file says of its own bytes: structure, limits, hashes.
 
-    A file of no known format has an error of kind "structure".
+    A file of no known format has an error of kind "structure". Where files of
+    a set were `checked` already, in their order, they are not checked again.
     """
     name = detect(data)
     index = _set_of(data) if open_member is not None else None
@@ -250,7 +267,8 @@ def check(
             checker = cast(_Check, import_module(f"{__name__}.{name}.check"))
             return checker.check(_read(name, data), options)
         if index is not None and open_member is not None:
-            return _set_format(index).read(data, open_member).check(options)
+            listed = _set_format(index).read(data, open_member)
+            return listed.check(options) if checked is None else listed.combine(checked)
         legacy = _legacy_torch(data)
         if legacy is not None:
             return legacy.check(data)
@@ -261,12 +279,40 @@ def check(
         return findings
 
 
-def is_foreign(data: memoryview) -> bool:
+def members(data: ByteView, open_member: OpenMember) -> tuple[str, ...]:
+    """The paths of a set's files; none of any other file, or where the index can't be read."""
+    index = _set_of(data)
+    if index is None:
+        return ()
+    try:
+        return _set_format(index).read(data, open_member).members
+    except FormatError:
+        return ()
+
+
+def check_members(
+    data: ByteView, paths: Iterable[str], options: ReadOptions, open_member: OpenMember
+) -> list[MemberFindings]:
+    """Check files of the set whose index is `data`, by their paths among `members`.
+
+    Raises FormatError where the index can't be read or lists no such file.
+    """
+    index = _set_of(data)
+    if index is None:
+        raise FormatError("no index of a set", offset=0, field="magic")
+    listed = _set_format(index).read(data, open_member)
+    wanted = tuple(paths)
+    if not set(wanted) <= set(listed.members):
+        raise FormatError("the set has other files than before", offset=0, field="path")
+    return list(listed.check_members(wanted, options))
+
+
+def is_foreign(data: ByteView) -> bool:
     """Whether a file has the magic of a format that is refused by its name."""
     return data[: len(MLCP_SHARD_MAGIC)] == MLCP_SHARD_MAGIC
 
 
-def _set_of(data: memoryview) -> str | None:
+def _set_of(data: ByteView) -> str | None:
     """Which set a JSON file is the index of."""
     if bytes(data[:_HEAD]).lstrip()[:1] != b"{" or detect(data) != "opaque":
         return None
@@ -277,7 +323,7 @@ def _set_format(name: str) -> _SetFormat:
     return cast(_SetFormat, import_module(f"{__name__}.{SETS[name]}"))
 
 
-def _legacy_torch(data: memoryview) -> _Whole | None:
+def _legacy_torch(data: ByteView) -> _Whole | None:
     """The module that reads torch files from before its zips, where the file is one."""
     if data[: len(PICKLE_MAGIC)] != PICKLE_MAGIC:
         return None
@@ -292,7 +338,7 @@ def resealer(name: str) -> Resealer | None:
     return cast(Resealer, import_module(f"{__name__}.{name}.reseal"))
 
 
-def read(data: memoryview) -> Container:
+def read(data: ByteView) -> Container:
     """Read a file of a format that has a package; raises FormatError."""
     name = detect(data)
     if name not in CUT_FORMATS:
@@ -300,11 +346,11 @@ def read(data: memoryview) -> Container:
     return _read(name, data)
 
 
-def _read(name: str, data: memoryview) -> Container:
+def _read(name: str, data: ByteView) -> Container:
     return cast(_Read, import_module(f"{__name__}.{name}.read")).read(data)
 
 
-def _why_whole(data: memoryview, name: str) -> str:
+def _why_whole(data: ByteView, name: str) -> str:
     if name != "opaque":
         return f"{name} is stored whole"
     legacy = _legacy_torch(data)

@@ -6,6 +6,7 @@ from struct import Struct
 from typing import Any, Literal, NoReturn
 
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import ByteView, mapped
 
 MAX_QUOTED = 60
 """Characters of a name from the input that an error repeats."""
@@ -35,6 +36,13 @@ def check_inside(start: int, length: int, size: int, field: str, at: int | None 
         )
 
 
+def unpack_at(layout: Struct, data: ByteView, offset: int) -> tuple[Any, ...]:
+    """The fields of a record that is known to be inside."""
+    if isinstance(data, memoryview):
+        return layout.unpack_from(data, offset)
+    return layout.unpack(mapped(data[offset : offset + layout.size]))
+
+
 class Cursor:
     """A position in a buffer that moves with each read.
 
@@ -45,7 +53,7 @@ class Cursor:
     __slots__ = ("data", "order", "pos", "size")
 
     def __init__(
-        self, data: memoryview, pos: int = 0, *, order: Literal["little", "big"] = "little"
+        self, data: ByteView, pos: int = 0, *, order: Literal["little", "big"] = "little"
     ) -> None:
         self.data = data
         self.pos = pos
@@ -66,7 +74,7 @@ class Cursor:
         self.pos = start + count
         return start
 
-    def take(self, count: int, field: str) -> memoryview:
+    def take(self, count: int, field: str) -> ByteView:
         start = self.skip(count, field)
         return self.data[start : self.pos]
 
@@ -84,5 +92,4 @@ class Cursor:
 
     def record(self, layout: Struct, field: str) -> tuple[Any, ...]:
         """The fields of a fixed record; the layout states its own byte order."""
-        start = self.skip(layout.size, field)
-        return layout.unpack_from(self.data, start)
+        return unpack_at(layout, self.data, self.skip(layout.size, field))

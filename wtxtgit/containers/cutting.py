@@ -22,13 +22,14 @@ from wtxtgit.model import (
 )
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count, default_rows
+from wtxtgit.model.windows import ByteView, mapped
 
 GAP_ROLE = "_gap"
 
 _ZEROS = bytes(MAX_ZEROS)
 
 
-def cut(file_format: str, data: memoryview, ranges: Iterable[Range]) -> Cut:
+def cut(file_format: str, data: ByteView, ranges: Iterable[Range]) -> Cut:
     """Cut the file `data` (flat bytes) along `ranges`.
 
     Ranges of length 0 and ranges that lose bytes to others are dropped; what
@@ -88,16 +89,20 @@ def _with_gaps(ranges: Iterable[Range], size: int) -> Iterator[Range]:
         yield part(end, size, GAP_ROLE)
 
 
-def _zero_gaps(data: memoryview, pieces: Iterable[Range]) -> dict[int, Range]:
+def _is_zero(data: ByteView) -> bool:
+    return len(data) <= MAX_ZEROS and _ZEROS.startswith(mapped(data))
+
+
+def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:
     """The gaps, by start, that one extent of zeros can stand for."""
     return {
         piece.start: piece
         for piece in pieces
-        if piece.base == GAP_ROLE and _ZEROS.startswith(data[piece.start : piece.end])
+        if piece.base == GAP_ROLE and _is_zero(data[piece.start : piece.end])
     }
 
 
-def _array(name: str, piece: Range, data: memoryview) -> Array:
+def _array(name: str, piece: Range, data: ByteView) -> Array:
     dtype, shape = piece.array_type()
     length = piece.end - piece.start
     rows = default_rows(dtype, shape)

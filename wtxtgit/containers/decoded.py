@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 
 MOST_RATIO = 256
 """What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes."""
@@ -29,14 +30,14 @@ class DecodedParts:
     def __init__(self, options: ReadOptions) -> None:
         self._most = options.max_chunk
         self._left = MAX_PASSES * options.max_chunk
-        self._parts: dict[Hashable, memoryview] = {}
+        self._parts: dict[Hashable, ByteView] = {}
 
     def of_file(self, size: int) -> DecodedParts:
         """The same, now with the parts of another file of `size` bytes among them."""
         self._left += MAX_PASSES * MOST_RATIO * size
         return self
 
-    def open(self, key: Hashable, nbytes: int, decode: Callable[[], memoryview]) -> memoryview:
+    def open(self, key: Hashable, nbytes: int, decode: Callable[[], ByteView]) -> ByteView:
         """The part of that key, of `nbytes`, decoded if it is not held.
 
         Raises FormatError as `decode` does, which refuses what is over `max_chunk`.

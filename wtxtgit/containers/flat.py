@@ -15,11 +15,12 @@ from itertools import pairwise
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import Stored
-from wtxtgit.containers.splicing import Edit, pieces, spliced
+from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content
 from wtxtgit.model.reading import Findings
+from wtxtgit.model.windows import ByteView, pieces
 
 MAX_PASSES = 4
 """Tensors that share bytes are written, or compared, so many times the size of their file."""
@@ -30,7 +31,7 @@ class Part:
     """A tensor that is written: that of the file `data`, or `content` instead of its bytes."""
 
     tensor: Stored
-    data: memoryview
+    data: ByteView
     content: Content | None = None
 
     @property
@@ -63,7 +64,7 @@ def check_lengths(parts: Iterable[Part]) -> None:
             )
 
 
-def check_size(parts: Iterable[Part], sources: Iterable[memoryview]) -> None:
+def check_size(parts: Iterable[Part], sources: Iterable[ByteView]) -> None:
     """Raise FormatError (limit) where tensors that share bytes make a file too large."""
     total = sum(part.nbytes for part in parts)
     if total > MAX_PASSES * sum(map(len, sources)):
@@ -72,7 +73,7 @@ def check_size(parts: Iterable[Part], sources: Iterable[memoryview]) -> None:
         )
 
 
-def replaced(data: memoryview, own: Sequence[Stored], parts: Sequence[Part]) -> Iterator[Buffer]:
+def replaced(data: ByteView, own: Sequence[Stored], parts: Sequence[Part]) -> Iterator[Buffer]:
     """The file `data`, with each part in the place of its own tensor of that number.
 
     Raises FormatError, before the first piece: for tensors that share bytes

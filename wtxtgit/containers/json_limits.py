@@ -15,6 +15,7 @@ from itertools import accumulate
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import ByteView
 
 MAX_DEPTH = 64
 """Containers inside one another, the outermost one counted as 1."""
@@ -30,7 +31,7 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 
 
-def parse(data: memoryview, what: str, *, offset: int = 0, unique_keys: bool = False) -> object:
+def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = False) -> object:
     """The value of a JSON text that starts at `offset` of its file.
 
     NaN and Infinity are read. Of equal keys the last one counts, unless
@@ -84,7 +85,7 @@ def check_name(name: str, what: str, *, offset: int) -> None:
         ) from None
 
 
-def _refuse_nul(data: memoryview, what: str, offset: int) -> None:
+def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
     """Refuse binary data after a look at the bytes before its first NUL only.
 
     Files may claim the same bytes as many texts; each claim must cost no

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from wtxtgit.containers.splicing import BLOCK, pieces
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import PIECE, ByteView, pieces
 
 Span = tuple[int, int]
 """First byte and end."""
@@ -29,7 +29,7 @@ def gaps(spans: Iterable[Span], size: int) -> list[Span]:
     return found
 
 
-def digest(data: memoryview, spans: Iterable[Span]) -> bytes | None:
+def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:
     """The SHA-256 over what is in none of the spans; None where that is zeros."""
     hashed = _Gaps()
     for start, end in gaps(spans, len(data)):
@@ -72,7 +72,7 @@ class _Gaps:
         if body and self._is_open:
             # Zeros were left out as long as they could be the last bytes.
             while self._zeros:
-                zeros = bytes(min(self._zeros, BLOCK))
+                zeros = bytes(min(self._zeros, PIECE))
                 self._one.update(zeros)
                 self._zeros -= len(zeros)
         if body:

@@ -9,6 +9,7 @@ Spec: `docs/spec/containers.md`, "Order of detection".
 from __future__ import annotations
 
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import ByteView
 
 FOLD_MAGIC = b"FOLDv1\0\0"
 AERO_MAGIC = b"AERO"
@@ -46,7 +47,7 @@ TORCH_FIRST_MEMBERS = (TORCH_MEMBER, ".format_version", "byteorder", "version")
 NPY_SUFFIX = ".npy"
 
 
-def detect(data: memoryview) -> str:
+def detect(data: ByteView) -> str:
     """The format that the file's magic claims, "opaque" where none does."""
     head = bytes(data[:ZIP_NAME_START])
     for magic, name in PREFIXES:
@@ -59,7 +60,7 @@ def detect(data: memoryview) -> str:
     return "opaque"
 
 
-def _detect_zip(head: bytes, data: memoryview) -> str:
+def _detect_zip(head: bytes, data: ByteView) -> str:
     """What the members' names claim; the first one's where there is no directory."""
     from wtxtgit.containers import zip_directory  # only zips need it
 
@@ -72,7 +73,7 @@ def _detect_zip(head: bytes, data: memoryview) -> str:
     return "npz" if any(name.endswith(NPY_SUFFIX) for name in names) else "opaque"
 
 
-def _detect_cut_zip(head: bytes, data: memoryview) -> str:
+def _detect_cut_zip(head: bytes, data: ByteView) -> str:
     length = int.from_bytes(head[ZIP_NAME_LENGTH], "little")
     member = bytes(data[ZIP_NAME_START : ZIP_NAME_START + length]).decode("ascii", "replace")
     if member.endswith(NPY_SUFFIX):

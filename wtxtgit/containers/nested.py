@@ -15,16 +15,17 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import PICKLE_MAGIC, detect
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, Nested, Packed, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 FORMATS = frozenset({"safetensors", "npy", "npz", "torch"})
 """Formats of files that are looked for in chunks, and torch's legacy files."""
 MAX_DECODED_VALUES = 2_000_000
 """Values that the JSON header of a file may have that was compressed."""
 
-Describe = Callable[[memoryview, ReadOptions], Description]
+Describe = Callable[[ByteView, ReadOptions], Description]
 
 
-def opened(nested: Nested) -> memoryview | None:
+def opened(nested: Nested) -> ByteView | None:
     """The bytes of a file in a chunk, None where it is of no format that is looked into.
 
     Raises FormatError.
@@ -69,7 +70,7 @@ def tensors(
 
 def _again(
     nested: Nested, describe: Describe, options: ReadOptions, n: int, tensor: Tensor
-) -> memoryview | Packed:
+) -> ByteView | Packed:
     """The bytes of a decoded file's tensor, which do not keep the file."""
     size, offset = tensor.nbytes, tensor.offset
     if size == 0:

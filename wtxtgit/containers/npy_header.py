@@ -8,8 +8,10 @@ Spec: `docs/spec/npy.md`; numpy.lib.format
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
@@ -17,6 +19,7 @@ from wtxtgit.containers.magic import NPY_MAGIC
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.windows import ByteView
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """The bytes of the length and the encoding of the text of each version."""
@@ -29,6 +32,8 @@ MAX_ITEM = 2**31 - 1
 """Bytes of one item."""
 MAX_RANK = 64
 """Dimensions that numpy's arrays can have."""
+_MOST_KEPT = 512
+"""Characters of a header's text up to which what it says is kept."""
 ALIGNMENT = 64
 """Where numpy lets the array start; 16 before 1.14."""
 LEAST_ALIGNMENT = 16
@@ -104,7 +109,7 @@ class Header:
         return length
 
 
-def read(data: memoryview, start: int, end: int) -> Header:
+def read(data: ByteView, start: int, end: int) -> Header:
     """Read the header of the npy file that is data[start:end]; raises FormatError."""
     cursor = Cursor(data[:end], start)
     version, length = _fixed(cursor)
@@ -115,7 +120,7 @@ def read(data: memoryview, start: int, end: int) -> Header:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         fail("header is not UTF-8", offset=offset + error.start, field="header")
-    fields = npy_literal.parse(text, offset, long_integers=version < (3, 0))
+    fields = _fields(text, offset, version < (3, 0))
     if not isinstance(fields, dict) or fields.keys() != KEYS:
         fail(
             "header has other keys than descr, fortran_order, shape", offset=offset, field="header"
@@ -144,7 +149,21 @@ def read(data: memoryview, start: int, end: int) -> Header:
     )
 
 
-def measure(data: memoryview, start: int, end: int) -> int:
+def _fields(text: str, offset: int, long_integers: bool) -> object:
+    """The value of a header's text; of what many arrays have, such as a shape, once."""
+    if len(text) <= _MOST_KEPT:
+        # With another offset the error is another one.
+        with contextlib.suppress(FormatError):
+            return _parsed(text, long_integers)
+    return npy_literal.parse(text, offset, long_integers=long_integers)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, long_integers: bool) -> object:
+    return npy_literal.parse(text, long_integers=long_integers)
+
+
+def measure(data: ByteView, start: int, end: int) -> int:
     """The size in bytes of what `read` would read, its text not looked at; raises FormatError."""
     cursor = Cursor(data[:end], start)
     _, length = _fixed(cursor)

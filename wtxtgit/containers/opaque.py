@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from wtxtgit.containers import cutting, ranges
 from wtxtgit.model import Cut
+from wtxtgit.model.windows import ByteView
 
 DATA_ROLE = "data"
 PIECE = 32 * 1024**3
 """Bytes of one array: half of what the text's chunks can number."""
 
 
-def split(data: memoryview, reason: str) -> Cut:
+def split(data: ByteView, reason: str) -> Cut:
     """The file as arrays of at most PIECE bytes; `reason` says why."""
     pieces = (
         ranges.part(start, min(start + PIECE, len(data)), DATA_ROLE)

@@ -13,6 +13,7 @@ from wtxtgit.model import ITEM_SIZE
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.reading import Tensor
+from wtxtgit.model.windows import ByteView
 
 MAX_TENSORS = 1_000_000
 """Tensors, and chunks, that one file may have."""
@@ -58,7 +59,7 @@ class Stored:
         """Whether items are little-endian, as those of one byte always are."""
         return self.byteorder == "little" or ITEM_BYTES.get(self.element or "") == 1
 
-    def listed(self, data: memoryview, absent: str | None = None) -> Tensor:
+    def listed(self, data: ByteView, absent: str | None = None) -> Tensor:
         """The tensor with a view of its bytes in the file `data`."""
         held = data[self.start : self.end] if self.end > self.start else data[:0]
         return Tensor(

@@ -16,6 +16,7 @@ from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.magic import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import ByteView
 
 METADATA_KEY = "__metadata__"
 TENSOR_KEYS = frozenset({"dtype", "shape", "data_offsets"})
@@ -61,7 +62,7 @@ class TensorHeader:
     has_null_metadata: bool = False
 
 
-def read(data: memoryview, start: int, end: int) -> TensorHeader:
+def read(data: ByteView, start: int, end: int) -> TensorHeader:
     """Read the header of the safetensors file that is data[start:end].
 
     Raises FormatError.
@@ -89,7 +90,7 @@ def read(data: memoryview, start: int, end: int) -> TensorHeader:
     return TensorHeader(cursor.pos, tensors, metadata, further, is_null)
 
 
-def refuse_values(data: memoryview, most: int) -> None:
+def refuse_values(data: ByteView, most: int) -> None:
     """Raise FormatError (limit) where the header of a file may have more JSON values than `most`.
 
     Commas and brackets in names count as well.
@@ -99,7 +100,7 @@ def refuse_values(data: memoryview, most: int) -> None:
         raise FormatError(f"header has over {most} values", field="header", kind="limit")
 
 
-def _body(cursor: Cursor) -> memoryview:
+def _body(cursor: Cursor) -> ByteView:
     length = cursor.integer(SAFETENSORS_LENGTH_SIZE, "header length")
     return cursor.take(length, "header")
 

@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 
 from wtxtgit.containers import zip_directory
-from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     DEFLATED,
@@ -23,10 +23,11 @@ from wtxtgit.containers.zip_directory import (
 from wtxtgit.containers.zip_end import MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 
 def check_members(
-    data: memoryview, directory: Directory, options: ReadOptions, findings: Findings
+    data: ByteView, directory: Directory, options: ReadOptions, findings: Findings
 ) -> frozenset[int]:
     """Check every member's size and CRC-32, each byte of the file once; no encrypted one's.
 
@@ -76,7 +77,7 @@ def check_members(
 
 
 def _check_content(
-    data: memoryview, member: Member, options: ReadOptions, findings: Findings
+    data: ByteView, member: Member, options: ReadOptions, findings: Findings
 ) -> bool:
     found = 0
     try:
@@ -96,7 +97,7 @@ def _check_content(
     return found == member.crc32
 
 
-def _check_local(data: memoryview, member: Member, findings: Findings) -> None:
+def _check_local(data: ByteView, member: Member, findings: Findings) -> None:
     """Warn where a local header is at odds with the directory, which alone is read."""
     if data[member.header : member.header + len(ZIP_MAGIC)] != ZIP_MAGIC or (
         member.header + LOCAL.size > len(data)
@@ -109,12 +110,12 @@ def _check_local(data: memoryview, member: Member, findings: Findings) -> None:
             chunk=member.name,
         )
         return
-    _, _, flags, method, _, _, crc32, length, size, name_length, _ = LOCAL.unpack_from(
-        data, member.header
+    _, _, flags, method, _, _, crc32, length, size, name_length, _ = unpack_at(
+        LOCAL, data, member.header
     )
     start = member.header + LOCAL.size
     entry = member.entry + ENTRY.size
-    entry_name_length = ENTRY.unpack_from(data, member.entry)[10]
+    entry_name_length = unpack_at(ENTRY, data, member.entry)[10]
     name = data[start : start + name_length]
     wrong = []
     if name != data[entry : entry + entry_name_length]:

@@ -9,6 +9,7 @@ from struct import Struct
 
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.containers.zip_end import MAX_32
+from wtxtgit.model.windows import ByteView
 
 MAGIC = b"PK\x07\x08"
 DESCRIPTOR = Struct("<4sIII")
@@ -23,7 +24,7 @@ LAYOUTS = (
 """With 64 or 32 bits for sizes, with a signature or without one."""
 
 
-def find(data: memoryview, member: Member, limit: int) -> tuple[int, int] | None:
+def find(data: ByteView, member: Member, limit: int) -> tuple[int, int] | None:
     """Where the CRC-32 stands behind the member, and where its descriptor ends.
 
     None where there is none that says what the directory says and ends at

@@ -15,12 +15,14 @@ from struct import Struct
 from typing import NoReturn
 
 from wtxtgit.containers import zip_end
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.zip_end import MAX_16, MAX_32
 from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
 from wtxtgit.model.reading import PartNote
+from wtxtgit.model.windows import ByteView, mapped, pieces
 
 STORED = 0
 DEFLATED = 8
@@ -88,7 +90,7 @@ class Directory:
     end_record: int
 
 
-def read(data: memoryview, start: int = 0, end: int | None = None) -> Directory:
+def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     """Read the directory of the zip that is data[start:end], offsets in `data`.
 
     Raises FormatError, also where a member is on another disk.
@@ -144,7 +146,7 @@ def _note(member: Member) -> PartNote:
     return PartNote(member.start, about, is_compressed=True)
 
 
-def content(data: memoryview, member: Member, limit: int) -> memoryview | bytes:
+def content(data: ByteView, member: Member, limit: int) -> ByteView:
     """What the member holds: its payload, inflated where it is deflated.
 
     Raises FormatError, with kind "limit" where it inflates to over `limit` bytes.
@@ -152,14 +154,14 @@ def content(data: memoryview, member: Member, limit: int) -> memoryview | bytes:
     check_size(member, limit)
     if member.stored:
         return data[member.start : member.end]
-    return b"".join(blocks(data, member, limit))
+    return memoryview(b"".join(_inflated(data, member)))
 
 
-def blocks(data: memoryview, member: Member, limit: int) -> Iterator[memoryview | bytes]:
-    """`content` piece by piece, of at most BLOCK bytes where it is inflated."""
+def blocks(data: ByteView, member: Member, limit: int) -> Iterator[Buffer]:
+    """`content` piece by piece, of at most BLOCK bytes."""
     check_size(member, limit)
     if member.stored:
-        yield data[member.start : member.end]
+        yield from pieces(data[member.start : member.end], BLOCK)
     else:
         yield from _inflated(data, member)
 
@@ -182,14 +184,14 @@ def check_size(member: Member, limit: int) -> None:
         _fail_member(member, f"of {length} bytes can't inflate to {member.size}")
 
 
-def _inflated(data: memoryview, member: Member) -> Iterator[bytes]:
+def _inflated(data: ByteView, member: Member) -> Iterator[bytes]:
     """Inflate in steps that take and give a block at most; all of `size` or FormatError."""
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     length, pos = 0, member.start
-    pending: bytes | memoryview = b""
+    pending: Buffer = b""
     while not decoder.eof:
         if not pending:
-            pending = data[pos : min(pos + BLOCK, member.end)]
+            pending = mapped(data[pos : min(pos + BLOCK, member.end)])
             pos += len(pending)
         try:
             block = decoder.decompress(pending, BLOCK)
@@ -212,7 +214,7 @@ def _fail_member(member: Member, why: str, *, kind: str = "structure") -> NoRetu
     fail(f"member {quoted(member.name)} {why}", offset=member.start, field="payload", kind=kind)
 
 
-def _member(cursor: Cursor, data: memoryview, start: int) -> Member:
+def _member(cursor: Cursor, data: ByteView, start: int) -> Member:
     """Read the entry at the cursor and find where its payload starts."""
     at = cursor.pos
     magic, _, _, flags, method, _, _, crc32, length, size, *rest = cursor.record(ENTRY, "entry")
@@ -246,7 +248,7 @@ def _name(cursor: Cursor, length: int, flags: int) -> str:
     return bytes(cursor.take(length, "name")).decode("cp437")
 
 
-def _zip64_extra(extra: memoryview, offset: int) -> Cursor | None:
+def _zip64_extra(extra: ByteView, offset: int) -> Cursor | None:
     """The first zip64 field: those of size, length and offset that are all ones in the entry,
     of 8 bytes each, then the disk, of 4. None where there is no such field."""
     cursor = Cursor(extra)
@@ -260,10 +262,10 @@ def _zip64_extra(extra: memoryview, offset: int) -> Cursor | None:
     return None
 
 
-def _payload(data: memoryview, header: int) -> int:
+def _payload(data: ByteView, header: int) -> int:
     """Where the payload behind a local header starts."""
     check_inside(header, LOCAL.size, len(data), "local header")
-    magic, *_, name_length, extra_length = LOCAL.unpack_from(data, header)
+    magic, *_, name_length, extra_length = unpack_at(LOCAL, data, header)
     if magic != ZIP_MAGIC:
         fail("local header has no signature", offset=header, field="local header")
     start = header + LOCAL.size + int(name_length) + int(extra_length)
@@ -272,7 +274,7 @@ def _payload(data: memoryview, header: int) -> int:
     return start
 
 
-def _nowhere(data: memoryview, header: int) -> int:
+def _nowhere(data: ByteView, header: int) -> int:
     """Where an empty payload stands: it points nowhere and needs no local header."""
     try:
         return _payload(data, header)

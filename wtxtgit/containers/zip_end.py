@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from wtxtgit.containers.cursor import Cursor, check_inside, fail
+from wtxtgit.containers.cursor import Cursor, check_inside, fail, unpack_at
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import ByteView
 
 END_MAGIC = b"PK\x05\x06"
 ZIP64_END_MAGIC = b"PK\x06\x06"
@@ -44,7 +45,7 @@ class End:
     record: int
 
 
-def read(data: memoryview, start: int) -> End:
+def read(data: ByteView, start: int) -> End:
     """Read the last end record whose numbers fit, and its zip64 record.
 
     Bytes may stand behind it and its comment. Offsets that it names count from
@@ -68,9 +69,9 @@ def read(data: memoryview, start: int) -> End:
     raise refused
 
 
-def _end(data: memoryview, start: int, pos: int) -> End:
+def _end(data: ByteView, start: int, pos: int) -> End:
     """Read the end record at `pos`; raises FormatError where its directory does not end there."""
-    _, disk, directory_disk, disk_entries, *rest, _comment = END.unpack_from(data, pos)
+    _, disk, directory_disk, disk_entries, *rest, _comment = unpack_at(END, data, pos)
     entries, length, offset = rest
     zip64 = _zip64_end(data, start, pos)
     for field, value, expected, unknown in (
@@ -94,7 +95,7 @@ def _end(data: memoryview, start: int, pos: int) -> End:
     return end
 
 
-def _zip64_end(data: memoryview, start: int, end: int) -> End | None:
+def _zip64_end(data: ByteView, start: int, end: int) -> End | None:
     """The zip64 record before the end record at `end`, None where there is no locator."""
     place = end - ZIP64_LOCATOR.size
     if place < start or data[place : place + 4] != ZIP64_LOCATOR_MAGIC:

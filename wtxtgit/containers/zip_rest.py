@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 
 from wtxtgit.containers import loose, zip_descriptor
-from wtxtgit.containers.cursor import Cursor
+from wtxtgit.containers.cursor import Cursor, unpack_at
 from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     ENTRY,
@@ -21,6 +21,7 @@ from wtxtgit.containers.zip_directory import (
     Member,
 )
 from wtxtgit.containers.zip_end import END
+from wtxtgit.model.windows import ByteView
 
 COMMENT, BEHIND, GAPS, EXTRAS = "comment", "behind the zip", "gaps", "extra fields"
 OF_THE_WRITING = frozenset(
@@ -37,13 +38,13 @@ OF_THE_WRITING = frozenset(
 """Extra fields that say when and by whom a member was written, and where it stands."""
 
 
-def comment(data: memoryview, directory: Directory) -> bytes:
+def comment(data: ByteView, directory: Directory) -> bytes:
     """The comment of the zip."""
     start = directory.end_record + END.size
-    return bytes(data[start : start + END.unpack_from(data, directory.end_record)[-1]])
+    return bytes(data[start : start + unpack_at(END, data, directory.end_record)[-1]])
 
 
-def rest(data: memoryview, directory: Directory) -> dict[str, object]:
+def rest(data: ByteView, directory: Directory) -> dict[str, object]:
     """The comment, and hashes of bytes that are no member's; what there is of them.
 
     Zeros, and extra fields that follow from the writing, are left out.
@@ -59,14 +60,14 @@ def rest(data: memoryview, directory: Directory) -> dict[str, object]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def member_comment(data: memoryview, member: Member) -> bytes:
+def member_comment(data: ByteView, member: Member) -> bytes:
     """The comment that the directory has on a member."""
-    *_, name, extra, length, _, _, _, _ = ENTRY.unpack_from(data, member.entry)
+    *_, name, extra, length, _, _, _, _ = unpack_at(ENTRY, data, member.entry)
     start = member.entry + ENTRY.size + name + extra
     return bytes(data[start : start + length])
 
 
-def _spans(data: memoryview, directory: Directory) -> Iterator[loose.Span]:
+def _spans(data: ByteView, directory: Directory) -> Iterator[loose.Span]:
     """Where members stand, with headers and descriptors."""
     for member in directory.members:
         end = member.end
@@ -76,7 +77,7 @@ def _spans(data: memoryview, directory: Directory) -> Iterator[loose.Span]:
         yield member.header, end
 
 
-def _extras(data: memoryview, directory: Directory) -> bytes | None:
+def _extras(data: ByteView, directory: Directory) -> bytes | None:
     """The SHA-256 over extra fields that tell something, None where none does."""
     hashed, is_any = hashlib.sha256(), False
     for member in directory.members:
@@ -90,7 +91,7 @@ def _extras(data: memoryview, directory: Directory) -> bytes | None:
     return hashed.digest() if is_any else None
 
 
-def _kept(raw: memoryview) -> Iterator[bytes]:
+def _kept(raw: ByteView) -> Iterator[bytes]:
     cursor = Cursor(raw)
     while cursor.remaining >= EXTRA.size:
         start = cursor.pos
@@ -106,25 +107,25 @@ def _kept(raw: memoryview) -> Iterator[bytes]:
         yield left
 
 
-def _of_entry(data: memoryview, member: Member) -> memoryview:
-    *_, name, extra, _, _, _, _, _ = ENTRY.unpack_from(data, member.entry)
+def _of_entry(data: ByteView, member: Member) -> ByteView:
+    *_, name, extra, _, _, _, _, _ = unpack_at(ENTRY, data, member.entry)
     start = member.entry + ENTRY.size + name
     return data[start : start + extra]
 
 
-def _of_local(data: memoryview, member: Member) -> memoryview:
+def _of_local(data: ByteView, member: Member) -> ByteView:
     if not _has_local(data, member):
         return data[:0]
-    *_, name, extra = LOCAL.unpack_from(data, member.header)
+    *_, name, extra = unpack_at(LOCAL, data, member.header)
     start = member.header + LOCAL.size + name
     return data[start : start + extra]
 
 
-def _flags(data: memoryview, member: Member) -> int:
-    return int(LOCAL.unpack_from(data, member.header)[2]) | member.flags
+def _flags(data: ByteView, member: Member) -> int:
+    return int(unpack_at(LOCAL, data, member.header)[2]) | member.flags
 
 
-def _has_local(data: memoryview, member: Member) -> bool:
+def _has_local(data: ByteView, member: Member) -> bool:
     """Whether there is a local header; an empty member may have none."""
     end = member.header + LOCAL.size
     return end <= len(data) and data[member.header : member.header + 4] == ZIP_MAGIC

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wtxtgit.containers.cursor import fail
+from wtxtgit.model.windows import ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW = 2**27
@@ -29,7 +30,7 @@ BATCH = 2**20
 """Bytes of content, or of blocks, after which no further block is added to a batch."""
 
 
-def decode(data: memoryview, limit: int, what: str, *, offset: int = 0) -> bytes:
+def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
     """The content of the frame that `data` starts with; bytes after it are ignored.
 
     Raises FormatError, with kind "limit" where there are more than `limit`
@@ -68,7 +69,7 @@ class Frame:
     Raises FormatError where there is no frame.
     """
 
-    def __init__(self, data: memoryview, what: str, *, offset: int = 0) -> None:
+    def __init__(self, data: ByteView, what: str, *, offset: int = 0) -> None:
         self._data = data
         self._what = what
         self._offset = offset
@@ -106,7 +107,7 @@ class Frame:
         while not last:
             pos, last = self._batch(pos)
             try:
-                block = decoder.decompress(self._data[self.end : pos])
+                block = decoder.decompress(mapped(self._data[self.end : pos]))
             except zstandard.ZstdError:
                 self._fail("is not readable zstd")
             length += len(block)

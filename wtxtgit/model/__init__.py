@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, place
+from wtxtgit.model.windows import ByteView
 
 ITEM_SIZE = {
     "f64": 8,
@@ -79,8 +80,8 @@ class Rows:
 class Array:
     """One array of a snapshot.
 
-    `data` holds the raw bytes, little-endian, C order, as a flat memoryview
-    of bytes; its length is the item size times the product of `shape`.
+    `data` holds the raw bytes, little-endian, C order, as a flat view of
+    bytes; its length is the item size times the product of `shape`.
     `rows` is the row blocking, None for a text without an `idx` line.
     `hmac` (32 bytes) and `salt` (8 bytes) are None where the array is not
     authenticated.
@@ -89,7 +90,7 @@ class Array:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    data: ByteView
     rows: Rows | None = None
     hmac: bytes | None = None
     salt: bytes | None = None

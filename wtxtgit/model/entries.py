@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Packed, Tensor
+from wtxtgit.model.windows import ByteView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,9 +29,9 @@ class Entry:
 
     name: str
     form: Hashable
-    stored: memoryview | None
+    stored: ByteView | None
     tensor: Tensor | None = None
-    file: memoryview | Packed | None = None
+    file: ByteView | Packed | None = None
     unread: str | None = None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer, Problem
+from wtxtgit.model.windows import ByteView, mapped
 
 MAX_CHUNK = 1024**3
 """Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""
@@ -37,7 +38,7 @@ class Packed:
     """
 
     nbytes: int
-    open: Callable[[], memoryview]
+    open: Callable[[], ByteView]
 
     def part(self, start: int, nbytes: int) -> Packed:
         """`nbytes` of the bytes, from byte `start` on."""
@@ -61,7 +62,7 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    held: memoryview | Packed
+    held: ByteView | Packed
     offset: int | None
     element: str | None = None
     order: str = "C"
@@ -77,15 +78,20 @@ class Tensor:
     @property
     def data(self) -> memoryview:
         """The stored bytes; raises FormatError where they can't be decoded."""
-        return self.held if isinstance(self.held, memoryview) else self.held.open()
+        return mapped(self.view)
+
+    @property
+    def view(self) -> ByteView:
+        """The stored bytes, not mapped as a whole; raises FormatError as `data` does."""
+        return self.held.open() if isinstance(self.held, Packed) else self.held
 
     def first(self, nbytes: int) -> Tensor:
         """The tensor without what is stored behind its first `nbytes` bytes."""
         if nbytes == self.nbytes:
             return self
-        if isinstance(self.held, memoryview):
-            return replace(self, held=self.held[:nbytes])
-        return replace(self, held=self.held.part(0, nbytes))
+        if isinstance(self.held, Packed):
+            return replace(self, held=self.held.part(0, nbytes))
+        return replace(self, held=self.held[:nbytes])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +103,7 @@ class Nested:
     """
 
     name: str
-    open: Callable[[], memoryview]
+    open: Callable[[], ByteView]
     offset: int | None = None
 
 
@@ -134,6 +140,18 @@ class Description:
     untold: tuple[str, ...] = ()
     size: int | None = None
     parts: tuple[PartNote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFindings:
+    """What a check of one file of a set found, by itself and against the set's index.
+
+    `nbytes` are those of its tensors that the index lists.
+    """
+
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    nbytes: int = 0
 
 
 @dataclass(slots=True)
@@ -181,6 +199,17 @@ class Findings:
         # Its message ends with the place, which a problem has of its own.
         message = error.message.removesuffix(f" at byte {error.offset}")
         self.error(error.kind, message, offset=error.offset, field=error.field, chunk=chunk)
+
+    def add(self, member: MemberFindings) -> None:
+        """Add what was found in a file of a set."""
+        for problem in member.errors:
+            self._add(self.errors, problem)
+        for problem in member.warnings:
+            self._add(self.warnings, problem)
+
+    def of_member(self, nbytes: int = 0) -> MemberFindings:
+        """What was found, as of a file of a set."""
+        return MemberFindings(tuple(self.errors), tuple(self.warnings), nbytes)
 
     def _add(self, found: list[Problem], problem: Problem) -> None:
         if len(found) < self.MOST:

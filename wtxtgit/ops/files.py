@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from threading import Lock
 
 from wtxtgit.errors import (
     EnvironmentFailure,
@@ -23,33 +23,42 @@ from wtxtgit.errors import (
     WtxtgitError,
 )
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.ops.mapping import view_of
 
 _UMASK_PROBE = 0o666
+_UMASK_LOCK = Lock()
 _COMPARED = 1024 * 1024
+_SMALL_PIECE = 64 * 1024
+"""Bytes from which on a piece is written by itself."""
 
 
-def map_file(path: Path) -> memoryview:
-    """The content of a regular file as a read-only view.
+def view_file(path: Path, folder: Path | None = None) -> ByteView:
+    """The content of a regular file, read-only; `path` starts from `folder`, if given.
 
-    Raises InputError for what is not there or no regular file, and
-    EnvironmentFailure where reading is not allowed.
+    A large file is mapped a window at a time. Raises InputError for what is
+    not there or no regular file, and EnvironmentFailure where reading is not
+    allowed.
     """
-    with failures(path), path.open("rb") as file:
+    with failures(path), (path if folder is None else folder / path).open("rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             # A pipe, a device: what it gives is all there is.
             return memoryview(file.read())
-        return map_descriptor(file.fileno())
+        return view_of(file.fileno())
+
+
+def map_file(path: Path, folder: Path | None = None) -> memoryview:
+    """The same as one buffer; raises EnvironmentFailure where there is no room to map it."""
+    return mapped(view_file(path, folder))
 
 
 def map_descriptor(descriptor: int) -> memoryview:
     """What a regular file that is open holds, as a read-only view."""
-    if os.fstat(descriptor).st_size == 0:
-        return memoryview(b"")
-    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    return mapped(view_of(descriptor))
 
 
-def same_bytes(a: memoryview, b: memoryview) -> bool:
+def same_bytes(a: ByteView, b: ByteView) -> bool:
     """Whether two views hold the same bytes; without numpy, for what starts fast."""
     # Bytes are compared in one go, views item by item.
     return len(a) == len(b) and all(
@@ -95,11 +104,26 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
 
 
 def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
-    """Write pieces in order, whatever the system takes at a time."""
+    """Write pieces in order, whatever the system takes at a time, small ones together."""
+    small = bytearray()
     for piece in pieces:
         view = memoryview(piece).cast("B")
-        while view.nbytes:
-            view = view[os.write(descriptor, view) :]
+        is_small = view.nbytes < _SMALL_PIECE
+        if is_small:
+            # Copied now: what gives the pieces may use their memory again.
+            small += view
+        if len(small) >= _SMALL_PIECE or (small and not is_small):
+            _write(descriptor, small)
+            small = bytearray()
+        if not is_small:
+            _write(descriptor, view)
+    _write(descriptor, small)
+
+
+def _write(descriptor: int, content: Buffer) -> None:
+    view = memoryview(content)
+    while view.nbytes:
+        view = view[os.write(descriptor, view) :]
 
 
 @contextlib.contextmanager
@@ -132,7 +156,7 @@ def reason(error: OSError) -> str:
     return words[:1].lower() + words[1:]
 
 
-def shown(path: Path) -> str:
+def shown(path: Path | str) -> str:
     """A path for a message: control characters and undecodable bytes escaped."""
     return (
         str(path)
@@ -158,6 +182,8 @@ def _mode_for(path: Path) -> int:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    # It is the process's, and can only be read by setting it.
+    with _UMASK_LOCK:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask

@@ -11,16 +11,18 @@ in `diagnose`, which looks for the first bad line of a damaged chunk.
 from __future__ import annotations
 
 import re
+import threading
 from binascii import Error as Base64Error
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
+from wtxtgit.model.windows import ByteView
 from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
 U1 = NDArray[np.uint8]
@@ -28,13 +30,18 @@ U1 = NDArray[np.uint8]
 _RECORD = np.dtype([("base64", f"V{LINE_BASE64}"), ("parity", "<u2"), ("end", "u1")])
 """A line as numpy sees it; `parity` is the space and the nibble."""
 _FILL = ord("=")
+_FILLS = b"=" * LINE_BASE64
 _ZERO = ord("A")
 """The base64 character of six zero bits, which stands in for a fill while (de)coding."""
+_ZEROS = b"A" * LINE_BASE64
 _FILL_PARITY = (_FILL ^ _ZERO) & 0xF
 """What one fill character in the place of an `A` changes in a line's parity."""
 _WORDS = LINE_BASE64 // 4
+_LINE_TYPE = f"V{LINE_BASE64}"
+PASS_LINES = 9_200
+"""Lines that are worked on at a time: half a MiB, so that the steps find it in the cache."""
+_PASS_RAW = PASS_LINES * LINE_RAW
 _HEX_DIGITS = b"0123456789abcdef"
-_PARITY_FIELDS = np.array([ord(" ") | digit << 8 for digit in _HEX_DIGITS], dtype="<u2")
 _LF = ord("\n")
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
 
@@ -62,23 +69,36 @@ def encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride:
     go to `start`, those of the next `stride` bytes further.
     """
     lines = line_count(size)
+    if lines > PASS_LINES:
+        # A piece of whole lines is armored as a chunk of its own would be.
+        for k in range(count):
+            for first in range(0, lines, PASS_LINES):
+                piece = raw[k * size + first * LINE_RAW : k * size + size][:_PASS_RAW]
+                at = start + k * stride + first * LINE_TEXT
+                _encode(piece, 1, piece.nbytes, text, at, 0)
+        return
+    step = PASS_LINES // lines
+    for k in range(0, count, step):
+        some = min(step, count - k)
+        _encode(raw[k * size : (k + some) * size], some, size, text, start + k * stride, stride)
+
+
+def _encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride: int) -> None:
+    lines = line_count(size)
     padded = lines * LINE_RAW
-    source = np.frombuffer(raw, dtype=np.uint8, count=count * size).reshape(count, size)
+    scratch = _scratch()
     if padded != size:
-        filled = np.empty((count, padded), dtype=np.uint8)
+        source = np.frombuffer(raw, dtype=np.uint8, count=count * size).reshape(count, size)
+        filled = scratch.raw[: count * padded].reshape(count, padded)
         filled[:, :size] = source
         filled[:, size:] = 0
-        source = filled
-    encoded = np.frombuffer(pybase64.b64encode(source.data.cast("B")), dtype=np.uint8)
-    parity = _parity(encoded).reshape(count, lines)
+        raw = scratch.raw.data[: count * padded]
+    encoded = np.frombuffer(pybase64.b64encode(raw), dtype=np.uint8)
     fill = fill_count(size)
-    if fill & 1:
-        parity[:, -1] ^= _FILL_PARITY
-    records: Any = np.ndarray(
-        (count, lines), dtype=_RECORD, buffer=text, offset=start, strides=(stride, LINE_TEXT)
-    )
-    records["base64"] = encoded.view(f"V{LINE_BASE64}").reshape(count, lines)
-    records["parity"] = _PARITY_FIELDS.take(parity)
+    records = _records(text, count, lines, start, stride)
+    records["base64"] = encoded.view(_LINE_TYPE).reshape(count, lines)
+    fields = _parity_fields(encoded, _last_lines(lines, fill), scratch)
+    records["parity"] = fields.reshape(count, lines)
     records["end"] = _LF
     if fill:
         _fill_view(text, count, lines, fill, start, stride)[...] = _FILL
@@ -91,34 +111,123 @@ def decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | Non
     exactly what `encode` writes: `diagnose` then says which and why.
     """
     lines = line_count(size)
-    records: Any = np.ndarray(
-        (count, lines), dtype=_RECORD, buffer=text, offset=start, strides=(stride, LINE_TEXT)
-    )
-    encoded = np.array(records["base64"]).view(np.uint8).reshape(count, lines, LINE_BASE64)
-    parity = _parity(encoded.reshape(-1)).reshape(count, lines)
-    if not (records["parity"] == _PARITY_FIELDS.take(parity)).all():
-        return None
-    if not (records["end"] == _LF).all():
-        return None
+    found = np.empty((count, size), dtype=np.uint8)
+    if lines > PASS_LINES:
+        for k in range(count):
+            for first in range(0, lines, PASS_LINES):
+                piece = found[k : k + 1, first * LINE_RAW :][:, :_PASS_RAW]
+                if not _decode(text, piece, start + k * stride + first * LINE_TEXT, 0):
+                    return None
+        return found
+    step = PASS_LINES // lines
+    for k in range(0, count, step):
+        if not _decode(text, found[k : k + step], start + k * stride, stride):
+            return None
+    return found
+
+
+def _decode(text: U1, found: U1, start: int, stride: int) -> bool:
+    """Decode into the chunks of `found`, uint8 of shape (count, size)."""
+    count, size = found.shape
+    lines = line_count(size)
+    records = _records(text, count, lines, start, stride)
+    scratch = _scratch()
+    characters = scratch.base64[: count * lines * LINE_BASE64]
+    characters.view(_LINE_TYPE).reshape(count, lines)[...] = records["base64"]
     fill = fill_count(size)
     if fill:
-        end = encoded[:, -1, LINE_BASE64 - fill :]
+        # As encoded: the fill is compared here, the rest of the characters decoded.
+        end = characters.reshape(count, lines, LINE_BASE64)[:, -1, LINE_BASE64 - fill :]
         if not (end == _FILL).all():
-            return None
+            return False
         end[...] = _ZERO
+    fields = _parity_fields(characters, _last_lines(lines, fill), scratch)
+    if not (records["parity"] == fields.reshape(count, lines)).all():
+        return False
+    if not (records["end"] == _LF).all():
+        return False
     try:
-        raw = pybase64.b64decode(encoded.reshape(-1).data, validate=True)
+        raw = pybase64.b64decode(characters.data, validate=True)
     except (Base64Error, ValueError):
-        return None
+        return False
     padded = lines * LINE_RAW
     if len(raw) != count * padded:
-        return None
+        return False
     chunks = np.frombuffer(raw, dtype=np.uint8).reshape(count, padded)
-    if padded != size:
-        if chunks[:, size:].any():
+    if chunks[:, size:].any():
+        return False
+    found[...] = chunks[:, :size]
+    return True
+
+
+def encode_short(raws: Sequence[memoryview]) -> bytearray:
+    """The lines of chunks of any sizes, one after another: for many that are short.
+
+    They have at most `PASS_LINES` lines together.
+    """
+    padded = bytearray()
+    fills: list[tuple[int, int]] = []
+    for raw in raws:
+        padded += raw
+        if len(padded) % LINE_RAW or not raw.nbytes:
+            padded += bytes(line_count(raw.nbytes) * LINE_RAW - raw.nbytes)
+        fills.append((len(padded) // LINE_RAW - 1, fill_count(raw.nbytes)))
+    encoded = np.frombuffer(pybase64.b64encode(padded), dtype=np.uint8)
+    lines = len(padded) // LINE_RAW
+    text = bytearray(lines * LINE_TEXT)
+    records = _records(text, 1, lines, 0, 0)[0]
+    records["base64"] = encoded.view(_LINE_TYPE)
+    records["parity"] = _parity_fields(encoded, _odd_lines(fills), _scratch())
+    records["end"] = _LF
+    for line, fill in fills:
+        end = line * LINE_TEXT + LINE_BASE64
+        text[end - fill : end] = _FILLS[:fill]
+    return text
+
+
+def decode_short(armored: Sequence[tuple[memoryview, int]]) -> list[memoryview] | None:
+    """Chunks of any sizes, each given by its lines and its size.
+
+    They have at most `PASS_LINES` lines together. None where any line is not
+    exactly what `encode` writes.
+    """
+    found = bytearray()
+    fills: list[tuple[int, int]] = []
+    for lines, size in armored:
+        found += lines
+        end = len(found) - LINE_TEXT + LINE_BASE64
+        fill = fill_count(size)
+        if found[end - fill : end] != _FILLS[:fill]:
             return None
-        chunks = np.ascontiguousarray(chunks[:, :size])
+        found[end - fill : end] = _ZEROS[:fill]
+        fills.append((len(found) // LINE_TEXT - 1, fill))
+    count = len(found) // LINE_TEXT
+    records = _records(found, 1, count, 0, 0)[0]
+    characters = np.array(records["base64"]).view(np.uint8)
+    fields = _parity_fields(characters, _odd_lines(fills), _scratch())
+    if not (records["parity"] == fields).all() or not (records["end"] == _LF).all():
+        return None
+    try:
+        raw = pybase64.b64decode(characters.data, validate=True)
+    except (Base64Error, ValueError):
+        return None
+    if len(raw) != count * LINE_RAW:
+        return None
+    chunks: list[memoryview] = []
+    held = memoryview(raw)
+    position = 0
+    for (line, _), (_, size) in zip(fills, armored, strict=True):
+        end = (line + 1) * LINE_RAW
+        if any(raw[position + size : end]):
+            return None
+        chunks.append(held[position : position + size])
+        position = end
     return chunks
+
+
+def _odd_lines(fills: Sequence[tuple[int, int]]) -> list[int]:
+    """The lines whose fill changes their parity."""
+    return [line for line, fill in fills if fill & 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +244,7 @@ class LineFault:
     stops: bool
 
 
-def diagnose(text: memoryview, size: int) -> tuple[list[LineFault], bytes]:
+def diagnose(text: ByteView, size: int) -> tuple[list[LineFault], bytes]:
     """Read a damaged chunk line by line.
 
     `text` are the chunk's lines. Returns the faults, at most the first of each
@@ -186,19 +295,57 @@ def _sextet(character: int) -> int:
     return pybase64.b64decode(bytes((character,)) + b"AAA")[0] >> 2
 
 
-def _parity(encoded: U1) -> NDArray[np.uint32]:
-    """Parity nibble, 0 to 15, of each 76 characters of `encoded`."""
+class _Scratch(threading.local):
+    """What a thread needs for one pass, kept: fresh pages cost as much as hashing them."""
+
+    def __init__(self) -> None:
+        self.raw: U1 = np.empty(_PASS_RAW, dtype=np.uint8)
+        self.base64: U1 = np.empty(PASS_LINES * LINE_BASE64, dtype=np.uint8)
+        self.words = np.empty((2, PASS_LINES), dtype=np.uint32)
+        self.fields = np.empty((2, PASS_LINES), dtype=np.uint16)
+        self.line_starts = np.arange(PASS_LINES) * _WORDS
+
+
+@cache
+def _scratch() -> _Scratch:
+    return _Scratch()
+
+
+def _records(text: U1 | bytearray, count: int, lines: int, start: int, stride: int) -> Any:
+    return np.ndarray(
+        (count, lines), dtype=_RECORD, buffer=text, offset=start, strides=(stride, LINE_TEXT)
+    )
+
+
+def _last_lines(lines: int, fill: int) -> slice:
+    """The last lines of chunks of `lines` lines where their fill changes the parity."""
+    return slice(lines - 1, None, lines) if fill & 1 else slice(0)
+
+
+def _parity_fields(encoded: U1, odd: slice | list[int], scratch: _Scratch) -> NDArray[np.uint16]:
+    """The space and nibble of every line.
+
+    `encoded` has zeros (`A`) in the place of a fill; `odd` are the lines in
+    which an odd number of characters are.
+    """
     words = encoded.view(np.uint32)
-    folded: NDArray[np.uint32] = np.bitwise_xor.reduceat(words, _line_starts(words.size))
-    folded ^= folded >> 16
-    folded ^= folded >> 8
-    folded &= 0xF
-    return folded
-
-
-@lru_cache(maxsize=8)
-def _line_starts(words: int) -> NDArray[np.intp]:
-    return np.arange(0, words, _WORDS)
+    count = words.size // _WORDS
+    folded, shifted = scratch.words[:, :count]
+    np.bitwise_xor.reduceat(words, scratch.line_starts[:count], out=folded)
+    for bits in (16, 8):
+        np.right_shift(folded, bits, out=shifted)
+        np.bitwise_xor(folded, shifted, out=folded)
+    digits: NDArray[np.uint16] = scratch.fields[0, :count]
+    letters = scratch.fields[1, :count]
+    np.bitwise_and(folded, 0xF, out=digits, casting="unsafe")
+    digits[odd] ^= _FILL_PARITY
+    # Space, then the digit: 0 to 9, or a letter, which stands further behind.
+    np.greater(digits, 9, out=letters, casting="unsafe")
+    letters *= (ord("a") - ord("9") - 1) << 8
+    digits <<= 8
+    digits += ord("0") << 8 | ord(" ")
+    digits += letters
+    return digits
 
 
 def _fill_view(text: U1, count: int, lines: int, fill: int, start: int, stride: int) -> U1:

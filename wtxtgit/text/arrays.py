@@ -26,6 +26,7 @@ from wtxtgit.model import (
     Snapshot,
 )
 from wtxtgit.model.names import ArrayNames
+from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.blocks import blocks_of, check
 from wtxtgit.text.contents import array_bytes
@@ -73,9 +74,9 @@ class LazyArray:
     """
 
     def __init__(
-        self, text: memoryview, found: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
+        self, text: ByteView, found: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
-        self._text = np.frombuffer(text, dtype=np.uint8)
+        self._text = text
         self._found = found
         self.dtype = dtype
         self.shape = shape
@@ -136,7 +137,7 @@ class LazySnapshot(Mapping[str, LazyArray]):
     it names and shapes, is not: `verify` does that.
     """
 
-    def __init__(self, text: memoryview) -> None:
+    def __init__(self, text: ByteView) -> None:
         found = index(text)
         if (stop := found.stop) is not None:
             raise _error(stop)
@@ -190,7 +191,7 @@ def snapshot_from(
 
 
 def read(
-    text: memoryview,
+    text: ByteView,
     *,
     wsum: bytes | None = None,
     hmac_key: bytes | None = None,
@@ -204,7 +205,7 @@ def read(
     return weights_of(text, report, threads=threads)
 
 
-def weights_of(text: memoryview, report: Report, *, threads: int | None = None) -> Weights:
+def weights_of(text: ByteView, report: Report, *, threads: int | None = None) -> Weights:
     """The arrays of a text that `report` says nothing is wrong with."""
     raw = array_bytes(text, report.index, threads=threads)
     return Weights(_snapshot_of(report, raw), report)
@@ -267,7 +268,7 @@ def _named(snapshot: Snapshot) -> Iterator[tuple[str, NDArray[Any]]]:
             yield extent.name or "", _view(array, *seen_as)
 
 
-def _lazily(text: memoryview, found: TextIndex) -> Iterator[tuple[str, LazyArray]]:
+def _lazily(text: ByteView, found: TextIndex) -> Iterator[tuple[str, LazyArray]]:
     layout = _lazy_layout(text, found)
     by_name = {array.name: array for array in found.arrays if array.name != LAYOUT_ARRAY}
     if layout is None or layout.is_container:
@@ -281,7 +282,7 @@ def _lazily(text: memoryview, found: TextIndex) -> Iterator[tuple[str, LazyArray
             yield extent.name or "", LazyArray(text, array, *seen_as)
 
 
-def _lazy_layout(text: memoryview, found: TextIndex) -> Layout | None:
+def _lazy_layout(text: ByteView, found: TextIndex) -> Layout | None:
     array = found.array(LAYOUT_ARRAY)
     if array is None:
         return None
@@ -292,10 +293,10 @@ def _lazy_layout(text: memoryview, found: TextIndex) -> Layout | None:
 
 
 def _view(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    return shaped(array.data, dtype, shape, array.name)
+    return shaped(mapped(array.data), dtype, shape, array.name)
 
 
-def _whole(text: memoryview, array: ArrayIndex) -> LazyArray:
+def _whole(text: ByteView, array: ArrayIndex) -> LazyArray:
     """An array as its `arr` line has it."""
     return LazyArray(text, array, np.dtype(NUMPY_DTYPES[array.claim.dtype]), array.claim.shape)
 

@@ -11,15 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+import numpy as np
 from crc32c import crc32c
 
 from wtxtgit.model import Problem
+from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.index import ArrayIndex
 
-_JOB_BLOCKS = 64
+_JOB_BLOCKS = 1024
 """How many blocks of short arrays make one job."""
+_SHORT = 8 * 1024
+"""Chunks of at most so many bytes are decoded together: steps for each would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ class Block:
     def stride(self) -> int:
         starts = self.array.starts
         return starts[self.first + 1] - starts[self.first] if self.count > 1 else 0
+
+    def lines(self, text: ByteView) -> memoryview:
+        """Its armored lines, and what stands between them."""
+        last = self.array.starts[self.first + self.count - 1]
+        return mapped(text[self.start : last + armor.line_count(self.size) * grammar.LINE_TEXT])
 
     @property
     def offset(self) -> int:
@@ -99,13 +108,14 @@ def jobs_at_least(arrays: Sequence[ArrayIndex]) -> int:
     return len(arrays) // _JOB_BLOCKS + 1
 
 
-def decode(text: armor.U1, block: Block) -> memoryview | None:
+def decode(text: ByteView, block: Block) -> memoryview | None:
     """The raw bytes of a block, None where a line is not as it should be."""
-    raw = armor.decode(text, block.count, block.size, block.start, block.stride)
+    lines = np.frombuffer(block.lines(text), dtype=np.uint8)
+    raw = armor.decode(lines, block.count, block.size, 0, block.stride)
     return None if raw is None else raw.reshape(-1).data
 
 
-def check(text: armor.U1, block: Block) -> CheckedBlock:
+def check(text: ByteView, block: Block) -> CheckedBlock:
     """Decode a block and compare the checksums of its lines and chunks."""
     raw = decode(text, block)
     if raw is not None:
@@ -114,6 +124,40 @@ def check(text: armor.U1, block: Block) -> CheckedBlock:
         return _check_singly(text, block)
     result, raw = _diagnose(text, block)
     return result if raw is None else _compare(result, raw)
+
+
+def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
+    """Check blocks as `check` does, those of short arrays together where nothing is wrong."""
+    checked: list[CheckedBlock] = []
+    for blocks in _groups(job):
+        raws = None
+        if len(blocks) > 1:
+            raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
+        if raws is None:
+            checked += (check(text, block) for block in blocks)
+        else:
+            for block, raw in zip(blocks, raws, strict=True):
+                checked.append(_compare(CheckedBlock(block, raw), raw))
+    return checked
+
+
+def _groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Blocks in order, those of one short chunk together."""
+    group: list[Block] = []
+    lines = 0
+    for block in blocks:
+        more = armor.line_count(block.size)
+        is_short = block.count == 1 and block.size <= _SHORT
+        if group and (not is_short or lines + more > armor.PASS_LINES):
+            yield group
+            group, lines = [], 0
+        if is_short:
+            group.append(block)
+            lines += more
+        else:
+            yield [block]
+    if group:
+        yield group
 
 
 def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
@@ -134,7 +178,7 @@ def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
     return result
 
 
-def _check_singly(text: armor.U1, block: Block) -> CheckedBlock:
+def _check_singly(text: ByteView, block: Block) -> CheckedBlock:
     """Check a damaged block chunk by chunk: what stands before a stop counts in full."""
     result = CheckedBlock(block, None)
     whole = bytearray()
@@ -159,11 +203,11 @@ def _at_chunk(kind: str, message: str, array: ArrayIndex, ix: int) -> Problem:
     return Problem(kind, message, line=array.lines[ix] - 1, array=array.name, chunk=ix)
 
 
-def _diagnose(text: armor.U1, block: Block) -> tuple[CheckedBlock, memoryview | None]:
+def _diagnose(text: ByteView, block: Block) -> tuple[CheckedBlock, memoryview | None]:
     """Find the bad lines of a block of one chunk; its bytes too, where nothing stops."""
     array, ix = block.array, block.first
     start = array.starts[ix]
-    lines = text.data[start : start + armor.line_count(block.size) * grammar.LINE_TEXT]
+    lines = text[start : start + armor.line_count(block.size) * grammar.LINE_TEXT]
     faults, raw = armor.diagnose(lines, block.size)
     problems = [
         Problem(

@@ -13,6 +13,7 @@ import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import Layout
+from wtxtgit.model.windows import ByteView
 from wtxtgit.text.armor import U1
 from wtxtgit.text.blocking import BLOCK_BYTES
 from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_at_least, jobs_of
@@ -22,10 +23,9 @@ from wtxtgit.text.parallel import Pool
 
 
 def file_pieces(
-    text: memoryview, index: TextIndex, layout: Layout, *, threads: int | None = None
+    text: ByteView, index: TextIndex, layout: Layout, *, threads: int | None = None
 ) -> Iterator[memoryview]:
     """The bytes of the file in order; `index` and `layout` are of a verified text."""
-    data = np.frombuffer(text, dtype=np.uint8)
     by_name = {array.name: array for array in index.arrays}
 
     def runs() -> Iterator[bytes | list[Block]]:
@@ -43,21 +43,20 @@ def file_pieces(
         if literals:
             yield bytes(literals)
 
-    tasks = (partial(_render, data, run) for run in runs())
+    tasks = (partial(_render, text, run) for run in runs())
     with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
         for rendered in pool.ordered(tasks):
             yield from rendered
 
 
-def array_bytes(text: memoryview, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
+def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
     """The raw bytes of all arrays by name; `index` is of a verified text."""
-    data = np.frombuffer(text, dtype=np.uint8)
     found = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
 
     def fill(job: list[Block]) -> None:
         for block in job:
             place = found[block.array.name]
-            place[block.offset : block.offset + block.nbytes] = _decoded(data, block)
+            place[block.offset : block.offset + block.nbytes] = _decoded(text, block)
 
     jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
     with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
@@ -66,9 +65,8 @@ def array_bytes(text: memoryview, index: TextIndex, *, threads: int | None = Non
     return found
 
 
-def first_bytes(text: memoryview, index: TextIndex, layout: Layout, count: int) -> bytes:
+def first_bytes(text: ByteView, index: TextIndex, layout: Layout, count: int) -> bytes:
     """The first `count` bytes of the file, decoding no more than they need."""
-    data = np.frombuffer(text, dtype=np.uint8)
     by_name = {array.name: array for array in index.arrays}
     head = b""
     for piece in pieces(layout):
@@ -76,20 +74,20 @@ def first_bytes(text: memoryview, index: TextIndex, layout: Layout, count: int) 
             head += piece
         else:
             for block in blocks_of(by_name[piece], 0, 1):
-                head += bytes(_decoded(data, block)[:count])
+                head += bytes(_decoded(text, block)[:count])
         if len(head) >= count:
             break
     return head[:count]
 
 
-def _render(data: U1, run: bytes | list[Block]) -> list[memoryview]:
+def _render(text: ByteView, run: bytes | list[Block]) -> list[memoryview]:
     if isinstance(run, bytes):
         return [memoryview(run)]
-    return [_decoded(data, block) for block in run]
+    return [_decoded(text, block) for block in run]
 
 
-def _decoded(data: U1, block: Block) -> memoryview:
-    raw = decode(data, block)
+def _decoded(text: ByteView, block: Block) -> memoryview:
+    raw = decode(text, block)
     if raw is None:
         raise TextError("structure", "the text changed while it was read", array=block.array.name)
     return raw

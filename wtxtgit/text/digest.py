@@ -15,6 +15,8 @@ from wtxtgit.model import Buffer, Meta
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8
+_FEW = 16 * WORD
+"""Up to so many bytes a loop is faster than numpy."""
 Mac = _hmac.HMAC
 _WORD_MASK = (1 << 64) - 1
 
@@ -31,6 +33,11 @@ def fastxor(raw: Buffer, offset: int = 0) -> int:
     The array's own fastxor is the XOR of that of its pieces: bytes before and
     after a piece count as zero.
     """
+    if len(raw) <= _FEW and not offset:
+        few = 0
+        for start in range(0, len(raw), WORD):
+            few ^= int.from_bytes(raw[start : start + WORD], "little")
+        return few
     data = np.frombuffer(raw, dtype=np.uint8)
     whole = data.size - data.size % WORD
     words: NDArray[np.uint64] = data[:whole].view("<u8")

@@ -16,12 +16,17 @@ from typing import NoReturn, TypeVar
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
+from wtxtgit.model.windows import ByteView, mapped, pieces
 from wtxtgit.text import armor, blocking, grammar
 
 _T = TypeVar("_T")
 
 _SHOWN = 40
 """How many bytes of a wrong line a message quotes."""
+HELD = 1024 * 1024
+"""Bytes of a large text that are at hand at a time."""
+LEAST = 4096
+"""At least so many of them follow: most lines are shorter."""
 _ZERO_HMAC = bytes(32)
 
 
@@ -88,7 +93,7 @@ class TextIndex:
         return next((array for array in self.arrays if array.name == name), None)
 
 
-def index(text: memoryview, progress: Callable[[int], None] | None = None) -> TextIndex:
+def index(text: ByteView, progress: Callable[[int], None] | None = None) -> TextIndex:
     """Index a text of any content; never raises because of it.
 
     `progress` gets counts of the text's bytes.
@@ -110,8 +115,10 @@ class LineCursor:
     the cursor is in.
     """
 
-    def __init__(self, text: memoryview) -> None:
+    def __init__(self, text: ByteView) -> None:
         self._text = text
+        self._held = text if isinstance(text, memoryview) else mapped(text[:HELD])
+        self._first = 0
         self._pos = 0
         self._line = 1
         self._array: str | None = None
@@ -136,7 +143,8 @@ class LineCursor:
         return b"\n" not in bytes(self._text[self._pos :])
 
     def _at(self, start: bytes) -> bool:
-        return self._text[self._pos : self._pos + len(start)] == start
+        held, at = self._near()
+        return held[at : at + len(start)] == start
 
     def _expect(self, line: bytes) -> None:
         if not self._at(line):
@@ -145,12 +153,41 @@ class LineCursor:
         self._line += 1
 
     def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
-        parsed = parse(self._text, self._pos)
+        held, at = self._near()
+        parsed = parse(held, at)
+        if parsed is None and not self._holds_line():
+            parsed = parse(self._whole_line(), 0)
+            at = 0
         if parsed is None:
             self._fail("syntax", f"not a proper {label} line: {self._shown()}")
-        value, self._pos = parsed
+        value, end = parsed
+        self._pos += end - at
         self._line += 1
         return value
+
+    def _near(self) -> tuple[memoryview, int]:
+        """The text from here on, as far as it is at hand, and where in that this is."""
+        at = self._pos - self._first
+        end = self._first + len(self._held)
+        if self._pos + LEAST > end and end < len(self._text):
+            self._first, at = self._pos, 0
+            self._held = mapped(self._text[self._pos : self._pos + HELD])
+        return self._held, at
+
+    def _holds_line(self) -> bool:
+        """Whether what is at hand goes on to the end of the line."""
+        held, at = self._near()
+        return self._first + len(held) == len(self._text) or b"\n" in bytes(held[at:])
+
+    def _whole_line(self) -> memoryview:
+        """The line here, however long it is."""
+        end = self._pos
+        for piece in pieces(self._text[self._pos :]):
+            found = bytes(piece).find(b"\n")
+            end += len(piece) if found < 0 else found + 1
+            if found >= 0:
+                break
+        return mapped(self._text[self._pos : end])
 
     def _shown(self) -> str:
         if self._pos >= len(self._text):
@@ -168,7 +205,7 @@ class LineCursor:
 class _Indexer(LineCursor):
     """Reads a text's lines into an index, up to the first fault."""
 
-    def __init__(self, text: memoryview, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, text: ByteView, progress: Callable[[int], None] | None) -> None:
         super().__init__(text)
         self._progress = progress
         self.result = TextIndex()

@@ -3,21 +3,22 @@
 A `Pool` runs tasks on a bounded number of threads, or in the caller where
 one thread or little work makes threads a loss. A `Lane` runs tasks in the
 order in which they were put, one at a time: a running hash over blocks that
-other threads decode.
+other threads decode. Tasks beside which the caller has work of its own are a
+crew's.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from threading import Barrier, BoundedSemaphore, Lock
 from types import TracebackType
 from typing import Self, TypeVar
 
-import numpy as np
+from wtxtgit.model.memory import keep_freed_memory
 
 T = TypeVar("T")
 
@@ -25,32 +26,30 @@ SMALL = 512 * 1024
 """Below so many bytes of work threads cost more than they give."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
-_KEPT_BLOCK = 24 * 1024 * 1024
-"""Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block."""
+_THREAD_SPACE = 128 * 1024 * 1024
+"""Address space to have for each thread: 72 MiB are its stack and what the C library reserves."""
 
 
 def default_threads() -> int:
-    """As many threads as this process may use cores."""
+    """As many threads as this process may use cores, fewer where its address space is limited."""
     try:
-        return max(1, len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, _address_space() // _THREAD_SPACE))
 
 
-@cache
-def _keep_freed_memory() -> None:
-    """Let the C library keep blocks of some MiB that are freed, for the next ones.
-
-    Blocks of text come and go by the hundred; by default each one is given
-    back to the system and its pages are zeroed again, which costs as much as
-    a SHA-256 pass. glibc raises its bound when a larger block is freed:
-    mallopt(3), "M_MMAP_THRESHOLD". Elsewhere this does nothing.
-    """
-    block = np.empty(_KEPT_BLOCK, dtype=np.uint8)
-    del block
+def _address_space() -> int:
+    """Bytes of address space that this process may use (`ulimit -v`)."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return sys.maxsize
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
-def _started(threads: int) -> ThreadPoolExecutor | None:
+def started(threads: int) -> ThreadPoolExecutor | None:
     """An executor whose threads all run; None where the system has none to give."""
     executor = ThreadPoolExecutor(threads)
     together = Barrier(threads + 1)
@@ -65,21 +64,28 @@ def _started(threads: int) -> ThreadPoolExecutor | None:
     return executor
 
 
-class Pool:
-    """A thread pool; with one thread, tasks run at once in the caller.
+def worthwhile(threads: int | None, work: int, tasks: int = 1) -> int:
+    """How many of `threads` threads, None for as many as cores, are worth starting.
 
     `work` is a count of bytes, cut into `tasks`: little work, or work in tiny
     pieces, is done by the caller alone.
     """
+    if work >= SMALL:
+        keep_freed_memory()
+    if work < max(SMALL, tasks * SMALL_TASK):
+        return 1
+    return default_threads() if threads is None else max(1, threads)
+
+
+class Pool:
+    """A thread pool; with one thread, tasks run at once in the caller.
+
+    `threads`, `work` and `tasks` are as for `worthwhile`.
+    """
 
     def __init__(self, threads: int | None, work: int, tasks: int = 1) -> None:
-        if work >= SMALL:
-            _keep_freed_memory()
-        if work < tasks * SMALL_TASK:
-            threads = 1
-        wanted = default_threads() if threads is None else max(1, threads)
-        self.threads = 1 if work < SMALL else wanted
-        self._executor = _started(self.threads) if self.threads > 1 else None
+        self.threads = worthwhile(threads, work, tasks)
+        self._executor = started(self.threads) if self.threads > 1 else None
         if self._executor is None:
             self.threads = 1
 

@@ -19,16 +19,15 @@ from functools import partial
 from hashlib import sha256
 from itertools import chain
 
-import numpy as np
-
 from wtxtgit.errors import TextError
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
+from wtxtgit.model.windows import ByteView
 from wtxtgit.text import digest, grammar, signature
 from wtxtgit.text.blocks import (
     Block,
     CheckedBlock,
     blocks_of,
-    check,
+    check_job,
     jobs_at_least,
     jobs_of,
     mismatch,
@@ -68,7 +67,7 @@ class Report:
 
 
 def verify(
-    text: memoryview,
+    text: ByteView,
     *,
     wsum: bytes | None = None,
     hmac_key: bytes | None = None,
@@ -79,7 +78,7 @@ def verify(
 ) -> Report:
     """Verify a text.
 
-    `text` is a flat memoryview of bytes; `wsum` the content of its WSUM file;
+    `text` is a flat view of bytes; `wsum` the content of its WSUM file;
     `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw bytes.
     """
     report = Report(index(text))
@@ -116,13 +115,13 @@ class _Body:
 
     def __init__(
         self,
-        text: memoryview,
+        text: ByteView,
         report: Report,
         pool: Pool,
         hmac_key: bytes | None,
         allow_unauthenticated: bool,
     ) -> None:
-        self._text = np.frombuffer(text, dtype=np.uint8)
+        self._text = text
         self._report = report
         self._pool = pool
         self._hmac_key = hmac_key
@@ -157,7 +156,7 @@ class _Body:
         return stopped
 
     def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
-        return [check(self._text, block) for block in job]
+        return check_job(self._text, job)
 
     def _take(self, block: Block, raw: memoryview, checked: CheckedBlock) -> None:
         array = block.array
@@ -249,7 +248,7 @@ def read_wsum(content: bytes) -> grammar.Wsum | None:
 
 
 def _check_signatures(
-    report: Report, text: memoryview, wsum_bytes: bytes | None, public_keys: Sequence[bytes]
+    report: Report, text: ByteView, wsum_bytes: bytes | None, public_keys: Sequence[bytes]
 ) -> None:
     """Check the header's signature and the WSUM's; the worse one is reported."""
     states = []

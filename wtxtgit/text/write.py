@@ -1,23 +1,21 @@
 """Writing WTXT: a snapshot becomes text, a function of its input alone.
 
-All sizes are known before a byte is hashed, because every line has a fixed
-length. A text is a header, the arrays' blocks, and a footer; a block is a run
-of up to 16 chunks of one array, or one short array. Three SHA-256 passes are
-the cost: each array's own, each chunk's, and hash_all, which can only follow
-the arrays' own. Blocks are hashed and armored on the pool's threads while the
-caller's thread runs hash_all behind them.
+Three SHA-256 passes are the cost: each array's own, each chunk's, and
+hash_all, which can only follow the arrays' own. The caller's thread makes
+hash_all; the runs of the plan are hashed and armored beside it, by that thread
+too wherever hash_all has to wait.
 
-To a file (`write_file`) blocks go to their places as they are made and the
-lines that hold digests follow. To a pipe (`stream`) all is hashed first and
-armored afterwards, block by block, with a bounded number of blocks in flight.
+`render` gives the spans as they are made, and at the end those that hold
+digests: for a file that is written at any place, or what else takes pieces by
+number. To a pipe (`stream`) all is hashed first and armored afterwards, run
+by run, with a bounded number of runs in flight.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 
@@ -25,89 +23,30 @@ import numpy as np
 from crc32c import crc32c
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Signature, Snapshot
-from wtxtgit.model.rows import chunk_count
+from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Meta, Signature, Snapshot
+from wtxtgit.model.windows import pieces
 from wtxtgit.text import armor, blocking, digest, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
-from wtxtgit.text.parallel import Pool
-from wtxtgit.text.render import chunk_text_size, render_chunks
+from wtxtgit.text.blocking import BLOCK_BYTES
+from wtxtgit.text.buffers import Buffers
+from wtxtgit.text.crew import Crew
+from wtxtgit.text.parallel import Pool, worthwhile
+from wtxtgit.text.plan import RUN_TEXT, ArrayPlan, Block, Plan, Run, Span
+from wtxtgit.text.render import render_chunks
 
-_CHAIN_STEP = 16 * BLOCK_BYTES
+_STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
+
+_SHORT = 8 * 1024
+"""Arrays of at most so many bytes are armored together: steps for each would cost more."""
 
 HASH_SIZE = 32
 
 Progress = Callable[[int], None]
 """Called with the number of raw bytes that were just finished."""
+Place = Callable[[int, memoryview], None]
+"""Takes the text of the span with this number; the text is good during the call only."""
 Signer = Callable[[bytes], Signature]
 """Signs the bytes that it is given."""
-
-
-@dataclass(slots=True)
-class _Block:
-    """A run of `count` chunks of `size` bytes, from chunk `first` of an array."""
-
-    array: _ArrayPlan
-    first: int
-    count: int
-    size: int
-    start: int
-    """Where its text starts, the `arr` and `idx` lines included for a first block."""
-    sha256: list[bytes] = field(default_factory=list)
-    crc32c: list[int] = field(default_factory=list)
-    fastxor: int = 0
-
-    @property
-    def lead(self) -> int:
-        return self.array.lead if self.first == 0 else 0
-
-    @property
-    def is_last(self) -> bool:
-        return self.first + self.count == self.array.chunks
-
-    @property
-    def text_size(self) -> int:
-        tail = len(grammar.END_ARRAY) if self.is_last else 0
-        return self.lead + self.count * chunk_text_size(self.size) + tail
-
-    @property
-    def raw(self) -> memoryview:
-        start = self.first * self.array.chunk_size
-        return self.array.source.data[start : start + self.count * self.size]
-
-
-@dataclass(slots=True)
-class _ArrayPlan:
-    """An array's geometry, and its digests once they are known."""
-
-    source: Array
-    chunk_size: int
-    chunks: int
-    rows_line: bytes
-    line_size: int
-    sha256: bytes = b""
-    hmac: bytes = bytes(32)
-    salt: bytes = bytes(8)
-
-    @property
-    def lead(self) -> int:
-        return self.line_size + len(self.rows_line)
-
-    @property
-    def claim(self) -> grammar.ArrayLine:
-        source = self.source
-        return grammar.ArrayLine(
-            source.name,
-            source.dtype,
-            source.shape,
-            source.data.nbytes,
-            self.sha256 or bytes(32),
-            self.hmac,
-            self.salt,
-        )
-
-    def line(self) -> bytes:
-        return grammar.format_array(self.claim)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +67,8 @@ class TextWriter:
     written. `sign` signs the header, or the WSUM of a pending text; without
     it the snapshot's own signature is written. Raises TextError for what no
     text can hold.
+
+    `spans` cover the text, `size` bytes, in order and without gaps.
     """
 
     def __init__(
@@ -148,27 +89,34 @@ class TextWriter:
         self._meta_line = grammar.format_meta(snapshot.meta)
         self._cap_line = grammar.format_cap(snapshot.cap)
         self._root: grammar.Root | None = None
-        self._jobs: list[list[_Block]] = []
-        self._arrays: list[_ArrayPlan] = []
+        self._buffers = Buffers(RUN_TEXT)
         self.raw_size = sum(array.data.nbytes for array in snapshot.arrays)
         audit = b"" if snapshot.audit is None else grammar.format_audit(snapshot.audit)
         self._footer = audit + grammar.LAST_LINE
-        self.size = self._plan() + len(self._footer)
+        self._plan = Plan(snapshot, self._header_size(), len(self._footer), hmac_key)
+        self.spans: list[Span] = self._plan.spans
+        self.size = self._plan.size
+
+    @property
+    def meta(self) -> Meta:
+        """What the text says of who made it, and when."""
+        return self._snapshot.meta
 
     @property
     def root(self) -> grammar.Root:
         """The root line's fields; hashes everything if that was not done yet."""
         if self._root is None:
-            with self._pool() as pool:
-                self._root = self._digest(pool, lambda _block: None)
+            self._root = self._digest(None)
         return self._root
 
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
         _ = self.root
-        found = {id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._arrays}
-        for job in self._jobs:
-            for block in job:
+        found = {
+            id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
+        }
+        for run in self._plan.runs:
+            for block in run.blocks:
                 array = found[id(block.array)]
                 array.sha256.extend(block.sha256)
                 array.crc32c.extend(block.crc32c)
@@ -184,149 +132,143 @@ class TextWriter:
         return grammar.format_wsum(replace(wsum, signature=signature))
 
     def stream(self) -> Iterator[Buffer]:
-        """Give the text in order, in pieces; each piece is used before the next."""
+        """Give the text in order, in pieces."""
         _ = self.root
         yield self._header()
-        with self._pool() as pool:
-            for pieces in pool.ordered(partial(self._render_job, job) for job in self._jobs):
-                yield from pieces
+        plan = self._plan
+        with Pool(self._threads, self.raw_size, len(plan.runs)) as pool:
+            tasks = (partial(self._render_run, run) for run in plan.runs)
+            for run, text in zip(plan.runs, pool.ordered(tasks), strict=True):
+                first = run.blocks[0]
+                if first.array.is_long and first.first == 0:
+                    yield first.array.lines()
+                yield text
         yield self._footer
+
+    def render(self, place: Place) -> None:
+        """Hash and armor in one go, and call `place` once for each of `spans`.
+
+        It gets the span's number and its text. It is called from several
+        threads, for the late spans at the end; the others are begun in the order of
+        the text. The text is overwritten after the call. An error that it
+        raises comes out of here.
+        """
+        if self._root is None:
+            self._root = self._digest(place)
+        else:
+            tasks = [partial(self._place_run, run, place) for run in self._plan.runs]
+            with self._crew(tasks) as crew:
+                crew.finish()
+        for array in self._plan.arrays:
+            if array.is_long:
+                place(array.span, memoryview(array.lines()))
+        place(0, memoryview(self._header()))
+        place(len(self.spans) - 1, memoryview(self._footer))
 
     def write_file(self, fd: int) -> None:
         """Write the text to an empty file that can be written at any place."""
+        self.render(lambda number, piece: _pwrite(fd, piece, self.spans[number].start))
 
-        def write(block: _Block) -> None:
-            # The first block's arr line may not be known yet; it is written again below.
-            _pwrite(fd, self._render(block).data, block.start)
+    def _crew(self, tasks: Sequence[Callable[[], None]]) -> Crew:
+        return Crew(tasks, worthwhile(self._threads, self.raw_size, len(tasks)))
 
-        with self._pool() as pool:
-            self._root = self._digest(pool, write)
-        for job in self._jobs:
-            for block in job:
-                if block.first == 0:
-                    _pwrite(fd, memoryview(block.array.line()), block.start)
-        _pwrite(fd, memoryview(self._header()), 0)
-        _pwrite(fd, memoryview(self._footer), self.size - len(self._footer))
-
-    def _pool(self) -> Pool:
-        return Pool(self._threads, self.raw_size, len(self._jobs))
-
-    def _plan(self) -> int:
-        """Lay the text out; returns where the last array ends."""
-        position = self._header_size()
-        short: list[_Block] = []
-        short_bytes = 0
-        for array in self._snapshot.arrays:
-            plan = self._plan_array(array)
-            self._arrays.append(plan)
-            blocks = list(_blocks(plan, position))
-            position = blocks[-1].start + blocks[-1].text_size
-            if plan.chunks > 1:
-                if short:
-                    self._jobs.append(short)
-                    short, short_bytes = [], 0
-                self._jobs.extend([block] for block in blocks)
-                continue
-            short += blocks
-            short_bytes += array.data.nbytes
-            if short_bytes >= BLOCK_BYTES or len(short) >= BLOCK_CHUNKS * 4:
-                self._jobs.append(short)
-                short, short_bytes = [], 0
-        if short:
-            self._jobs.append(short)
-        return position
-
-    def _plan_array(self, array: Array) -> _ArrayPlan:
-        size = blocking.chunk_size(array.rows)
-        blocking.check_fits(array.name, array.data.nbytes, size)
-        plan = _ArrayPlan(
-            array,
-            size,
-            chunk_count(array.data.nbytes, size),
-            b"" if array.rows is None else grammar.format_rows(array.rows),
-            0,
-        )
-        plan.line_size = len(plan.line())
-        if self._hmac_key is not None:
-            gen = self._snapshot.meta.gen
-            plan.salt = array.salt or digest.salt_for(self._hmac_key, gen, array.name)
-        else:
-            plan.hmac = array.hmac or plan.hmac
-            plan.salt = array.salt or plan.salt
-        return plan
-
-    def _digest(self, pool: Pool, finish: Callable[[_Block], None]) -> grammar.Root:
-        """Hash everything; `finish` gets each block when its chunks are hashed."""
-        ready: dict[int, Future[None]] = {}
-        for job in self._jobs:
-            first = job[0]
-            if first.array.chunks > 1 and first.first == 0:
-                ready[id(first.array)] = pool.submit(partial(self._hash_array, first.array))
-            done = pool.submit(partial(self._hash_job, job, finish))
-            for block in job:
-                if block.array.chunks == 1:
-                    ready[id(block.array)] = done
-                else:
-                    ready[id(block)] = done
+    def _digest(self, place: Place | None) -> grammar.Root:
+        """Hash everything; `place`, where given, gets the text of all runs."""
+        tasks: list[Callable[[], None]] = []
+        made_by: dict[int, int] = {}
+        for run in self._plan.runs:
+            first = run.blocks[0]
+            if first.array.is_long and first.first == 0:
+                made_by[id(first.array)] = len(tasks)
+                tasks.append(partial(self._hash_array, first.array))
+            for block in run.blocks:
+                made_by.setdefault(id(block.array), len(tasks))
+            tasks.append(partial(self._hash_run, run, place))
         hash_all = sha256()
-        for plan in self._arrays:
-            ready.pop(id(plan)).result()
-            hash_all.update(plan.line().removesuffix(b"\n"))
-            data = plan.source.data
-            for start in range(0, data.nbytes, _CHAIN_STEP):
-                piece = data[start : start + _CHAIN_STEP]
-                hash_all.update(piece)
-                if self._progress is not None:
-                    self._progress(piece.nbytes)
-        for done in ready.values():
-            done.result()
+        with self._crew(tasks) as crew:
+            for plan in self._plan.arrays:
+                crew.need(made_by[id(plan)])
+                hash_all.update(plan.line().removesuffix(b"\n"))
+                for piece in pieces(plan.source.data, _STEP):
+                    hash_all.update(piece)
+                    crew.check()
+                    if self._progress is not None:
+                        self._progress(piece.nbytes)
+            crew.finish()
         fastxor = 0
-        for job in self._jobs:
-            for block in job:
+        for run in self._plan.runs:
+            for block in run.blocks:
                 fastxor ^= block.fastxor
         snapshot = self._snapshot
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
         return grammar.Root(hash_all.digest(), snapshot.prev, this, fastxor)
 
-    def _hash_array(self, plan: _ArrayPlan) -> None:
-        plan.sha256 = sha256(plan.source.data).digest()
+    def _hash_array(self, plan: ArrayPlan) -> None:
+        own = sha256()
+        for piece in pieces(plan.source.data, _STEP):
+            own.update(piece)
+        plan.sha256 = own.digest()
         self._authenticate(plan)
 
-    def _authenticate(self, plan: _ArrayPlan) -> None:
+    def _authenticate(self, plan: ArrayPlan) -> None:
         if self._hmac_key is not None:
             mac = digest.array_hmac(self._hmac_key, plan.salt)
-            mac.update(plan.source.data)
+            for piece in pieces(plan.source.data, _STEP):
+                mac.update(piece)
             plan.hmac = mac.digest()
 
-    def _hash_job(self, job: list[_Block], finish: Callable[[_Block], None]) -> None:
-        for block in job:
+    def _hash_run(self, run: Run, place: Place | None) -> None:
+        for block in run.blocks:
             raw = block.raw
+            block.sha256, block.crc32c = [], []
             for start in range(0, max(1, raw.nbytes), max(1, block.size)):
                 chunk = raw[start : start + block.size]
                 block.sha256.append(sha256(chunk).digest())
                 block.crc32c.append(crc32c(chunk))
-            block.fastxor = digest.fastxor(raw, block.first * block.array.chunk_size)
-            if block.array.chunks == 1:
-                block.array.sha256 = block.sha256[0]
-                self._authenticate(block.array)
-            finish(block)
+            block.fastxor = digest.fastxor(raw, block.offset)
+            array = block.array
+            if block.is_last and not array.is_long:
+                if array.chunks == 1:
+                    array.sha256 = block.sha256[0]
+                    self._authenticate(array)
+                else:
+                    self._hash_array(array)
+        if place is not None:
+            self._place_run(run, place)
 
-    def _render_job(self, job: list[_Block]) -> list[memoryview]:
-        return [self._render(block).data for block in job]
+    def _place_run(self, run: Run, place: Place) -> None:
+        size = self.spans[run.span].size
+        text = self._buffers.take(size)
+        self._armor(run, text)
+        place(run.span, text.data[:size])
+        self._buffers.give(text)
 
-    def _render(self, block: _Block) -> armor.U1:
-        """Armor a block whose chunks are hashed: its whole text, as uint8."""
-        text = np.empty(block.text_size, dtype=np.uint8)
+    def _render_run(self, run: Run) -> memoryview:
+        text = np.empty(self.spans[run.span].size, dtype=np.uint8)
+        self._armor(run, text)
+        return text.data
+
+    def _armor(self, run: Run, text: armor.U1) -> None:
+        """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
-        if block.lead:
-            view[: block.lead] = block.array.line() + block.array.rows_line
-        offset = block.first * block.array.chunk_size
-        end = render_chunks(
-            text, block.lead, block.raw, block.first, offset, block.sha256, block.crc32c
-        )
-        if block.is_last:
-            view[end:] = grammar.END_ARRAY
-        return text
+        position = 0
+        for blocks in _groups(run.blocks):
+            if isinstance(blocks, list):
+                piece = _short_arrays(blocks)
+                view[position : position + len(piece)] = piece
+                position += len(piece)
+                continue
+            block, array = blocks, blocks.array
+            if block.first == 0 and not array.is_long:
+                view[position : position + array.lead] = array.lines()
+                position += array.lead
+            position = render_chunks(
+                text, position, block.raw, block.first, block.offset, block.sha256, block.crc32c
+            )
+            if block.is_last:
+                end = position + len(grammar.END_ARRAY)
+                view[position:end] = grammar.END_ARRAY
+                position = end
 
     def _header(self) -> bytes:
         root = grammar.PENDING_LINE if self._snapshot.pending else grammar.format_root(self.root)
@@ -357,21 +299,43 @@ def dumps(
     return b"".join(TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign).stream())
 
 
-def _blocks(plan: _ArrayPlan, position: int) -> Iterator[_Block]:
-    """Cut an array into blocks whose chunks are all of one size."""
-    size = plan.chunk_size
-    nbytes = plan.source.data.nbytes
-    whole = nbytes // size
-    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
-    first = 0
-    while first < plan.chunks:
-        if first < whole:
-            block = _Block(plan, first, min(step, whole - first), size, position)
+def _groups(blocks: Sequence[Block]) -> Iterator[Block | list[Block]]:
+    """Blocks in order, those of arrays of a few lines together."""
+    group: list[Block] = []
+    lines = 0
+    for block in blocks:
+        array = block.array
+        is_short = array.chunks == 1 and not array.is_long and block.size <= _SHORT
+        more = armor.line_count(block.size)
+        if group and (not is_short or lines + more > armor.PASS_LINES):
+            yield group
+            group, lines = [], 0
+        if is_short:
+            group.append(block)
+            lines += more
         else:
-            block = _Block(plan, first, 1, nbytes - whole * size, position)
-        yield block
-        position += block.text_size
-        first += block.count
+            yield block
+    if group:
+        yield group
+
+
+def _short_arrays(blocks: Sequence[Block]) -> bytes:
+    """The text of arrays of one chunk each, from `arr` to `endarr`."""
+    lines = memoryview(armor.encode_short([block.raw for block in blocks]))
+    parts: list[bytes | memoryview] = []
+    position = 0
+    for block in blocks:
+        count = armor.line_count(block.size)
+        end = position + count * grammar.LINE_TEXT
+        claim = grammar.ChunkLine(0, 0, block.size, block.sha256[0], block.crc32c[0], count)
+        parts += (
+            block.array.lines(),
+            grammar.format_chunk(claim),
+            lines[position:end],
+            grammar.END_CHUNK + grammar.END_ARRAY,
+        )
+        position = end
+    return b"".join(parts)
 
 
 def _check(snapshot: Snapshot) -> None:

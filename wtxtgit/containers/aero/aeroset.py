@@ -9,7 +9,7 @@ Spec: `docs/spec/aero.md`, "AEROSET".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_limits
@@ -28,7 +28,8 @@ from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
@@ -41,7 +42,7 @@ NO_PART = "no part has its shard"
 _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-OpenMember = Callable[[str], memoryview]
+OpenMember = Callable[[str], ByteView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +99,32 @@ class AeroSet:
 
     def check(self, options: ReadOptions) -> Findings:
         """Check every file, and the index against the parts; raises nothing."""
-        from wtxtgit.containers.aero.set_rules import check  # it hashes
+        return self.combine(self.check_members(self.members, options))
 
-        return check(self, options)
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of the set's files, the index first."""
+        return (self.index.path, *(part.path for part in self.parts))
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files of the set, and the index against them; raises nothing."""
+        from wtxtgit.containers.aero.set_rules import SetCheck  # it hashes
+
+        check = SetCheck(self, options)
+        return map(check.member, paths)
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What was found in all files, in their order, is what was found in the set."""
+        found = Findings()
+        for member in members:
+            found.add(member)
+        return found
 
     def open(self, member: Member) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
         return self.read(member, self.view(member))
 
-    def view(self, member: Member) -> memoryview:
+    def view(self, member: Member) -> ByteView:
         """The bytes of a file of the set; raises FormatError where it can't be opened."""
         try:
             return self.open_member(member.path)
@@ -116,7 +134,7 @@ class AeroSet:
             ) from None
 
     @staticmethod
-    def read(member: Member, data: memoryview) -> Aero:
+    def read(member: Member, data: ByteView) -> Aero:
         """Read the bytes of a file of the set; raises FormatError."""
         try:
             if data[: len(AERO_MAGIC)] != AERO_MAGIC:
@@ -175,12 +193,12 @@ class _Readers:
         return reader
 
 
-def is_index(data: memoryview) -> bool:
+def is_index(data: ByteView) -> bool:
     """Whether a JSON file is the index of a set, by its first bytes."""
-    return len(data) <= MAX_JSON and _NAMED.search(data[:HEAD]) is not None
+    return len(data) <= MAX_JSON and _NAMED.search(bytes(data[:HEAD])) is not None
 
 
-def read(data: memoryview, open_member: OpenMember) -> AeroSet:
+def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     """Read `model.aeroset.json`.
 
     `open_member` gives the bytes of a file by its path in the set's folder,

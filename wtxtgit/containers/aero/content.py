@@ -19,6 +19,7 @@ from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""
@@ -104,8 +105,7 @@ class Content:
             yield from self._decoded()
             return
         _check_ulen(self._chunk, self._chunk.length)
-        for start in range(0, self._chunk.length, BLOCK):
-            yield self._stored[start : start + BLOCK]
+        yield from pieces(self._stored, BLOCK)
 
     def _decoded(self) -> Iterator[bytes]:
         frame = Frame(self._stored, "chunk", offset=self._chunk.offset)
@@ -122,7 +122,7 @@ class Content:
         self.unused = self._chunk.length - frame.end
 
 
-def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> memoryview:
+def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> ByteView:
     """The whole content; raises FormatError, with kind "limit" where it is over `limit` bytes."""
     if chunk.ulen > limit:
         _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {limit}")

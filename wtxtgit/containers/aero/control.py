@@ -23,6 +23,7 @@ from wtxtgit.containers.aero.records import (
     TOC_HEADER,
     chunk_name,
 )
+from wtxtgit.containers.cursor import unpack_at
 from wtxtgit.model.reading import Findings
 
 
@@ -42,7 +43,7 @@ def _check_header(aero: Aero, found: Findings) -> None:
             offset=FILE_FLAGS_OFFSET,
             field="file_flags",
         )
-    if any(aero.data[RESERVED_OFFSET : HEADER.size]):
+    if any(bytes(aero.data[RESERVED_OFFSET : HEADER.size])):
         found.warn(
             "structure", "reserved bytes are not 0", offset=RESERVED_OFFSET, field="reserved"
         )
@@ -83,7 +84,7 @@ def _check_header(aero: Aero, found: Findings) -> None:
 
 def _check_toc(aero: Aero, found: Findings) -> None:
     start = aero.header.toc_offset
-    _count, *reserved = TOC_HEADER.unpack_from(aero.data, start)
+    _count, *reserved = unpack_at(TOC_HEADER, aero.data, start)
     for number, value, offset in zip((0, 1), reserved, (4, 8), strict=True):
         if value:
             field = f"reserved{number}"

@@ -26,6 +26,7 @@ from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""
@@ -55,7 +56,7 @@ class TensorReader:
         """The tensor that `entry` describes, in the shard of that number."""
         absent = None
         offset = None
-        held: memoryview | Packed = self._aero.data[:0]
+        held: ByteView | Packed = self._aero.data[:0]
         shard = self._aero.shard(shard_id)
         if shard is None:
             absent = OTHER_FILE
@@ -82,7 +83,7 @@ class TensorReader:
             absent=absent,
         )
 
-    def _held(self, shard: Chunk, entry: IndexEntry) -> memoryview | Packed:
+    def _held(self, shard: Chunk, entry: IndexEntry) -> ByteView | Packed:
         if entry.data_len == 0:
             return self._aero.data[:0]
         if not shard.is_compressed:
@@ -93,7 +94,7 @@ class TensorReader:
         )
         return Packed(shard.ulen, opened).part(entry.data_off, entry.data_len)
 
-    def _decode(self, shard: Chunk) -> memoryview:
+    def _decode(self, shard: Chunk) -> ByteView:
         try:
             return content(self._aero, shard, self._most)
         except FormatError as error:
@@ -146,7 +147,7 @@ def mjsn(aero: Aero) -> dict[str, object]:
         return {}
 
 
-def json_object(raw: memoryview) -> dict[str, object]:
+def json_object(raw: ByteView) -> dict[str, object]:
     """The object in the content of an MJSN; empty where there is none to be read."""
     try:
         value = json_limits.parse(raw[: MAX_SHOWN + 1], "mjsn")
@@ -213,7 +214,7 @@ def _tags(
     return tags, tuple(untold[:MOST_EXTRA])
 
 
-def _shown(aero: Aero, fourcc: bytes) -> memoryview:
+def _shown(aero: Aero, fourcc: bytes) -> ByteView:
     chunk = aero.first(fourcc)
     if chunk is None:
         raise FormatError("there is no such chunk")

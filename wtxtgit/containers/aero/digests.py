@@ -12,9 +12,13 @@ from typing import Any
 from blake3 import blake3
 
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView, Windowed, pieces
 
 THREADED = 2**20
 """Bytes from which on hashing with several threads is faster."""
+
+STEP = 8 * THREADED
+"""Bytes of a file that are hashed at a time."""
 
 SHOWN = 8
 
@@ -27,8 +31,11 @@ def hasher(size: int) -> Any:
     return blake3(max_threads=blake3.AUTO if size >= THREADED else 1)
 
 
-def digest(data: Buffer) -> bytes:
-    return bytes(hasher(len(data)).update(data).digest())
+def digest(data: Buffer | ByteView) -> bytes:
+    one = hasher(len(data))
+    for piece in pieces(data if isinstance(data, Windowed) else memoryview(data), STEP):
+        one.update(piece)
+    return bytes(one.digest())
 
 
 def short(value: bytes) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from wtxtgit.containers import msgpack_limits
 from wtxtgit.containers.aero.content import Allowance, content
-from wtxtgit.containers.aero.digests import Span, hasher, short
+from wtxtgit.containers.aero.digests import STEP, Span, hasher, short
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.records import (
     DIGEST_SIZE,
@@ -21,8 +21,8 @@ from wtxtgit.containers.aero.records import (
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Findings
+from wtxtgit.model.windows import ByteView, pieces
 
 ALGORITHM = "blake3-256"
 PAYLOAD_SIZE = 256
@@ -100,13 +100,14 @@ def covered(aero: Aero) -> list[Span]:
     return _covered(value.get("covered_ranges"), chunk, len(aero.data))
 
 
-def digest(data: memoryview, toc_offset: int, entries: int, spans: Sequence[Span]) -> bytes:
+def digest(data: ByteView, toc_offset: int, entries: int, spans: Sequence[Span]) -> bytes:
     """BLAKE3 of the spans of a file one after another, its TOC's hashes zeroed."""
     one = hasher(sum(end - start for start, end in spans))
-    pieces = list(_zeroed(data, toc_offset, entries))
+    parts = list(_zeroed(data, toc_offset, entries))
     for start, end in spans:
-        for offset, piece in pieces:
-            one.update(piece[max(start - offset, 0) : max(end - offset, 0)])
+        for offset, part in parts:
+            for piece in pieces(part[max(start - offset, 0) : max(end - offset, 0)], STEP):
+                one.update(piece)
     return bytes(one.digest())
 
 
@@ -120,11 +121,11 @@ def _parsed(aero: Aero, chunk: Chunk) -> dict[str, object]:
     return value
 
 
-def _zeroed(data: memoryview, toc_offset: int, entries: int) -> Iterator[tuple[int, Buffer]]:
-    """The file in three pieces, each with where it starts, its TOC's hashes zeroed."""
+def _zeroed(data: ByteView, toc_offset: int, entries: int) -> Iterator[tuple[int, ByteView]]:
+    """The file in three parts, each with where it starts, its TOC's hashes zeroed."""
     start = toc_offset + TOC_HEADER.size
     end = start + TOC_ENTRY.size * entries
-    toc = bytearray(data[start:end])
+    toc = bytearray(bytes(data[start:end]))
     for place in range(HASH_AT, HASH_AT + DIGEST_SIZE):
         toc[place :: TOC_ENTRY.size] = bytes(entries)
     yield 0, data[:start]

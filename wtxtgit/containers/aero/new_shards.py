@@ -24,6 +24,7 @@ from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content
+from wtxtgit.model.windows import ByteView, pieces
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +41,9 @@ class Held:
         if start >= end:
             return
         whole = self._content()
-        for pos in range(start, end, BLOCK):
-            yield whole[pos : min(pos + BLOCK, end)]
+        yield from pieces(whole[start:end], BLOCK)
 
-    def _content(self) -> memoryview:
+    def _content(self) -> ByteView:
         if not self.chunk.is_compressed:
             return self.aero.stored(self.chunk)
         decode = partial(content, self.aero, self.chunk, self.most)

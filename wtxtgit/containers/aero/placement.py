@@ -11,6 +11,7 @@ from wtxtgit.containers.aero.records import (
     PAYLOAD_ALIGNMENT,
 )
 from wtxtgit.model.reading import Findings
+from wtxtgit.model.windows import ByteView
 
 BLOCK = 2**20
 
@@ -72,7 +73,7 @@ def _called(aero: Aero, what: int) -> str:
     return _CALLED.get(what) or f"chunk {aero.label(aero.chunks[what])!a}"
 
 
-def _check_gap(data: memoryview, start: int, end: int, found: Findings) -> None:
+def _check_gap(data: ByteView, start: int, end: int, found: Findings) -> None:
     for pos in range(start, end, BLOCK):
         block = bytes(data[pos : min(pos + BLOCK, end)])
         if block.count(0) != len(block):

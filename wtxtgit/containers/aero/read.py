@@ -31,6 +31,7 @@ from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView, mapped
 
 CONTROL_ROLE = "_control"
 
@@ -44,7 +45,7 @@ class Aero:
     those in no shard of the file, or in a compressed one, are empty there.
     """
 
-    data: memoryview
+    data: ByteView
     header: Header
     chunks: tuple[Chunk, ...]
     shards: dict[bytes, Chunk]
@@ -71,7 +72,7 @@ class Aero:
     def first(self, fourcc: bytes) -> Chunk | None:
         return next((chunk for chunk in self.chunks if chunk.fourcc == fourcc), None)
 
-    def stored(self, chunk: Chunk) -> memoryview:
+    def stored(self, chunk: Chunk) -> ByteView:
         """The chunk's bytes as they stand in the file."""
         return self.data[chunk.offset : chunk.end] if chunk.length else self.data[:0]
 
@@ -79,7 +80,7 @@ class Aero:
         return chunk_label(self.data, self.header, chunk)
 
 
-def read(data: memoryview) -> Aero:
+def read(data: ByteView) -> Aero:
     """Read an AERO file; raises FormatError."""
     header = _read_header(data)
     chunks = _read_toc(data, header)
@@ -92,7 +93,7 @@ def read(data: memoryview) -> Aero:
     return Aero(data, header, chunks, shards, tuple(entries), tensors)
 
 
-def index_content(data: memoryview, chunk: Chunk) -> bytes:
+def index_content(data: ByteView, chunk: Chunk) -> bytes:
     """The content of a TIDX of the file `data`, a byte over MAX_JSON at most.
 
     Raises FormatError where it can't be decoded.
@@ -103,7 +104,7 @@ def index_content(data: memoryview, chunk: Chunk) -> bytes:
     return bytes(payload[: MAX_JSON + 1])
 
 
-def _read_header(data: memoryview) -> Header:
+def _read_header(data: ByteView) -> Header:
     _magic, major, minor, size, *rest = Cursor(data).record(HEADER, "file header")
     if (major, minor) != VERSION:
         fail(f"version {major}.{minor} is not 0.1", offset=4, field="version_major")
@@ -115,13 +116,13 @@ def _read_header(data: memoryview) -> Header:
     return Header(toc_offset, toc_length, names_offset, names_length, flags, uuid)
 
 
-def _read_toc(data: memoryview, header: Header) -> tuple[Chunk, ...]:
+def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
     start = header.toc_offset
     toc = Cursor(data[: start + header.toc_length], start)
     count, _reserved0, _reserved1 = toc.record(TOC_HEADER, "toc header")
     if count > MAX_TENSORS:
         fail(f"toc lists {count} chunks", offset=start, field="entry_count", kind="limit")
-    entries = TOC_ENTRY.iter_unpack(toc.take(TOC_ENTRY.size * count, "toc"))
+    entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
     chunks = tuple(Chunk(*fields) for fields in entries)
     for number, chunk in enumerate(chunks):
         name, at = f"name of chunk {number}", header.entry_offset(number)
@@ -130,7 +131,7 @@ def _read_toc(data: memoryview, header: Header) -> tuple[Chunk, ...]:
     return chunks
 
 
-def _read_index(data: memoryview, chunks: tuple[Chunk, ...]) -> list[IndexEntry]:
+def _read_index(data: ByteView, chunks: tuple[Chunk, ...]) -> list[IndexEntry]:
     """The entries of the first TIDX."""
     chunk = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
     return [] if chunk is None else index.parse(index_content(data, chunk), chunk.offset)

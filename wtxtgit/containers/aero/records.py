@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from wtxtgit.containers.cursor import MAX_QUOTED
+from wtxtgit.model.windows import ByteView
 
 HEADER = Struct("<4sHHIQQQQQ16s28s")
 """magic major minor header_size toc_offset toc_length st_offset st_length flags uuid reserved."""
@@ -109,12 +110,12 @@ class Chunk:
         return "_" + self.fourcc.decode().lower() if self.fourcc.isalnum() else "_chunk"
 
 
-def chunk_name(data: memoryview, header: Header, chunk: Chunk) -> bytes:
+def chunk_name(data: ByteView, header: Header, chunk: Chunk) -> bytes:
     start = header.names_offset + chunk.name_off
     return bytes(data[start : start + chunk.name_len])
 
 
-def chunk_label(data: memoryview, header: Header, chunk: Chunk) -> str:
+def chunk_label(data: ByteView, header: Header, chunk: Chunk) -> str:
     """The chunk as findings call it: its name, or its type where it has none."""
     start = header.names_offset + chunk.name_off
     raw = bytes(data[start : start + min(chunk.name_len, 4 * MAX_QUOTED)])

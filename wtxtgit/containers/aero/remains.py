@@ -35,9 +35,10 @@ from wtxtgit.containers.aero.records import (
     Chunk,
     chunk_name,
 )
-from wtxtgit.containers.splicing import pieces
+from wtxtgit.containers.cursor import unpack_at
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import pieces
 
 RESERVED, TOC_RESERVED, GAPS = "reserved", "reserved in the TOC", "gaps"
 FURTHER = "further"
@@ -66,7 +67,7 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
     most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
     if sum(chunk.name_len for chunk in aero.chunks) > most:
         raise FormatError("chunk names are too long", kind="limit", field="name_len")
-    toc_reserved = TOC_HEADER.unpack_from(aero.data, aero.header.toc_offset)[1:]
+    toc_reserved = unpack_at(TOC_HEADER, aero.data, aero.header.toc_offset)[1:]
     reserved = bytes(aero.data[RESERVED_OFFSET : HEADER.size])
     told: dict[str, object] = {
         RESERVED: reserved if any(reserved) else None,

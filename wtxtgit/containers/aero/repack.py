@@ -8,6 +8,7 @@ Spec: `docs/spec/aero.md`, "Repacking".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from wtxtgit.containers import flat
 from wtxtgit.containers.aero import assembly, control, integrity
@@ -32,6 +33,7 @@ from wtxtgit.containers.cursor import fail
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import pieces
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""
@@ -98,7 +100,7 @@ def _payload(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -
             chunk.length,
             chunk.ulen,
             digest,
-            lambda: iter((stored,)),
+            partial(pieces, stored),
         )
     return Payload(
         chunk.fourcc,

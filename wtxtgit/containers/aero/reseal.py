@@ -25,11 +25,11 @@ from wtxtgit.containers.aero.spelling import edited
 from wtxtgit.containers.aero.values import NewMetadata, like
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.reading import Packed, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
@@ -38,8 +38,8 @@ def entries(container: Aero, options: ReadOptions) -> list[Entry]:
     found = []
     for number in range(len(container.entries)):
         tensor = source.tensor(number)
-        plain = isinstance(tensor.held, memoryview) and tensor.absent is None
-        stored = cast(memoryview, tensor.held) if plain else None
+        plain = not isinstance(tensor.held, Packed) and tensor.absent is None
+        stored = cast(ByteView, tensor.held) if plain else None
         found.append(Entry(tensor.name, source.form(number, tensor), stored, tensor))
     return found
 

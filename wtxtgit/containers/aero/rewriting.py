@@ -24,8 +24,9 @@ from wtxtgit.containers.aero.records import (
     Chunk,
     chunk_name,
 )
-from wtxtgit.containers.splicing import Edit, pieces, spliced
+from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import pieces
 
 
 def written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from wtxtgit.containers.aero.aeroset import NO_PART, AeroSet, Member
@@ -15,29 +16,66 @@ from wtxtgit.containers.aero.tensor_rules import hash_of, is_inside
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.reading import Findings, MemberFindings, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 
-def check(aeroset: AeroSet, options: ReadOptions) -> Findings:
-    """Check everything that can be checked; raises nothing.
+@dataclass(slots=True, eq=False)
+class SetCheck:
+    """A check of a set under way: file by file, in any order.
 
     What is found in a file has the file's path before its message, and offsets there.
     """
-    found = Findings()
-    index = _check_member(aeroset, aeroset.index, options, found, is_index=True)
-    entries: dict[str, list[IndexEntry]] = {}
-    for entry in index.entries if index is not None else ():
-        home = aeroset.homes.get(entry.shard_id)
-        if home is None:
-            _entry_error(found, aeroset.index, entry, f"is not read: {NO_PART}", "shard_id")
-        else:
-            entries.setdefault(home[0].path, []).append(entry)
-    for part in aeroset.parts:
-        aero = _check_member(aeroset, part, options, found, is_index=False)
-        if aero is not None and index is not None:
-            listed = entries.get(part.path, [])
-            _check_agreement(aeroset, part, aero, listed, options, found)
-    return found
+
+    aeroset: AeroSet
+    options: ReadOptions
+    _parts: dict[str, Member] = field(init=False)
+    _listed: dict[str, list[IndexEntry]] | None = None
+    _is_read: bool = False
+
+    def __post_init__(self) -> None:
+        self._parts = {part.path: part for part in self.aeroset.parts}
+
+    def member(self, path: str) -> MemberFindings:
+        """Check one of the set's files; raises nothing."""
+        found = Findings()
+        if path == self.aeroset.index.path:
+            self._check_index(found)
+            return found.of_member()
+        part = self._parts[path]
+        aero = _check_member(self.aeroset, part, self.options, found, is_index=False)
+        listed = None if aero is None else self._entries_of(part)
+        if aero is not None and listed is not None:
+            _check_agreement(self.aeroset, part, aero, listed, self.options, found)
+        return found.of_member()
+
+    def _check_index(self, found: Findings) -> None:
+        aeroset = self.aeroset
+        index = _check_member(aeroset, aeroset.index, self.options, found, is_index=True)
+        self._take(index)
+        for entry in index.entries if index is not None else ():
+            if entry.shard_id not in aeroset.homes:
+                _entry_error(found, aeroset.index, entry, f"is not read: {NO_PART}", "shard_id")
+
+    def _entries_of(self, part: Member) -> list[IndexEntry] | None:
+        """What the index lists in a part; None where the index can't be read."""
+        if not self._is_read:
+            try:
+                self._take(self.aeroset.open(self.aeroset.index))
+            except FormatError:
+                self._take(None)
+        return None if self._listed is None else self._listed.get(part.path, [])
+
+    def _take(self, index: Aero | None) -> None:
+        """Keep what an index lists of each part, once for all of them."""
+        self._is_read = True
+        if index is None:
+            return
+        self._listed = {}
+        for entry in index.entries:
+            home = self.aeroset.homes.get(entry.shard_id)
+            if home is not None:
+                self._listed.setdefault(home[0].path, []).append(entry)
 
 
 def _check_member(
@@ -64,7 +102,7 @@ def _check_member(
     return aero
 
 
-def _check_identity(member: Member, data: memoryview, found: Findings) -> None:
+def _check_identity(member: Member, data: ByteView, found: Findings) -> None:
     if member.size is not None and member.size != len(data):
         found.error(
             "structure",
@@ -77,7 +115,9 @@ def _check_identity(member: Member, data: memoryview, found: Findings) -> None:
             "sha256", f"{quoted(member.path)} has no hash", field="sha256", chunk=member.path
         )
         return
-    got = sha256(data)
+    got = sha256()
+    for piece in pieces(data):
+        got.update(piece)
     if got.hexdigest() != member.sha256:
         wanted = short(bytes.fromhex(member.sha256))
         found.error(
@@ -122,7 +162,7 @@ def _check_agreement(
             found.error(error.kind, error.message, field=HASH_KEY, chunk=part.path)
             return
         tensor = reader.tensor(entry, number)
-        got = digest(tensor.data)
+        got = digest(tensor.view)
         if tensor.absent is None and got != wanted:
             _entry_error(
                 found,

@@ -19,6 +19,7 @@ from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Passe
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 JSON_CTYPE = b"JSON"
 MAX_JSON_CHUNK = 16 * 1024 * 1024
@@ -164,7 +165,7 @@ class _ChunkCheck:
             self._check_json(chunk, content)
 
     def _decode(
-        self, held: memoryview, chunk: Chunk, digests: Digests | None
+        self, held: ByteView, chunk: Chunk, digests: Digests | None
     ) -> tuple[bytes | None, FormatError | None]:
         """Decode a payload: its content if it is JSON, and why it can't be decoded."""
         if chunk.flags not in (UNCOMPRESSED, ZSTD):
@@ -183,7 +184,7 @@ class _ChunkCheck:
         return (bytes(content) if is_json else None), None
 
     def _tell_hashes(
-        self, held: memoryview, chunk: Chunk, digests: Digests, verdict: Verdict
+        self, held: ByteView, chunk: Chunk, digests: Digests, verdict: Verdict
     ) -> None:
         if verdict.hash_holds is False:
             wanted = integrity.parse_hash(chunk.entry.get("sha256"))
@@ -197,7 +198,7 @@ class _ChunkCheck:
             )
         if verdict.crc_holds:
             return
-        if verdict.hash_holds and zlib.crc32(held) == chunk.crc32c:
+        if verdict.hash_holds and _zlib_crc32(held) == chunk.crc32c:
             self._findings.warn(
                 "crc32c",
                 "crc32c holds the CRC-32 of zlib, as an old writer put it there",
@@ -233,7 +234,7 @@ class _ChunkCheck:
             chunk=chunk.name,
         )
 
-    def _check_parity(self, held: memoryview, chunk: Chunk) -> None:
+    def _check_parity(self, held: ByteView, chunk: Chunk) -> None:
         """Warn where parity would not help, as far as the first blocks tell."""
         n = payloads.usable_parity(chunk)
         blocks = min(PARITY_BLOCKS, self._parity_left)
@@ -292,3 +293,10 @@ def _has_constants(content: bytes) -> bool:
     found: list[str] = []
     json.loads(content, parse_constant=found.append)
     return bool(found)
+
+
+def _zlib_crc32(held: ByteView) -> int:
+    found = 0
+    for piece in pieces(held):
+        found = zlib.crc32(piece, found)
+    return found

@@ -20,10 +20,10 @@ from wtxtgit.containers.fold.integrity import HMAC_PREFIX, SHA256_PREFIX
 from wtxtgit.containers.fold.parity import CODEWORD, parity_bytes, parity_len
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.magic import FOLD_MAGIC
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 Compression = Literal["none", "zstd"]
 COMPRESSIONS = ("none", "zstd")
@@ -75,7 +75,7 @@ class Kept:
     """A chunk as it stands in a file: `held` is its header, payload and parity."""
 
     entry: dict[str, object]
-    held: memoryview
+    held: ByteView
 
     @property
     def length(self) -> int:

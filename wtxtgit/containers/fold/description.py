@@ -25,6 +25,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tags import texts
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, Nested, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
@@ -105,7 +106,7 @@ class _Chunks:
         has_key = self._options.decryption_key is not None
         return chunk.flags in (UNCOMPRESSED, ZSTD) and (has_key or not chunk.encrypted)
 
-    def _mended(self, chunk: Chunk) -> memoryview | None:
+    def _mended(self, chunk: Chunk) -> ByteView | None:
         """The payload where it is damaged and its parity mends it."""
         if not payloads.usable_parity(chunk) or chunk.comp_len > self._options.max_chunk:
             return None
@@ -113,7 +114,7 @@ class _Chunks:
             return None
         return payloads.mended(self._data, chunk, self._options)
 
-    def _listed(self, chunk: Chunk, mended: memoryview) -> bool:
+    def _listed(self, chunk: Chunk, mended: ByteView) -> bool:
         """List the tensors of a mended safetensors file; False if it is none.
 
         Those that damage missed have an offset: their bytes stand in the file.

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from wtxtgit.model.windows import ByteView, pieces
+
 SHA256_PREFIX = "sha256:"
 HMAC_PREFIX = "hmac-sha256:"
 MANIFEST_HASH = "manifest_hash"
@@ -69,7 +71,7 @@ def make_hash(prefix: str, sha256: str, key: bytes | None) -> Hash:
 class Digests:
     """CRC-32C and SHA-256 of a payload as it is stored, and its zlib CRC-32 if asked for."""
 
-    def __init__(self, payload: memoryview) -> None:
+    def __init__(self, payload: ByteView) -> None:
         from crc32c import crc32c
 
         self._payload = payload
@@ -80,11 +82,10 @@ class Digests:
 
     def update(self, end: int) -> None:
         """Take in the payload's bytes up to `end`."""
-        while self._done < end:
-            block = self._payload[self._done : min(self._done + BLOCK, end)]
+        for block in pieces(self._payload[self._done : end], BLOCK):
             self.crc32c = self._crc(block, self.crc32c)
             self._sha256.update(block)
-            self._done += len(block)
+        self._done = max(self._done, min(end, len(self._payload)))
 
     def finish(self) -> Digests:
         """Take in all that is left."""

@@ -37,7 +37,7 @@ def patched(
     places = {(start, end) for start, end, _ in changed}
     if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
         return None
-    text = str(fold.data[fold.index_start : fold.index_end], "utf-8")
+    text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
     made = json_edit.replaced(text, _edits(fold.index, index)).encode()
     moved = len(made) != fold.index_end - fold.index_start
     if moved and (

@@ -22,6 +22,7 @@ from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView, mapped, pieces
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
@@ -42,7 +43,7 @@ class Mending:
     `damaged` counts its damaged blocks, `given_up` those that could not be mended.
     """
 
-    payload: memoryview
+    payload: ByteView
     patches: tuple[tuple[int, bytes], ...]
     damaged: int
     given_up: int
@@ -56,7 +57,7 @@ class Passes:
     Any number of entries in an index may point at the same large chunk.
     """
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: ByteView) -> None:
         self._left = MAX_PASSES * len(data)
 
     def take(self, chunk: Chunk) -> bool:
@@ -65,7 +66,7 @@ class Passes:
         return self._left >= 0
 
 
-def payload(data: memoryview, chunk: Chunk, options: ReadOptions) -> memoryview:
+def payload(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
     """The decoded payload of a chunk of the file `data`.
 
     A damaged one is mended if it has parity that does it, else decoded as it
@@ -97,13 +98,13 @@ def check_limits(chunk: Chunk, options: ReadOptions) -> None:
             )
 
 
-def stored(data: memoryview, chunk: Chunk, options: ReadOptions) -> memoryview:
+def stored(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
     """The payload as it is stored, mended if it is damaged and its parity mends it."""
     whole = mended(data, chunk, options)
     return data[chunk.payload_start : chunk.payload_end] if whole is None else whole
 
 
-def mended(data: memoryview, chunk: Chunk, options: ReadOptions) -> memoryview | None:
+def mended(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView | None:
     """The stored payload where it is damaged and its parity mends it, else None."""
     held = data[chunk.payload_start : chunk.payload_end]
     if not usable_parity(chunk) or verdict(held, chunk, options).intact:
@@ -112,7 +113,7 @@ def mended(data: memoryview, chunk: Chunk, options: ReadOptions) -> memoryview |
     return mending.payload if mending.verdict.intact else None
 
 
-def verdict(held: memoryview, chunk: Chunk, options: ReadOptions) -> Verdict:
+def verdict(held: ByteView, chunk: Chunk, options: ReadOptions) -> Verdict:
     """What the hashes of a chunk say of its stored payload."""
     return judged(Digests(held).finish(), chunk, options)
 
@@ -129,7 +130,7 @@ def usable_parity(chunk: Chunk) -> int:
     return n if n and 0 < chunk.ecc_len == parity_len(chunk.comp_len, n) else 0
 
 
-def mend(data: memoryview, chunk: Chunk, options: ReadOptions, most: int | None = None) -> Mending:
+def mend(data: ByteView, chunk: Chunk, options: ReadOptions, most: int | None = None) -> Mending:
     """Mend a payload from its parity, which has to be usable, and check it again.
 
     At most `most` damaged blocks are tried, MAX_DAMAGED unless it says otherwise.
@@ -154,7 +155,7 @@ def mend(data: memoryview, chunk: Chunk, options: ReadOptions, most: int | None 
 
 
 def content(
-    held: memoryview,
+    held: ByteView,
     chunk: Chunk,
     options: ReadOptions,
     seen: Callable[[int], None] | None = None,
@@ -174,7 +175,7 @@ def content(
         held = _decrypt(held, chunk, options.decryption_key)
         seen = None
     if chunk.flags == UNCOMPRESSED:
-        yield _of_length(held, chunk)
+        yield from pieces(_of_length(held, chunk))
         return
     frame = Frame(held, "comp_payload", offset=chunk.payload_start)
     length = 0
@@ -199,7 +200,7 @@ def content(
         )
 
 
-def _of_length(held: memoryview, chunk: Chunk) -> memoryview:
+def _of_length(held: ByteView, chunk: Chunk) -> ByteView:
     if len(held) != chunk.uncomp_len:
         _wrong_length(chunk, str(len(held)))
     return held
@@ -213,7 +214,7 @@ def _wrong_length(chunk: Chunk, length: str) -> NoReturn:
     )
 
 
-def _decrypt(held: memoryview, chunk: Chunk, key: bytes | None) -> memoryview:
+def _decrypt(held: ByteView, chunk: Chunk, key: bytes | None) -> ByteView:
     """What an encrypted payload was before, its tag checked."""
     name = quoted(chunk.name)
     if key is None:
@@ -232,7 +233,7 @@ def _decrypt(held: memoryview, chunk: Chunk, key: bytes | None) -> memoryview:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     try:
-        plain = AESGCM(key).decrypt(bytes.fromhex(nonce), held, chunk.name.encode())
+        plain = AESGCM(key).decrypt(bytes.fromhex(nonce), mapped(held), chunk.name.encode())
     except (InvalidTag, OverflowError, ValueError):
         # Too short for a tag, or longer than the library takes, is as bad as a wrong tag.
         fail(

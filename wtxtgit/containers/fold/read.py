@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from wtxtgit.containers import json_limits, ranges, tensor_header
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 HEADER = Struct(">8sIQQ")
 """magic header_len index_off index_len."""
@@ -95,7 +96,7 @@ class Chunk:
 class Fold:
     """A FOLD file that was read; `index` is the index's JSON object."""
 
-    data: memoryview
+    data: ByteView
     index_start: int
     index_end: int
     index: dict[str, object]
@@ -114,7 +115,7 @@ class Fold:
         return describe(self, options)
 
 
-def read(data: memoryview) -> Fold:
+def read(data: ByteView) -> Fold:
     """Read a FOLD file; raises FormatError."""
     _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
     if header_len != HEADER.size:
@@ -144,7 +145,7 @@ class _ChunkReader:
     read once, and the limits hold for all entries together.
     """
 
-    def __init__(self, data: memoryview, index_off: int) -> None:
+    def __init__(self, data: ByteView, index_off: int) -> None:
         self._data = data
         self._index_off = index_off
         self._nested: dict[int, TensorHeader | None] = {}
@@ -170,8 +171,8 @@ class _ChunkReader:
         json_limits.check_name(name, "chunk name", offset=self._index_off)
         field = f"header of {quoted(name)}"
         check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)
-        ctype, flags, uncomp_len, comp_len, crc32c, ecc_len = CHUNK_HEADER.unpack_from(
-            self._data, offset
+        ctype, flags, uncomp_len, comp_len, crc32c, ecc_len = unpack_at(
+            CHUNK_HEADER, self._data, offset
         )
         start = offset + CHUNK_HEADER.size
         check_inside(start, comp_len, len(self._data), f"payload of {quoted(name)}")

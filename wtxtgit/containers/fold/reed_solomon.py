@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from wtxtgit.containers.fold.parity import CODEWORD
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView, mapped
 
 FIELD_POLYNOMIAL = 0x11D
 WORD = 8
@@ -37,13 +38,13 @@ class Mended:
     were. Only a hash says whether the payload is whole.
     """
 
-    payload: memoryview
+    payload: ByteView
     patches: tuple[tuple[int, bytes], ...]
     damaged: int
     given_up: int
 
 
-def encode(payload: memoryview, n: int) -> Iterator[bytes]:
+def encode(payload: ByteView, n: int) -> Iterator[bytes]:
     """The parity of a payload, a slab of its blocks at a time; `n` is 1 to 254."""
     step = SLAB * (CODEWORD - n)
     for start in range(0, len(payload), step):
@@ -72,7 +73,7 @@ class Encoder:
         return self._parity
 
 
-def mend(payload: memoryview, parity: memoryview, n: int, most: int = MAX_DAMAGED) -> Mended:
+def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -> Mended:
     """Mend the blocks of a payload whose parity is not `parity`.
 
     Up to n / 2 wrong bytes of a block and its parity can be found and mended.
@@ -83,10 +84,10 @@ def mend(payload: memoryview, parity: memoryview, n: int, most: int = MAX_DAMAGE
 
     codec = reedsolo.RSCodec(n)
     block = CODEWORD - n
-    mended = bytearray(payload)
+    mended = bytearray(mapped(payload))
     patches = []
     damaged = given_up = 0
-    stored = np.frombuffer(parity, np.uint8).reshape(-1, n)
+    stored = np.frombuffer(mapped(parity), np.uint8).reshape(-1, n)
     for start in range(0, len(payload), SLAB * block):
         first = start // block
         made = _encode_slab(payload[start : start + SLAB * block], n)
@@ -104,7 +105,7 @@ def mend(payload: memoryview, parity: memoryview, n: int, most: int = MAX_DAMAGE
     return Mended(memoryview(mended).toreadonly(), tuple(patches), damaged, given_up)
 
 
-def is_parity(payload: memoryview, parity: memoryview, n: int, blocks: int) -> bool:
+def is_parity(payload: ByteView, parity: ByteView, n: int, blocks: int) -> bool:
     """Whether the first `blocks` blocks, at most a slab, have the parity that is stored."""
     made = _encode_slab(payload[: min(blocks, SLAB) * (CODEWORD - n)], n)
     return made.tobytes() == parity[: made.size]
@@ -122,15 +123,16 @@ def _decoded(codec: object, word: bytes) -> bytes | None:
     return bytes(data)
 
 
-def _encode_slab(payload: memoryview, n: int) -> NDArray[np.uint8]:
+def _encode_slab(payload: ByteView, n: int) -> NDArray[np.uint8]:
     """The parity of at most SLAB blocks: a row of n bytes for each."""
     block = CODEWORD - n
-    whole, rest = divmod(len(payload), block)
+    held = mapped(payload)
+    whole, rest = divmod(len(held), block)
     data = np.zeros((whole + bool(rest), block), np.uint8)
-    data[:whole] = np.frombuffer(payload[: whole * block], np.uint8).reshape(whole, block)
+    data[:whole] = np.frombuffer(held[: whole * block], np.uint8).reshape(whole, block)
     if rest:
         # Zeros before a short block change nothing: its polynomial has lower degree.
-        data[whole, block - rest :] = np.frombuffer(payload[whole * block :], np.uint8)
+        data[whole, block - rest :] = np.frombuffer(held[whole * block :], np.uint8)
     tables = _tables(n)
     parity = np.zeros((len(data), tables.shape[2]), np.uint64)
     for column, table in zip(np.ascontiguousarray(data.T), tables, strict=True):

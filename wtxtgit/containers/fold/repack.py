@@ -23,6 +23,7 @@ from wtxtgit.containers.fold.read import Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""
@@ -55,7 +56,7 @@ def broken_by_repack(container: Fold) -> tuple[str, ...]:
 
 
 def _source(
-    data: memoryview, chunk: Chunk, options: ReadOptions, passes: payloads.Passes
+    data: ByteView, chunk: Chunk, options: ReadOptions, passes: payloads.Passes
 ) -> ChunkSource:
     name = quoted(chunk.name)
     if chunk.encrypted:

@@ -14,6 +14,7 @@ from wtxtgit.containers.fold.read import Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 
 Patch = tuple[int, bytes]
 """Where in the file bytes are replaced, and the bytes."""
@@ -52,12 +53,12 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
     return splicing.spliced(container.data, edits), mended, lost
 
 
-def _is_whole(data: memoryview, chunk: Chunk, options: ReadOptions) -> bool:
+def _is_whole(data: ByteView, chunk: Chunk, options: ReadOptions) -> bool:
     held = data[chunk.payload_start : chunk.payload_end]
     return payloads.verdict(held, chunk, options).intact
 
 
-def _patches(data: memoryview, chunk: Chunk, options: ReadOptions) -> list[Patch] | None:
+def _patches(data: ByteView, chunk: Chunk, options: ReadOptions) -> list[Patch] | None:
     """What makes a chunk whole, None where nothing does."""
     n = payloads.usable_parity(chunk)
     try:

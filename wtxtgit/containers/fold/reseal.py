@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from wtxtgit.containers import splicing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import agreement, integrity, payloads, remains
@@ -37,6 +36,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import Findings, Packed, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""
@@ -104,7 +104,7 @@ def reseal(
     """
     own = values is None and _is_own(container, placed)
     if own and all(one.content is None for one in placed):
-        return splicing.pieces(container.data)
+        return pieces(container.data)
     if len(placed) > MAX_TENSORS:
         raise FormatError(f"{len(placed)} chunks are too many", kind="limit", field="chunks")
     key = options.integrity_key
@@ -113,9 +113,9 @@ def reseal(
     chunks = [_chunk(one, sources.take(one), options) for one in placed]
     if own:
         index = sealed(container.index, chunks, key)
-        pieces = patched(container, chunks, index)
-        if pieces is not None:
-            return pieces
+        in_place = patched(container, chunks, index)
+        if in_place is not None:
+            return in_place
     laid: list[Laid] = []
     offset = HEADER.size
     for chunk in chunks:
@@ -133,7 +133,7 @@ def broken(container: Fold) -> tuple[str, ...]:
 
 
 def _entry(
-    data: memoryview,
+    data: ByteView,
     chunk: Chunk,
     conditions: Conditions,
     decoded: DecodedParts,

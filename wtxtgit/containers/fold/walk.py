@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from wtxtgit.containers.cursor import Cursor
+from wtxtgit.containers.cursor import Cursor, unpack_at
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.description import FILE_CTYPES
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.model.reading import Description, Nested, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""
@@ -44,15 +45,15 @@ class WalkedChunk:
         }
 
 
-def is_unfinalized(data: memoryview) -> bool:
+def is_unfinalized(data: ByteView) -> bool:
     """Whether a file with the format's magic has no index yet."""
     if len(data) < HEADER.size:
         return False
-    _magic, _header_len, index_off, index_len = HEADER.unpack_from(data)
+    _magic, _header_len, index_off, index_len = unpack_at(HEADER, data, 0)
     return (index_off, index_len) == (0, 0)
 
 
-def walk(data: memoryview) -> list[WalkedChunk]:
+def walk(data: ByteView) -> list[WalkedChunk]:
     """The whole chunks of a file from its header on, up to what is no chunk.
 
     Of a chunk whose writer died in it nothing is told. Raises FormatError
@@ -63,7 +64,7 @@ def walk(data: memoryview) -> list[WalkedChunk]:
     pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
     found: list[WalkedChunk] = []
     while pos + CHUNK_HEADER.size <= len(data) and len(found) < MAX_TENSORS:
-        ctype, flags, uncomp_len, comp_len, crc, ecc_len = CHUNK_HEADER.unpack_from(data, pos)
+        ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, pos)
         chunk = Chunk(
             f"{NAME}{len(found)}",
             ctype,
@@ -79,13 +80,15 @@ def walk(data: memoryview) -> list[WalkedChunk]:
         )
         if not _is_likely(chunk) or chunk.end > len(data):
             break
-        held = data[chunk.payload_start : chunk.payload_end]
-        found.append(WalkedChunk(chunk, bool(crc32c(held) == crc)))
+        counted = 0
+        for piece in pieces(data[chunk.payload_start : chunk.payload_end]):
+            counted = crc32c(piece, counted)
+        found.append(WalkedChunk(chunk, counted == crc))
         pos = chunk.end
     return found
 
 
-def describe_unfinalized(data: memoryview, options: ReadOptions) -> Description:
+def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
     """What is left of a file that was never finalized; raises FormatError as `walk` does.
 
     The metadata has the chunks, and where the bytes start that are none.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from wtxtgit.containers.cursor import Cursor, quoted
+from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
 from wtxtgit.containers.gguf.metadata import (
     ARRAY,
     BOOL,
@@ -24,6 +24,7 @@ from wtxtgit.containers.gguf.metadata import (
 )
 from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, Gguf, Info, aligned
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""
@@ -129,12 +130,12 @@ class _Value:
             self._check_numbers(cursor, value_type, 1)
 
     def _check_strings(self, cursor: Cursor, count: int) -> None:
-        data, length, pos = cursor.data, LENGTHS[cursor.order].unpack_from, cursor.pos
+        data, length, pos = cursor.data, LENGTHS[cursor.order], cursor.pos
         for _ in range(count):
             start = pos + COUNT_SIZE
-            pos = start + length(data, pos)[0]
+            pos = start + unpack_at(length, data, pos)[0]
             try:
-                str(data[start:pos], "utf-8")
+                bytes(data[start:pos]).decode()
             except UnicodeDecodeError:
                 self._tell(STRING, "a string that is not UTF-8", start, "string")
         cursor.pos = pos
@@ -142,9 +143,13 @@ class _Value:
     def _check_numbers(self, cursor: Cursor, value_type: int, count: int) -> None:
         start = cursor.skip(count * LEAST_SIZES[value_type], "value")
         if value_type == BOOL:
-            wrong = _NO_BOOL.search(cursor.data, start, cursor.pos)
-            if wrong is not None:
-                self._tell(BOOL, f"a boolean that is {wrong[0][0]}", wrong.start(), "bool")
+            for piece in pieces(cursor.data[start : cursor.pos]):
+                wrong = _NO_BOOL.search(piece)
+                if wrong is not None:
+                    offset = start + wrong.start()
+                    self._tell(BOOL, f"a boolean that is {wrong[0][0]}", offset, "bool")
+                    return
+                start += len(piece)
 
     def _tell(self, value_type: int, what: str, offset: int, name: str) -> None:
         if value_type in self.told:
@@ -269,7 +274,7 @@ def _check_padding(container: Gguf, findings: Findings) -> None:
         )
 
 
-def _check_zeros(data: memoryview, start: int, end: int, findings: Findings) -> None:
+def _check_zeros(data: ByteView, start: int, end: int, findings: Findings) -> None:
     for pos in range(start, end, BLOCK):
         stop = min(pos + BLOCK, end)
         if data[pos:stop] != _ZEROS[: stop - pos]:

@@ -14,6 +14,7 @@ from struct import Struct
 from wtxtgit.containers.cursor import Cursor, fail
 from wtxtgit.containers.json_limits import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.model.windows import mapped
 
 MAX_ENTRIES = MAX_TENSORS
 """Key-value pairs that one file may have."""
@@ -41,6 +42,8 @@ NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
 }
 TYPE_SIZE = 4
 COUNT_SIZE = 8
+STRINGS_STEP = 1 << 16
+"""Bytes of strings that are looked at together."""
 LAYOUTS = {
     order: {number: Struct(sign + code) for number, (_, code) in NUMBERS.items()}
     for order, sign in (("little", "<"), ("big", ">"))
@@ -144,10 +147,13 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
     """Pass over `count` strings; vocabularies have millions of them."""
     data, start, last = cursor.data, cursor.pos, cursor.size - COUNT_SIZE
     length = LENGTHS[cursor.order].unpack_from
-    pos = start
+    pos = first = end = start
     for _ in range(count):
         if pos > last:
             pos += COUNT_SIZE
             break
-        pos += COUNT_SIZE + length(data, pos)[0]
+        if pos + COUNT_SIZE > end:
+            first, held = pos, mapped(data[pos : pos + STRINGS_STEP])
+            end = first + len(held)
+        pos += COUNT_SIZE + length(held, pos - first)[0]
     cursor.skip(pos - start, "string")

@@ -27,6 +27,7 @@ from wtxtgit.containers.gguf.metadata import (
 from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 VERSIONS = (2, 3)
 ALIGNMENT_KEY = "general.alignment"
@@ -66,7 +67,7 @@ class Info:
 class Gguf:
     """A GGUF file that was read; `infos_end` is where the padding starts."""
 
-    data: memoryview
+    data: ByteView
     version: int
     byteorder: Literal["little", "big"]
     entries: tuple[Entry, ...]
@@ -119,7 +120,7 @@ class _HeaderCursor(Cursor):
 
     __slots__ = ("limited",)
 
-    def __init__(self, data: memoryview, pos: int, *, order: Literal["little", "big"]) -> None:
+    def __init__(self, data: ByteView, pos: int, *, order: Literal["little", "big"]) -> None:
         super().__init__(data[:MAX_JSON], pos, order=order)
         self.limited = len(data) > MAX_JSON
 
@@ -136,7 +137,7 @@ def aligned(position: int, alignment: int) -> int:
     return position + -position % alignment
 
 
-def read(data: memoryview) -> Gguf:
+def read(data: ByteView) -> Gguf:
     """Read a GGUF file; raises FormatError."""
     version, order = _read_version(data)
     cursor = _HeaderCursor(data, len(GGUF_MAGIC) + TYPE_SIZE, order=order)
@@ -152,7 +153,7 @@ def read(data: memoryview) -> Gguf:
     return Gguf(data, version, order, entries, alignment, infos, cursor.pos)
 
 
-def _read_version(data: memoryview) -> tuple[int, Literal["little", "big"]]:
+def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     cursor = Cursor(data)
     if cursor.take(len(GGUF_MAGIC), "magic") != GGUF_MAGIC:
         fail("magic is not GGUF", offset=0, field="magic")

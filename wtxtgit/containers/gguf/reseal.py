@@ -17,11 +17,11 @@ from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE,
 from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
 from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.splicing import BLOCK
 from wtxtgit.errors import FormatError
 from wtxtgit.model import ZEROS_ALLOWANCE, Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import PIECE, ByteView
 
 GAPS = "gaps"
 
@@ -41,7 +41,7 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
         name, form = info.tensor.name, _form(container, number)
         if info.is_known:
             tensor = info.tensor.listed(container.data)
-            found.append(Entry(name, form, tensor.data, tensor))
+            found.append(Entry(name, form, tensor.view, tensor))
         else:
             start = info.tensor.start
             after = bisect_right(starts, start)
@@ -133,7 +133,7 @@ def _form(container: Gguf, number: int) -> Hashable:
     return container.byteorder, bytes(record[COUNT_SIZE + name :])
 
 
-def _record(container: Gguf, number: int) -> memoryview:
+def _record(container: Gguf, number: int) -> ByteView:
     """A tensor info without its offset."""
     infos = container.infos
     end = infos[number + 1].offset if number + 1 < len(infos) else container.infos_end
@@ -227,7 +227,7 @@ def _pieces(header: bytes, parts: Sequence[Part], alignment: int) -> Iterator[Bu
 def _padding(size: int, alignment: int) -> Iterator[Buffer]:
     left = -size % alignment
     while left:
-        zeros = bytes(min(left, BLOCK))
+        zeros = bytes(min(left, PIECE))
         yield zeros
         left -= len(zeros)
 

@@ -21,6 +21,7 @@ from wtxtgit.containers.mlcp import metadata as mlcp_metadata
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView, mapped
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
@@ -95,7 +96,7 @@ class Mlcp:
     `metadata` is the value of its JSON, which is data[metadata_start:header_end].
     """
 
-    data: memoryview
+    data: ByteView
     version: str
     metadata: object
     metadata_start: int
@@ -136,7 +137,7 @@ class Mlcp:
         return NO_BYTES if self.body.placement is Placement.NOWHERE and not is_empty else None
 
 
-def read(data: memoryview) -> Mlcp:
+def read(data: ByteView) -> Mlcp:
     """Read an MLCP file; raises FormatError."""
     cursor = Cursor(data, len(MLCP_MAGIC))
     version = _net_string(cursor, "version")
@@ -150,7 +151,7 @@ def read(data: memoryview) -> Mlcp:
     return Mlcp(data, version, metadata, start, header_end, shards)
 
 
-def read_body(data: memoryview, start: int, shard_count: int) -> Body:
+def read_body(data: ByteView, start: int, shard_count: int) -> Body:
     """The shards that begin at `start`, in the first placement that fits exactly.
 
     `shard_count` is how many the metadata lists; without tensor bytes there
@@ -197,13 +198,13 @@ def _text(cursor: Cursor, length: int, field: str) -> str:
         start = cursor.pos - len(decoder.getstate()[0])
         block = cursor.take(min(TEXT_STEP, end - cursor.pos), field)
         try:
-            parts.append(decoder.decode(block, cursor.pos == end))
+            parts.append(decoder.decode(mapped(block), cursor.pos == end))
         except UnicodeDecodeError as error:
             fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
     return "".join(parts)
 
 
-def _read_shards(data: memoryview, start: int, count: int | None, placement: Placement) -> Body:
+def _read_shards(data: ByteView, start: int, count: int | None, placement: Placement) -> Body:
     """The records of `count` shards, None for as many as there are.
 
     Raises FormatError unless records and bytes end exactly where the file does.
@@ -249,12 +250,12 @@ def _read_record(cursor: Cursor, shard: int) -> Record:
     name = _text(cursor, length, "name")
     dtype = _net_string(cursor, "dtype")
     rank = cursor.integer(COUNT_SIZE, "rank", signed=True)
-    shape = unpack(f"<{rank}q", cursor.take(rank * DIM_SIZE, "shape"))
+    shape = unpack(f"<{rank}q", mapped(cursor.take(rank * DIM_SIZE, "shape")))
     size = cursor.integer(DIM_SIZE, "size", signed=True)
     return Record(name, dtype, shape, size, start, cursor.pos, shard)
 
 
-def _zero_run(data: memoryview, start: int) -> int:
+def _zero_run(data: ByteView, start: int) -> int:
     """How many zero bytes follow `start`; shards without tensors are made of them."""
     pos, step = start, FIRST_ZEROS_SCAN
     while pos < len(data):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wtxtgit.containers import json_limits, splicing
+from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import listing, remains, update, write
 from wtxtgit.containers.mlcp.listing import SHARDS
@@ -22,6 +22,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView, pieces
 
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
@@ -109,7 +110,7 @@ class _Files:
             )
         is_own = content is None and placed.source is container
         if content is None and not is_own:
-            content = Content(tensor.nbytes, partial(splicing.pieces, tensor.data))
+            content = Content(tensor.nbytes, partial(pieces, tensor.view))
         number = placed.number if is_own else None
         return _Chosen(row, tensor, content if tensor.nbytes else None, number)
 
@@ -124,18 +125,18 @@ class _Files:
 def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
     """The file with other bytes of its own tensors, byte for byte the same apart from them."""
     data, placement = container.data, container.body.placement
-    pieces: list[Piece] = []
+    parts: list[Piece] = []
     reached = container.header_end
     for stored, one in zip(container.tensors(), chosen, strict=True):
         if one.content is not None:
-            pieces.append(_kept(data[reached : stored.start]))
-            pieces.append(Piece(one.content.nbytes, _exactly(one.content)))
+            parts.append(_kept(data[reached : stored.start]))
+            parts.append(Piece(one.content.nbytes, _exactly(one.content)))
             reached = stored.end
-    if not pieces:
-        return splicing.pieces(data)
-    pieces.append(_kept(data[reached:]))
-    write.refuse_misread(pieces, len(shard_list(container.metadata)), placement)
-    return write.bytes_of([_kept(data[: container.header_end]), *pieces])
+    if not parts:
+        return pieces(data)
+    parts.append(_kept(data[reached:]))
+    write.refuse_misread(parts, len(shard_list(container.metadata)), placement)
+    return write.bytes_of([_kept(data[: container.header_end]), *parts])
 
 
 def _anew(
@@ -211,13 +212,13 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
 def _row(one: _Chosen) -> write.Row:
     record = one.row.record
     raw = bytes(one.row.container.data[record.start : record.end])
-    held = partial(splicing.pieces, one.tensor.data)
+    held = partial(pieces, one.tensor.view)
     blocks = held if one.content is None else _exactly(one.content)
     return write.Row(record.shard, raw, one.tensor.nbytes, blocks)
 
 
-def _kept(raw: memoryview) -> Piece:
-    return Piece(len(raw), partial(splicing.pieces, raw))
+def _kept(raw: ByteView) -> Piece:
+    return Piece(len(raw), partial(pieces, raw))
 
 
 def _exactly(content: Content) -> Callable[[], Iterator[Buffer]]:

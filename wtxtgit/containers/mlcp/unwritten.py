@@ -29,7 +29,7 @@ class Piece:
 
 
 class Unwritten:
-    """Pieces one after another, with the length and the slices of a memoryview.
+    """Pieces one after another, with the length and the slices of a view.
 
     Of a piece only the bytes up to those that are asked for are made, and the
     last of them held.

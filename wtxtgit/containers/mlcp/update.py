@@ -72,13 +72,13 @@ def updated(
     It is the one that the file has where nothing changes. Raises FormatError
     where the metadata can't say it.
     """
-    raw = container.data[container.metadata_start : container.header_end]
+    raw = bytes(container.data[container.metadata_start : container.header_end])
     update = _Update(container, rows, placement)
     made = update.metadata(wanted)
     if json.dumps(made) == json.dumps(container.metadata):
         return raw
     spelled = format_json(made)
-    return spelled.replace(b"\n", CRLF) if CRLF in bytes(raw) else spelled
+    return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
 
 
 class _Update:

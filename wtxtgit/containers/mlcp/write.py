@@ -14,7 +14,7 @@ from functools import partial
 from struct import pack
 from typing import cast
 
-from wtxtgit.containers import json_limits, splicing
+from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import MAX_JSON, MLCP_MAGIC
 from wtxtgit.containers.mlcp.metadata import (
@@ -37,6 +37,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.windows import ByteView, pieces
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
@@ -120,11 +121,11 @@ def rebuild(container: Mlcp) -> Iterator[Buffer]:
             record.shard,
             _record(record.name, record.dtype, record.shape, record.size),
             tensor.end - tensor.start,
-            partial(splicing.pieces, data[tensor.start : tensor.end]),
+            partial(pieces, data[tensor.start : tensor.end]),
         )
         for record, tensor in zip(container.body.records, container.tensors(), strict=True)
     ]
-    head = header(container.version, data[container.metadata_start : container.header_end])
+    head = header(container.version, bytes(data[container.metadata_start : container.header_end]))
     body = body_pieces(rows, container.body.shard_count, container.body.placement)
     return bytes_of([Piece.fixed(head), *body])
 
@@ -202,8 +203,8 @@ def refuse_misread(body: Sequence[Piece], listed: int, placement: Placement) -> 
     is taken. Bytes that are zeros, say, are also shards without tensors.
     """
     try:
-        # It has a memoryview's length and slices, which is all that is asked of it.
-        found = read_body(cast(memoryview, Unwritten(body)), 0, listed)
+        # It has a view's length and slices, which is all that is asked of it.
+        found = read_body(cast(ByteView, Unwritten(body)), 0, listed)
     except FormatError as error:
         raise FormatError(
             f"metadata that list {listed} shards do not go with tensor bytes: {error.message}",

@@ -9,6 +9,7 @@ from wtxtgit.containers import npy_header, ranges
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 HEADER_ROLE = "_header"
 TENSOR = "data"
@@ -19,7 +20,7 @@ TENSOR = "data"
 class Npy:
     """An npy file that was read."""
 
-    data: memoryview
+    data: ByteView
     header: Header
     stored: Stored
 
@@ -32,7 +33,7 @@ class Npy:
         return Description("npy", (self.stored.listed(self.data),), {"version": version})
 
 
-def read(data: memoryview) -> Npy:
+def read(data: ByteView) -> Npy:
     """Read an npy file; raises FormatError."""
     header = npy_header.read(data, 0, len(data))
     return Npy(data, header, header.stored(TENSOR, len(data)))

@@ -13,11 +13,11 @@ from typing import cast
 from wtxtgit.containers import flat
 from wtxtgit.containers.flat import Part
 from wtxtgit.containers.npy.read import TENSOR, Npy
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import pieces
 
 AFTER = "after the array"
 
@@ -25,7 +25,7 @@ AFTER = "after the array"
 def entries(container: Npy, options: ReadOptions) -> list[Entry]:
     """The array, which has no name in the file."""
     tensor = container.stored.listed(container.data)
-    return [Entry(TENSOR, _form(container), tensor.data, tensor)]
+    return [Entry(TENSOR, _form(container), tensor.view, tensor)]
 
 
 def values(container: Npy, options: ReadOptions) -> dict[str, object]:

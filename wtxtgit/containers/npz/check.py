@@ -8,6 +8,7 @@ from wtxtgit.containers.npz.read import Npz, array_name, decoded_header
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 
 def check(container: Npz, options: ReadOptions) -> Findings:
@@ -34,7 +35,7 @@ def check(container: Npz, options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_decoded(data: memoryview, member: Member, findings: Findings) -> None:
+def _check_decoded(data: ByteView, member: Member, findings: Findings) -> None:
     """Check the array of a member whose bytes hold; a stored one has told nothing in `read`."""
     try:
         header = decoded_header(data, member)

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit.containers import zip_write
-from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.npz.read import Npz
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.zip_directory import ENTRY, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView, pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Attributes:
     comment: bytes
 
 
-def attributes(data: memoryview, member: Member) -> Attributes:
+def attributes(data: ByteView, member: Member) -> Attributes:
     """What the entry of a member says, beside what `Member` has."""
     (
         _,
@@ -54,7 +54,7 @@ def attributes(data: memoryview, member: Member) -> Attributes:
         internal,
         external,
         _,
-    ) = ENTRY.unpack_from(data, member.entry)
+    ) = unpack_at(ENTRY, data, member.entry)
     start = member.entry + ENTRY.size
     comment = start + name_length + extra_length
     return Attributes(
@@ -68,7 +68,7 @@ def attributes(data: memoryview, member: Member) -> Attributes:
     )
 
 
-def kept(data: memoryview, member: Member) -> NewMember:
+def kept(data: ByteView, member: Member) -> NewMember:
     """The member with its payload and its entry as they are."""
     said = attributes(data, member)
     return NewMember(

@@ -15,6 +15,7 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView, mapped
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
@@ -39,7 +40,7 @@ class Npz:
     are not inflated.
     """
 
-    data: memoryview
+    data: ByteView
     directory: Directory
     arrays: dict[int, StoredArray]
     shared: frozenset[int]
@@ -82,7 +83,7 @@ class Npz:
         )
 
 
-def read(data: memoryview) -> Npz:
+def read(data: ByteView) -> Npz:
     """Read an npz file; raises FormatError.
 
     A member named as an npy file that is none, or is not stored as it is,
@@ -109,7 +110,7 @@ def read(data: memoryview) -> Npz:
     return Npz(data, directory, arrays, shared)
 
 
-def read_array(data: memoryview, start: int, end: int, name: str) -> StoredArray:
+def read_array(data: ByteView, start: int, end: int, name: str) -> StoredArray:
     """Read the npy file that is data[start:end]; raises FormatError."""
     header = npy_header.read(data, start, end)
     return StoredArray(header, header.stored(name, end))
@@ -120,13 +121,13 @@ def array_name(member: Member) -> str:
     return member.name.removesuffix(NPY_SUFFIX)
 
 
-def inflated(data: memoryview, member: Member, options: ReadOptions) -> memoryview:
+def inflated(data: ByteView, member: Member, options: ReadOptions) -> memoryview:
     """What a member holds that shares no bytes; raises FormatError where that is not so.
 
     With kind "limit" where it is over `options.max_chunk`, "crc32" where it
     is not what the directory says.
     """
-    raw = memoryview(zip_directory.content(data, member, options.max_chunk))
+    raw = mapped(zip_directory.content(data, member, options.max_chunk))
     found = zlib.crc32(raw)
     if found != member.crc32:
         raise FormatError(
@@ -137,9 +138,7 @@ def inflated(data: memoryview, member: Member, options: ReadOptions) -> memoryvi
     return raw
 
 
-def _packed(
-    data: memoryview, member: Member, decoded: DecodedParts, options: ReadOptions
-) -> Tensor:
+def _packed(data: ByteView, member: Member, decoded: DecodedParts, options: ReadOptions) -> Tensor:
     """The array of a member that is not stored as it is."""
     try:
         header = decoded_header(data, member)
@@ -147,7 +146,7 @@ def _packed(
     except FormatError as error:
         return _nothing(member, error.message)
 
-    def inflate() -> memoryview:
+    def inflate() -> ByteView:
         return inflated(data, member, options)
 
     whole = Packed(member.size, lambda: decoded.open(member, member.size, inflate))
@@ -162,7 +161,7 @@ def _nothing(member: Member, why: str) -> Tensor:
     return Tensor(array_name(member), "", (), memoryview(b""), None, absent=why)
 
 
-def decoded_header(data: memoryview, member: Member) -> Header:
+def decoded_header(data: ByteView, member: Member) -> Header:
     """The header of a member that is an npy file; raises FormatError."""
     raw = bytearray()
     for block in zip_directory.blocks(data, member, member.size):

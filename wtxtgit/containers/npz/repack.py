@@ -18,6 +18,7 @@ from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 
 COMPRESSIONS = ("none",)
 """What chunks can be stored with."""
@@ -46,7 +47,7 @@ def _is_packed(member: Member) -> bool:
     return member.method == DEFLATED and member.name.endswith(NPY_SUFFIX)
 
 
-def _unpacked(data: memoryview, member: Member, options: ReadOptions) -> NewMember:
+def _unpacked(data: ByteView, member: Member, options: ReadOptions) -> NewMember:
     """A member with its payload, inflated where it is an array, under the same entry."""
     same = kept(data, member)
     if not _is_packed(member):

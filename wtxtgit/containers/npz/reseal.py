@@ -24,13 +24,13 @@ from wtxtgit.containers.npz.members import (
 )
 from wtxtgit.containers.npz.read import Npz, inflated
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTOR, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import Packed, ReadOptions
+from wtxtgit.model.windows import ByteView, pieces
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
 """Flags that say how a name and where sizes stand."""
@@ -97,13 +97,13 @@ def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) 
     try:
         zip_directory.check_size(member, options.max_chunk)
         if member.stored:
-            check_crc32(member, [held])
+            check_crc32(member, pieces(held))
     except FormatError as error:
         return Entry(member.name, form, None, unread=error.message)
     if member.stored:
         return Entry(member.name, form, held, file=held)
 
-    def opened() -> memoryview:
+    def opened() -> ByteView:
         return decoded.open(n, member.size, lambda: inflated(data, member, options))
 
     return Entry(member.name, form, held, file=Packed(member.size, opened))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from wtxtgit.containers import ranges, tags, tensor_header
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 HEADER_ROLE = "_header"
 
@@ -19,7 +20,7 @@ HEADER_ROLE = "_header"
 class Safetensors:
     """A safetensors file that was read."""
 
-    data: memoryview
+    data: ByteView
     header: TensorHeader
 
     def ranges(self) -> Iterator[ranges.Range]:
@@ -45,6 +46,6 @@ class Safetensors:
         return tuple(f"{METADATA_KEY}.{tags.shown_key(key)}" for key in metadata if key not in kept)
 
 
-def read(data: memoryview) -> Safetensors:
+def read(data: ByteView) -> Safetensors:
     """Read a safetensors file; raises FormatError."""
     return Safetensors(data, tensor_header.read(data, 0, len(data)))

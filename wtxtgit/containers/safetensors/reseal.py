@@ -28,7 +28,7 @@ def entries(container: Safetensors, options: ReadOptions) -> list[Entry]:
     """The tensors, in the header's order."""
     listed = (tensor.listed(container.data) for tensor in container.header.tensors)
     return [
-        Entry(tensor.name, _form(container, stored), tensor.data, tensor)
+        Entry(tensor.name, _form(container, stored), tensor.view, tensor)
         for tensor, stored in zip(listed, container.header.tensors, strict=True)
     ]
 

@@ -7,7 +7,7 @@ Spec: `docs/spec/safetensors.md`, "Sharded models".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_limits
@@ -18,7 +18,8 @@ from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model.reading import Description, Findings, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 FORMAT = "safetensors-index"
 MAX_FILES = 99_999
@@ -32,7 +33,7 @@ class Index:
 
     weight_map: dict[str, str]
     metadata: object
-    open_member: Callable[[str], memoryview]
+    open_member: Callable[[str], ByteView]
 
     def describe(self, options: ReadOptions) -> Description:
         """All tensors of all files, in the order of the index.
@@ -71,17 +72,35 @@ class Index:
 
     def check(self, options: ReadOptions) -> Findings:
         """Check each file, and that the index lists what they have; raises nothing."""
-        findings = Findings()
-        total = 0
-        for file, names in self._by_file().items():
+        return self.combine(self.check_members(self.members, options))
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of the files that the index lists."""
+        return tuple(self._by_file())
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files, and that the index lists what they have; raises nothing."""
+        listed = self._by_file()
+        for file in paths:
+            findings = Findings()
             try:
                 shard = self._open(file)
             except FormatError as error:
                 findings.refuse(error, chunk=file)
+                yield findings.of_member()
                 continue
-            _check_shard(shard, file, names, options, findings)
+            _check_shard(shard, file, listed[file], options, findings)
             sizes = {tensor.name: tensor.end - tensor.start for tensor in shard.header.tensors}
-            total += sum(sizes.get(name, 0) for name in names)
+            yield findings.of_member(sum(sizes.get(name, 0) for name in listed[file]))
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What was found in all files, in order, and whether their bytes are as many as told."""
+        findings = Findings()
+        total = 0
+        for member in members:
+            findings.add(member)
+            total += member.nbytes
         if not findings.errors:
             self._check_total(total, findings)
         return findings
@@ -126,13 +145,13 @@ class Index:
             findings.warn("structure", message, offset=0, field="total_size")
 
 
-def is_index(data: memoryview) -> bool:
+def is_index(data: ByteView) -> bool:
     """Whether a JSON file is an index of safetensors files, by its first bytes."""
     head = bytes(data[:HEAD])
     return b'"weight_map"' in head and b'.safetensors"' in head and len(data) <= MAX_JSON
 
 
-def read(data: memoryview, open_member: Callable[[str], memoryview]) -> Index:
+def read(data: ByteView, open_member: Callable[[str], ByteView]) -> Index:
     """Read an index.
 
     `open_member` gives the bytes of a file by its path in the index's folder,

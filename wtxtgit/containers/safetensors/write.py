@@ -17,6 +17,7 @@ from wtxtgit.containers.tensor_header import ELEMENTS, format_header
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.windows import ByteView, pieces
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM_BITS}
 """The dtype of each element that the reference library knows."""
@@ -25,7 +26,7 @@ KEEPS_TAGS = True
 _RANKS = {dtype: rank for rank, dtype in enumerate(ITEM_BITS)}
 
 
-def build(tensors: Sequence[tuple[str, str, tuple[int, ...], memoryview]]) -> Iterator[Buffer]:
+def build(tensors: Sequence[tuple[str, str, tuple[int, ...], ByteView]]) -> Iterator[Buffer]:
     """Write a safetensors file: names, dtypes as the format calls them, shapes, raw bytes.
 
     Raises FormatError for a name that the format can't hold.
@@ -33,7 +34,7 @@ def build(tensors: Sequence[tuple[str, str, tuple[int, ...], memoryview]]) -> It
     entries = [(name, dtype, shape, raw.nbytes) for name, dtype, shape, raw in tensors]
     yield format_header(entries)
     for _, _, _, raw in tensors:
-        yield raw
+        yield from pieces(raw)
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:

@@ -36,6 +36,7 @@ from wtxtgit.containers.taridx.rows import (
 from wtxtgit.containers.taridx.tar import BLOCK
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 MAX_ROWS = 1 << 28
 """Rows among which repeated ones are looked for: 8 bytes of memory each."""
@@ -88,7 +89,7 @@ def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
         return []
 
 
-def _check_count(field: str, claimed: int, block: memoryview, findings: Findings) -> None:
+def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) -> None:
     found = count_lines(block, claimed)
     if found != claimed:
         message = f"{field} is {claimed}, the block has {found} lines"

@@ -16,6 +16,7 @@ from wtxtgit.containers.cursor import Cursor, fail
 from wtxtgit.containers.magic import TARIDX_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView, mapped
 
 _FIELDS = {
     "magic": "8s",
@@ -65,7 +66,7 @@ class Header:
 class Taridx:
     """A TARIDX file that was read."""
 
-    data: memoryview
+    data: ByteView
     header: Header
 
     def ranges(self) -> Iterator[ranges.Range]:
@@ -84,11 +85,11 @@ class Taridx:
         return _lines(self.crash_block, self.header.n_crash, MAX_CRASH_STEMS, "n_crash")
 
     @property
-    def extension_block(self) -> memoryview:
+    def extension_block(self) -> ByteView:
         return self.data[HEADER.size : self.header.off_crash]
 
     @property
-    def crash_block(self) -> memoryview:
+    def crash_block(self) -> ByteView:
         return self.data[self.header.off_crash : self.header.off_arr]
 
     def describe(self, options: ReadOptions) -> Description:
@@ -113,7 +114,7 @@ def field_offset(field: str) -> int:
     return calcsize("<" + "".join(_FIELDS[name] for name in names[: names.index(field)]))
 
 
-def count_lines(block: memoryview, claimed: int) -> int:
+def count_lines(block: ByteView, claimed: int) -> int:
     """How many lines a text block has; an empty one has none or one, as the header claims."""
     if not len(block) and not claimed:
         return 0
@@ -121,7 +122,7 @@ def count_lines(block: memoryview, claimed: int) -> int:
     return 1 + sum(bytes(block[start : start + TEXT_BLOCK]).count(b"\n") for start in starts)
 
 
-def read(data: memoryview) -> Taridx:
+def read(data: ByteView) -> Taridx:
     """Read a TARIDX file; raises FormatError."""
     (
         magic,
@@ -166,7 +167,7 @@ def read(data: memoryview) -> Taridx:
     return Taridx(data, header)
 
 
-def _lines(block: memoryview, claimed: int, most: int, field: str) -> list[str]:
+def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
     """The lines of a text block; it splits at LF alone, as stems have spaces."""
     if not claimed:
         return []
@@ -181,13 +182,13 @@ def _lines(block: memoryview, claimed: int, most: int, field: str) -> list[str]:
     return bytes(block).decode().split("\n")
 
 
-def _check_text(data: memoryview, start: int, end: int, field: str) -> None:
+def _check_text(data: ByteView, start: int, end: int, field: str) -> None:
     """Refuse a block that is not UTF-8, without a copy of all of it."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for pos in range(start, end, TEXT_BLOCK):
         stop = min(pos + TEXT_BLOCK, end)
         held, _flags = decoder.getstate()
         try:
-            decoder.decode(data[pos:stop], final=stop == end)
+            decoder.decode(mapped(data[pos:stop]), final=stop == end)
         except UnicodeDecodeError as error:
             fail(f"{field} is not UTF-8", offset=pos - len(held) + error.start, field=field)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers.taridx.read import Taridx
+from wtxtgit.model.windows import mapped
 
 ROW = np.dtype(
     [
@@ -43,7 +44,9 @@ def rows_of(index: Taridx) -> Rows:
     """The rows as a view of the file: shape (n_rows,), dtype ROW."""
     if not index.header.n_rows:
         return np.empty(0, ROW)
-    return np.frombuffer(index.data, ROW, index.header.n_rows, index.header.off_arr)
+    start = index.header.off_arr
+    held = index.data[start : start + index.header.n_rows * ROW.itemsize]
+    return np.frombuffer(mapped(held), ROW)
 
 
 def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:

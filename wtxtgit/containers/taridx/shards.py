@@ -20,6 +20,7 @@ from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.rows import Places, Rows, key_bits, rows_of, slices
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings
+from wtxtgit.model.windows import ByteView
 
 MAX_TRIED = 1000
 """Rows of one name that are looked up in the shards."""
@@ -32,7 +33,7 @@ class Shard:
     """A tar and its name; shards are given in the order of `names.shard_order`."""
 
     name: str
-    data: memoryview
+    data: ByteView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,7 @@ class Found:
     """
 
     name: str
-    data: memoryview
+    data: ByteView
     shard: str
     by_place: bool
 

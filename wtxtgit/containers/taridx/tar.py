@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.taridx.names import decoded
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import ByteView
 
 BLOCK = 512
 NAME = slice(0, 100)
@@ -60,7 +61,7 @@ class Member:
     sparse: bool = False
 
 
-def members(data: memoryview) -> Iterator[Member]:
+def members(data: ByteView) -> Iterator[Member]:
     """All headers of a tar, up to a block of zeros or the end.
 
     Raises FormatError where a header is damaged or its bytes reach outside of
@@ -83,7 +84,7 @@ def members(data: memoryview) -> Iterator[Member]:
         offset = found.end
 
 
-def header(data: memoryview, offset: int) -> Member | None:
+def header(data: ByteView, offset: int) -> Member | None:
     """The header at a byte of the tar, by itself; None at the tar's end."""
     block = bytes(data[offset : offset + BLOCK])
     if len(block) < BLOCK or block == _ZEROS:
@@ -103,7 +104,7 @@ def header(data: memoryview, offset: int) -> Member | None:
     return Member(offset, size, name, kind, _end(data, offset, maps + size, name), sparse=True)
 
 
-def member_at(data: memoryview, offset: int, size: int) -> Member | None:
+def member_at(data: ByteView, offset: int, size: int) -> Member | None:
     """The member at a byte of the tar, if it has this size.
 
     The size of a large member stands in the PAX header before it. Raises
@@ -128,12 +129,12 @@ def member_at(data: memoryview, offset: int, size: int) -> Member | None:
     return None
 
 
-def is_empty(data: memoryview) -> bool:
+def is_empty(data: ByteView) -> bool:
     """Whether a tar has no header at all."""
     return bytes(data[:BLOCK]) == _ZEROS or len(data) < BLOCK
 
 
-def _end(data: memoryview, offset: int, size: int, name: str) -> int:
+def _end(data: ByteView, offset: int, size: int, name: str) -> int:
     """Where the header after this one is; the last bytes may lack their padding."""
     start = offset + BLOCK
     if size > len(data) - start:
@@ -183,7 +184,7 @@ def _number(raw: bytes, offset: int) -> int:
     return int(digits or b"0", 8)
 
 
-def _sparse_maps(data: memoryview, offset: int, block: bytes) -> int:
+def _sparse_maps(data: ByteView, offset: int, block: bytes) -> int:
     """How many bytes of map stand between a GNU sparse header and its data."""
     maps = 0
     more = block[SPARSE_EXTENDED]
@@ -196,7 +197,7 @@ def _sparse_maps(data: memoryview, offset: int, block: bytes) -> int:
     return maps
 
 
-def _pax_facts(data: memoryview, found: Member) -> tuple[int | None, bool]:
+def _pax_facts(data: ByteView, found: Member) -> tuple[int | None, bool]:
     """What a PAX header says of the next member: its size, and whether it is sparse.
 
     `data` starts with its records, each `LENGTH KEY=VALUE\\n`.

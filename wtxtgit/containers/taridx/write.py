@@ -20,6 +20,7 @@ from wtxtgit.containers.taridx.read import ROW as ROW_LAYOUT
 from wtxtgit.containers.taridx.rows import ROW, SLICE, Rows, run_starts
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView
 
 MAX_SHARDS = 1 << 16
 """As many as fid tells apart."""
@@ -66,9 +67,7 @@ class Index:
             yield self.rows[start : start + SLICE].tobytes()
 
 
-def build(
-    shards: Iterable[tuple[str, memoryview]], *, contiguous: bool = False
-) -> Iterator[Buffer]:
+def build(shards: Iterable[tuple[str, ByteView]], *, contiguous: bool = False) -> Iterator[Buffer]:
     """The bytes of an index of tars: names and contents, in the order of their fids.
 
     With `contiguous` rows that are not are sorted by keyhash and crashid. Raises
@@ -78,7 +77,7 @@ def build(
 
 
 def index(
-    shards: Iterable[tuple[str, memoryview]],
+    shards: Iterable[tuple[str, ByteView]],
     *,
     contiguous: bool = False,
     keyhash: Callable[[str], int] = names.keyhash,

@@ -13,6 +13,7 @@ from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Pickle
 from wtxtgit.containers.torch.views import NO_STORAGE, Storage, View, why_outside
 from wtxtgit.model.reading import Packed, Tensor
+from wtxtgit.model.windows import ByteView
 
 MAX_GLOBALS = 1000
 """Names of globals that a description tells."""
@@ -25,10 +26,10 @@ EXPANDED = "its view repeats items to more bytes than the limit"
 class Held:
     """The bytes of a storage; `offset` is where they stand in the file, None where decoded."""
 
-    data: memoryview | Packed
+    data: ByteView | Packed
     offset: int | None
 
-    def part(self, start: int, end: int) -> memoryview | Packed:
+    def part(self, start: int, end: int) -> ByteView | Packed:
         if isinstance(self.data, Packed):
             return self.data.part(start, end - start)
         return self.data[start:end]

@@ -17,6 +17,7 @@ from wtxtgit.containers.torch.weights_only import OPCODES, is_safe
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 
 def check(container: Torch, options: ReadOptions) -> Findings:
@@ -133,9 +134,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
             _check_crc32(findings, container.data, member, options)
 
 
-def _check_crc32(
-    findings: Findings, data: memoryview, member: Member, options: ReadOptions
-) -> None:
+def _check_crc32(findings: Findings, data: ByteView, member: Member, options: ReadOptions) -> None:
     crc32 = 0
     most = max(options.max_chunk, member.end - member.start if member.stored else 0)
     try:

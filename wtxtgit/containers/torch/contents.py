@@ -21,7 +21,8 @@ from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Entry
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.reading import Packed, ReadOptions, Tensor
+from wtxtgit.model.windows import mapped, pieces
 
 FROM_LAYOUT = frozenset({ALIGNMENT, serialization_id.NAME})
 """Members that say how the file is written, and which one it is."""
@@ -76,9 +77,9 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     members = container.directory.members
     if zip_directory.overlapping(members, container.directory.start):
         raise FormatError("members share bytes", field="payload")
-    raw = partial(zip_directory.content, container.data, container.pickle_member, MAX_JSON)
+    content = partial(zip_directory.content, container.data, container.pickle_member, MAX_JSON)
     found: dict[str, object] = {
-        PICKLE: pickle_digest.digest(container.pickle, raw),
+        PICKLE: pickle_digest.digest(container.pickle, lambda: mapped(content())),
         BYTEORDER: container.byteorder,
     }
     tensors = _members_of_tensors(container)
@@ -146,7 +147,7 @@ def _readable(
         zip_directory.check_size(member, max(options.max_chunk, member.end - member.start))
     except FormatError:
         payload = container.data[member.start : member.end]
-        return lambda: iter((payload,)), len(payload)
+        return partial(pieces, payload), len(payload)
     return partial(content_blocks, container, member, options), member.size
 
 
@@ -161,7 +162,7 @@ def _entry(tensor: Tensor, kind: str) -> Entry:
         tensor.strides,
         tensor.absent,
     )
-    held = tensor.held if isinstance(tensor.held, memoryview) else None
+    held = None if isinstance(tensor.held, Packed) else tensor.held
     return Entry(tensor.name, form, held, tensor)
 
 

@@ -21,6 +21,7 @@ from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, Findings, ReadOptions
+from wtxtgit.model.windows import ByteView
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
@@ -42,7 +43,7 @@ class Legacy:
     starts.
     """
 
-    data: memoryview
+    data: ByteView
     start: int
     pickle: Pickle
     listing: Listing
@@ -58,14 +59,14 @@ class Legacy:
         return Held(self.data[place[0] : place[1]], place[0])
 
 
-def is_legacy(data: memoryview) -> bool:
+def is_legacy(data: ByteView) -> bool:
     """Whether a file starts as torch's legacy files do."""
     head = bytes(data[: PROTO_SIZE + FRAME_SIZE + len(MAGIC_PICKLE)])
     start = PROTO_SIZE + (FRAME_SIZE if head[PROTO_SIZE : PROTO_SIZE + 1] == bytes([FRAME]) else 0)
     return head[:1] == bytes([PROTO]) and head[start:].startswith(MAGIC_PICKLE)
 
 
-def read(data: memoryview) -> Legacy:
+def read(data: ByteView) -> Legacy:
     """Read a legacy file; raises FormatError."""
     named: dict[Storage, None] = {}
 
@@ -93,7 +94,7 @@ def read(data: memoryview) -> Legacy:
     return Legacy(data, start, pickle, listed, tuple(named), storages, little, end)
 
 
-def describe(data: memoryview, options: ReadOptions) -> Description:
+def describe(data: ByteView, options: ReadOptions) -> Description:
     """List a legacy file's tensors; raises FormatError."""
     made = read(data)
     return Description(
@@ -114,7 +115,7 @@ def describe(data: memoryview, options: ReadOptions) -> Description:
     )
 
 
-def check(data: memoryview) -> Findings:
+def check(data: ByteView) -> Findings:
     """Check a legacy file: there are no hashes in it. Raises nothing."""
     findings = Findings()
     try:
@@ -133,7 +134,7 @@ def check(data: memoryview) -> Findings:
 
 
 def _storages(
-    data: memoryview, keys: Pickle, named: tuple[Storage, ...]
+    data: ByteView, keys: Pickle, named: tuple[Storage, ...]
 ) -> tuple[dict[str, tuple[int, int]], int]:
     """Where the storages stand, and where the last one ends."""
     # The class that a key is named with first says how long its items are.

@@ -25,6 +25,7 @@ from wtxtgit.containers.torch.pickle_values import (
     Pickle,
     Set,
 )
+from wtxtgit.model.windows import ByteView, mapped
 
 MAX_PROTOCOL = 5
 MAX_OPCODES = 32 * MAX_TENSORS
@@ -52,7 +53,7 @@ Load = Callable[[object, int], object]
 """Gives the object for a persistent id, read at that offset; raises FormatError."""
 
 
-def parse(data: memoryview, what: str, load: Load, *, start: int = 0) -> Pickle:
+def parse(data: ByteView, what: str, load: Load, *, start: int = 0) -> Pickle:
     """Read the pickle at data[start:]; bytes after it are not looked at.
 
     `what` names the pickle in errors. Raises FormatError (structure or limit).
@@ -63,8 +64,11 @@ def parse(data: memoryview, what: str, load: Load, *, start: int = 0) -> Pickle:
 class _Machine:
     """The stack, the marks and the memo of one run."""
 
-    def __init__(self, data: memoryview, what: str, load: Load, start: int) -> None:
-        self.data = data
+    def __init__(self, data: ByteView, what: str, load: Load, start: int) -> None:
+        # Every opcode is a look at the bytes: they are mapped together.
+        self.data = mapped(data[start:])
+        self.start = start
+        self.size = len(data)
         self.what = what
         self.load = load
         self.pos = self.at = start
@@ -78,7 +82,7 @@ class _Machine:
         self.protocol = 0
 
     def run(self) -> Pickle:
-        data, size = self.data, len(self.data)
+        data, start, size = self.data, self.start, self.size
         left = MAX_OPCODES
         while True:
             self.at = self.pos
@@ -87,7 +91,7 @@ class _Machine:
             if left == 0:
                 self._fail(f"has over {MAX_OPCODES} opcodes", kind="limit")
             left -= 1
-            code = data[self.pos]
+            code = data[self.pos - start]
             self.pos += 1
             self.opcodes[code] = 1
             if code == STOP:
@@ -112,9 +116,9 @@ class _Machine:
 
     def _take(self, count: int) -> bytes:
         end = self.pos + count
-        if end > len(self.data):
+        if end > self.size:
             self._fail("is cut short")
-        taken = bytes(self.data[self.pos : end])
+        taken = bytes(self.data[self.pos - self.start : end - self.start])
         self.pos = end
         return taken
 
@@ -122,9 +126,10 @@ class _Machine:
         return int.from_bytes(self._take(width), "little", signed=signed)
 
     def _line(self) -> str:
-        length = bytes(self.data[self.pos : self.pos + FIRST_LOOK]).find(b"\n")
+        first = self.pos - self.start
+        length = bytes(self.data[first : first + FIRST_LOOK]).find(b"\n")
         if length < 0:
-            length = bytes(self.data[self.pos : self.pos + MAX_LINE]).find(b"\n")
+            length = bytes(self.data[first : first + MAX_LINE]).find(b"\n")
         if length < 0:
             self._fail("has a global whose line does not end")
         line = self._text(length)
@@ -175,7 +180,7 @@ class _Machine:
             self._fail(f"has the protocol {self.protocol}, which is not read")
 
     def frame(self) -> None:
-        if self._integer(8) > len(self.data) - self.pos:
+        if self._integer(8) > self.size - self.pos:
             self._fail("has a frame that is cut short")
 
     def mark(self) -> None:
@@ -204,7 +209,7 @@ class _Machine:
 
     def binary_long(self, width: Literal[1, 4]) -> None:
         length = self._integer(width, signed=width > 1)
-        if not 0 <= length <= len(self.data) - self.pos:
+        if not 0 <= length <= self.size - self.pos:
             self._fail("is cut short")
         if length <= MAX_INTEGER_BYTES:
             self.stack.append(self._integer(length, signed=True))

@@ -26,6 +26,7 @@ from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 
 PICKLE = "data.pkl"
 STORAGE = "data/"
@@ -53,7 +54,7 @@ class Torch:
     members, by position.
     """
 
-    data: memoryview
+    data: ByteView
     directory: Directory
     folder: str
     pickle: Pickle
@@ -163,8 +164,8 @@ class Torch:
         except FormatError as error:
             return TOO_LARGE if error.kind == "limit" else error.message
 
-        def inflate() -> memoryview:
-            return memoryview(zip_directory.content(self.data, member, options.max_chunk))
+        def inflate() -> ByteView:
+            return zip_directory.content(self.data, member, options.max_chunk)
 
         opened = partial(decoded.open, member, member.size, inflate)
         return Held(Packed(member.size, opened), None)
@@ -181,7 +182,7 @@ class Torch:
         return held.decode("ascii", "backslashreplace").strip()
 
 
-def read(data: memoryview) -> Torch:
+def read(data: ByteView) -> Torch:
     """Read a torch file; raises FormatError."""
     directory = zip_directory.read(data)
     folder = _folder(directory)
@@ -206,14 +207,14 @@ def read(data: memoryview) -> Torch:
 
 
 def _read_pickle(
-    data: memoryview, member: Member, load: pickle_machine.Load
+    data: ByteView, member: Member, load: pickle_machine.Load
 ) -> tuple[Pickle, Listing]:
     held = zip_directory.content(data, member, MAX_JSON)
     if member.stored:
         pickle = pickle_machine.parse(data[: member.end], PICKLE, load, start=member.start)
         return pickle, listing.list_tensors(pickle, member.start, PICKLE)
     try:
-        pickle = pickle_machine.parse(memoryview(held), PICKLE, load)
+        pickle = pickle_machine.parse(held, PICKLE, load)
         return pickle, listing.list_tensors(pickle, 0, PICKLE)
     except FormatError as error:
         # Places in what was inflated are no places in the file.
@@ -232,7 +233,7 @@ def _folder(directory: Directory) -> str | None:
     return next((folder for name, folder in pairs if name == folder + PICKLE), None)
 
 
-def _byteorder(data: memoryview, member: Member | None) -> str:
+def _byteorder(data: ByteView, member: Member | None) -> str:
     if member is None:
         return "little"
     word = bytes(zip_directory.content(data, member, MAX_WORD))
@@ -251,7 +252,7 @@ def _storages(directory: Directory, folder: str) -> dict[str, Member]:
     }
 
 
-def _arrays(data: memoryview, directory: Directory) -> dict[int, Stored]:
+def _arrays(data: ByteView, directory: Directory) -> dict[int, Stored]:
     """The stored members that are npy files, by position; a member that is none stays whole.
 
     Members may share bytes, so that headers are many times longer than the file.

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from wtxtgit.containers import zip_directory, zip_rest
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.torch.contents import shown
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
+from wtxtgit.model.windows import pieces
 
 DEVICES, COMPRESSED = "devices", "compressed"
 COMMENTS, REPEATED, FOLDERS = "comments of members", "repeated members", "folders"

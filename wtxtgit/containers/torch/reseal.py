@@ -13,7 +13,6 @@ from functools import partial
 
 from wtxtgit.containers import zip_directory, zip_write
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.containers.torch import overlay, remains, serialization_id, zip_patch
 from wtxtgit.containers.torch.contents import Contents, content_blocks, values
 from wtxtgit.containers.torch.overlay import Said
@@ -25,6 +24,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import pieces
 
 __all__ = ["entries", "reseal", "rest", "values"]
 
@@ -169,7 +169,7 @@ class _Files:
             blocks = partial(content_blocks, container, place.member, self._options)
             check_crc32(place.member, blocks, has_crc32=has_crc32)
         tensor = source.tensors[number]
-        return Content(tensor.nbytes, lambda: pieces(tensor.data))
+        return Content(tensor.nbytes, lambda: pieces(tensor.view))
 
 
 def _changed(

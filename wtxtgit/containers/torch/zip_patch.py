@@ -15,7 +15,8 @@ from itertools import pairwise
 from struct import pack
 
 from wtxtgit.containers import zip_descriptor, zip_directory
-from wtxtgit.containers.splicing import Edit, pieces, spliced
+from wtxtgit.containers.cursor import unpack_at
+from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.containers.torch import zip_layout
 from wtxtgit.containers.torch.repack import check_crc32, encoded_name
 from wtxtgit.containers.zip_directory import (
@@ -28,6 +29,7 @@ from wtxtgit.containers.zip_directory import (
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView, pieces
 
 LOCAL_CRC32 = 14
 ENTRY_CRC32 = 16
@@ -46,7 +48,7 @@ class Changed:
 
 
 def in_place(
-    data: memoryview, directory: Directory, changed: Sequence[Changed], *, has_crc32: bool
+    data: ByteView, directory: Directory, changed: Sequence[Changed], *, has_crc32: bool
 ) -> Iterator[Buffer]:
     """The bytes of the zip with other contents of stored members, everything else as it is.
 
@@ -65,7 +67,7 @@ def in_place(
 
 
 def laid_out(
-    data: memoryview,
+    data: ByteView,
     directory: Directory,
     changed: Mapping[int, Changed],
     alignment: int,
@@ -125,10 +127,10 @@ def _limits(directory: Directory) -> dict[int, int]:
     return limits
 
 
-def _crc32_places(data: memoryview, member: Member, limit: int) -> Iterator[int]:
+def _crc32_places(data: ByteView, member: Member, limit: int) -> Iterator[int]:
     """Where a member's CRC-32 stands, outside of fields that are left empty for a descriptor."""
     yield member.entry + ENTRY_CRC32
-    _, _, flags, _, _, _, crc32, *_ = LOCAL.unpack_from(data, member.header)
+    _, _, flags, _, _, _, crc32, *_ = unpack_at(LOCAL, data, member.header)
     is_described = bool(flags & WITH_DESCRIPTOR)
     if crc32 == member.crc32 and (crc32 or not is_described):
         yield member.header + LOCAL_CRC32

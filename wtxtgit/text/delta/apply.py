@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
-import numpy as np
-
 from wtxtgit.errors import TextError
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta
-from wtxtgit.text import armor, digest, grammar
+from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.text import digest, grammar
 from wtxtgit.text.blocks import mismatch
 from wtxtgit.text.delta.check import decode
 from wtxtgit.text.delta.hashing import Hashes, hash_arrays
@@ -54,11 +53,11 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PatchedArray(SideArray):
-    """An array of the target: chunks of the delta, the others from the base."""
+    """An array of the target: chunks of `delta`, its text, the others from the base."""
 
     base: SideArray | None
     carried: dict[int, DeltaChunk]
-    data: armor.U1
+    delta: ByteView
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
         for chunk, start, end in self._runs(first, last):
@@ -84,7 +83,7 @@ class PatchedArray(SideArray):
                 yield None, every[0], every[-1] + 1
 
     def _decode(self, chunk: DeltaChunk) -> memoryview:
-        raw = decode(self.data, chunk)
+        raw = decode(self.delta, chunk)
         if raw is None:
             raise TextError("structure", "the delta changed while it was read", array=self.name)
         return raw
@@ -92,12 +91,12 @@ class PatchedArray(SideArray):
     def _slice(self, chunk: DeltaChunk) -> memoryview:
         size = chunk.claim.size
         start = chunk.start - chunk_line_size(size)
-        return self.data.data[start : start + chunk_text_size(size)]
+        return mapped(self.delta[start : start + chunk_text_size(size)])
 
 
 def apply(
     base: Side,
-    text: memoryview,
+    text: ByteView,
     delta: DeltaIndex,
     given: Regeneration,
     *,
@@ -115,7 +114,7 @@ def apply(
         found = base.root.sha256_all.hex()[:16]
         message = f"the delta is for a base with sha256_all {wanted}..., this one has {found}..."
         raise TextError("root", message)
-    arrays = tuple(_patched(base, np.frombuffer(text, dtype=np.uint8), delta))
+    arrays = tuple(_patched(base, text, delta))
     nbytes = sum(array.claim.nbytes for array in arrays)
     with Pool(threads, nbytes, len(arrays)) as pool:
         if delta.head is None:
@@ -129,7 +128,7 @@ def apply(
     return Applied(target, _layout(target, bytes(hashes.layout)))
 
 
-def _patched(base: Side, data: armor.U1, delta: DeltaIndex) -> Iterator[SideArray]:
+def _patched(base: Side, text: ByteView, delta: DeltaIndex) -> Iterator[SideArray]:
     """The target's arrays in order; raises TextError for what does not fit the base."""
     before = {array.name: array for array in base.arrays}
     changes = {change.name: change for change in delta.changes}
@@ -144,10 +143,10 @@ def _patched(base: Side, data: armor.U1, delta: DeltaIndex) -> Iterator[SideArra
             what = f'the base has no array "{name}"'
             raise TextError("structure", what, line=change.line, array=name)
         elif not change.removed:
-            yield _array(old, data, change)
+            yield _array(old, text, change)
 
 
-def _array(old: SideArray | None, data: armor.U1, change: Change) -> SideArray:
+def _array(old: SideArray | None, text: ByteView, change: Change) -> SideArray:
     claim = change.claim
     if claim is None and old is not None:
         claim = replace(old.claim, hmac=_ZERO_HMAC)
@@ -157,7 +156,7 @@ def _array(old: SideArray | None, data: armor.U1, change: Change) -> SideArray:
     if old is None or _is_whole(old, change):
         check_whole(change, claim)
         digests = [chunk.claim.sha256 for chunk in change.chunks]
-        return PatchedArray(claim, change.rows, digests, None, carried, data)
+        return PatchedArray(claim, change.rows, digests, None, carried, text)
     if change.rows is not None or change.claim == old.claim:
         what = "the idx line is" if change.rows is not None else "the arr line is"
         line = change.line + (change.rows is not None)
@@ -175,7 +174,7 @@ def _array(old: SideArray | None, data: armor.U1, change: Change) -> SideArray:
     digests = [
         carried[ix].claim.sha256 if ix in carried else own for ix, own in enumerate(old.sha256)
     ]
-    return PatchedArray(claim, old.rows, digests, old, carried, data)
+    return PatchedArray(claim, old.rows, digests, old, carried, text)
 
 
 def _is_whole(old: SideArray, change: Change) -> bool:

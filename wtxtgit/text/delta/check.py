@@ -13,6 +13,7 @@ import numpy as np
 from crc32c import crc32c
 
 from wtxtgit.model import Problem
+from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import armor, digest, grammar, signature
 from wtxtgit.text.blocks import mismatch
 from wtxtgit.text.delta.index import Change, DeltaChunk, DeltaIndex, index
@@ -35,14 +36,12 @@ class DeltaReport:
         return not self.problems
 
 
-def check(text: memoryview, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
+def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
     """Check a delta without its base; never raises because of its content."""
     found = index(text)
     report = DeltaReport(found)
-    # frombuffer takes no empty buffer.
-    data = np.frombuffer(text, dtype=np.uint8) if len(text) else np.empty(0, dtype=np.uint8)
     for change in found.changes:
-        report.problems += _check_change(data, change)
+        report.problems += _check_change(text, change)
     if found.stop is not None:
         report.problems.append(found.stop)
     if found.head is not None:
@@ -59,19 +58,20 @@ def check(text: memoryview, *, public_keys: Sequence[bytes] = ()) -> DeltaReport
     return report
 
 
-def decode(data: armor.U1, chunk: DeltaChunk) -> memoryview | None:
+def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
     """A chunk's bytes, None where a line is not as it should be."""
-    raw = armor.decode(data, 1, chunk.claim.size, chunk.start, 0)
+    held = np.frombuffer(mapped(_lines(text, chunk)), dtype=np.uint8)
+    raw = armor.decode(held, 1, chunk.claim.size, 0, 0)
     return None if raw is None else raw.reshape(-1).data
 
 
-def _check_change(data: armor.U1, change: Change) -> list[Problem]:
+def _check_change(text: ByteView, change: Change) -> list[Problem]:
     problems: list[Problem] = []
     # With an `idx` line a block is whole, so the array's own hash can be compared.
     own = sha256()
     for chunk in change.chunks:
-        raw = decode(data, chunk)
-        problems += _diagnosed(data, chunk, change.name) if raw is None else ()
+        raw = decode(text, chunk)
+        problems += _diagnosed(text, chunk, change.name) if raw is None else ()
         if raw is not None:
             problems += _compared(raw, chunk, change.name)
             own.update(raw)
@@ -98,10 +98,12 @@ def _compared(raw: memoryview, chunk: DeltaChunk, array: str) -> list[Problem]:
     ]
 
 
-def _diagnosed(data: armor.U1, chunk: DeltaChunk, array: str) -> list[Problem]:
-    size = chunk.claim.size
-    end = chunk.start + chunk.claim.lines * grammar.LINE_TEXT
-    faults, raw = armor.diagnose(data.data[chunk.start : end], size)
+def _lines(text: ByteView, chunk: DeltaChunk) -> ByteView:
+    return text[chunk.start : chunk.start + chunk.claim.lines * grammar.LINE_TEXT]
+
+
+def _diagnosed(text: ByteView, chunk: DeltaChunk, array: str) -> list[Problem]:
+    faults, raw = armor.diagnose(_lines(text, chunk), chunk.claim.size)
     problems = [
         Problem(f.kind, f.message, line=chunk.line + f.index, array=array, chunk=chunk.claim.ix)
         for f in faults

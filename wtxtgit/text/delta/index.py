@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
+from wtxtgit.model.windows import ByteView
 from wtxtgit.text import armor, blocking, grammar
 from wtxtgit.text.delta import lines
 from wtxtgit.text.index import LineCursor, quote
@@ -70,7 +71,7 @@ class DeltaIndex:
     stop: Problem | None = None
 
 
-def index(text: memoryview) -> DeltaIndex:
+def index(text: ByteView) -> DeltaIndex:
     """Index a delta of any content; never raises because of it."""
     reader = _Indexer(text)
     try:
@@ -85,7 +86,7 @@ def index(text: memoryview) -> DeltaIndex:
 class _Indexer(LineCursor):
     """Reads a delta's lines into an index, up to the first fault."""
 
-    def __init__(self, text: memoryview) -> None:
+    def __init__(self, text: ByteView) -> None:
         super().__init__(text)
         self.result = DeltaIndex()
 

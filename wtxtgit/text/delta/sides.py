@@ -17,7 +17,8 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.model import Buffer, Meta, Rows, Signature, Snapshot
 from wtxtgit.model.rows import chunk_count
-from wtxtgit.text import armor, blocking, grammar
+from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.text import blocking, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.blocks import Block, blocks_of, decode
 from wtxtgit.text.index import ArrayIndex, TextIndex
@@ -72,14 +73,14 @@ class SideArray(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextArray(SideArray):
-    """An array of a verified text."""
+    """An array of a verified text; `whole` is all of the text."""
 
-    data: armor.U1
+    whole: ByteView
     found: ArrayIndex
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
         for block in blocks_of(self.found, first, last):
-            yield partial(_decoded, self.data, block)
+            yield partial(_decoded, self.whole, block)
 
     def text(self, first: int, last: int) -> Iterator[Text]:
         for block in blocks_of(self.found, first, last):
@@ -87,14 +88,14 @@ class TextArray(SideArray):
             yield partial(self._slice, start, start + block.count * chunk_text_size(block.size))
 
     def _slice(self, start: int, end: int) -> memoryview:
-        return self.data.data[start:end]
+        return mapped(self.whole[start:end])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawArray(SideArray):
     """An array of a file that is no text; `data` are its bytes."""
 
-    data: memoryview
+    data: ByteView
     crc32c: Sequence[int]
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
@@ -118,7 +119,7 @@ class RawArray(SideArray):
             yield first * size, first, 1, self.claim.nbytes - first * size
 
     def _bytes(self, start: int, nbytes: int) -> memoryview:
-        return self.data[start : start + nbytes]
+        return mapped(self.data[start : start + nbytes])
 
     def _render(self, start: int, ix: int, count: int, size: int) -> memoryview:
         text = np.empty(count * chunk_text_size(size), dtype=np.uint8)
@@ -152,13 +153,12 @@ class Side:
         return b"" if self.audit is None else grammar.format_audit(self.audit)
 
 
-def side_of_text(text: memoryview, index: TextIndex) -> Side:
+def side_of_text(text: ByteView, index: TextIndex) -> Side:
     """A verified text as a side; raises TextError "pending" for one without a root."""
     if index.root is None:
         raise TextError("pending", "a pending text has no root: no delta is from or to it")
-    data = np.frombuffer(text, dtype=np.uint8)
     arrays = tuple(
-        TextArray(found.claim, found.rows, found.sha256, data, found) for found in index.arrays
+        TextArray(found.claim, found.rows, found.sha256, text, found) for found in index.arrays
     )
     return Side(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
 
@@ -177,8 +177,8 @@ def side_of_snapshot(
     )
 
 
-def _decoded(data: armor.U1, block: Block) -> memoryview:
-    raw = decode(data, block)
+def _decoded(text: ByteView, block: Block) -> memoryview:
+    raw = decode(text, block)
     if raw is None:
         raise TextError("structure", "the text changed while it was read", array=block.array.name)
     return raw
