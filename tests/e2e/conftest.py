@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster.fixtures import lone, shared
 from conftest import LAUNCHER, Repo
 from data import fixture
 
@@ -19,6 +20,8 @@ from e2e import sealed
 from e2e.sealed import Sealed
 from e2e.weights import CHUNK, fold_with, read_fold, row_changed
 from wtxtgit.git import run
+
+__all__ = ["lone", "shared"]
 
 PATTERNS = ("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
 
@@ -43,7 +46,7 @@ MODEL = "model.safetensors"
 KIB = 1024
 MIB = 1024 * KIB
 SPOOLED = 9 * MIB
-"""More than what a filter keeps in memory."""
+"""More than what a filter keeps in memory here, see `_little_memory`."""
 
 
 def version(name: str, number: int) -> bytes:
@@ -178,6 +181,12 @@ def filter_command() -> str:
 def _one_thread_for_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting numpy's threads is half of the time that a filter takes for a small file."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def _little_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs need not be of hundreds of MiB to go to a file."""
+    monkeypatch.setenv("WTXTGIT_MEMORY", "8MiB")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -161,6 +162,37 @@ def test_git_is_answered_before_anything_heavy_is_loaded(tmp_path: Path) -> None
         assert "/numpy/" in loaded(process)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
+def test_what_a_request_needs_is_loaded_while_its_content_comes(tmp_path: Path) -> None:
+    with filter_process(tmp_path) as process:
+        send(process, packet(b"command=clean\n") + packet(b"pathname=x\n") + b"0000")
+        # Nothing of the content was sent. The test fails where it is waited for.
+        give_up = time.monotonic() + 60
+        while "/numpy/" not in loaded(process):
+            assert time.monotonic() < give_up
+        send(process, content(b"x"))
+        assert answer(process).startswith(b"WTXT 1\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
+def test_what_is_not_smudged_loads_nothing(repo: Repo) -> None:
+    repo.git("config", "wtxtgit.smudgeExclude", "*.out")
+    text = b"WTXT 1\n" + bytes(100)
+    for env, name in (({"WTXTGIT_SKIP_SMUDGE": "1"}, b"x"), ({}, b"x.out")):
+        with filter_process(repo.path, env=env) as process:
+            head = packet(b"command=smudge\n") + packet(b"pathname=%b\n" % name) + b"0000"
+            send(process, head + content(text))
+            assert answer(process) == text
+            assert "/numpy/" not in loaded(process)
+
+
+def test_a_stream_that_ends_inside_a_content_ends_the_filter(tmp_path: Path) -> None:
+    head = packet(b"command=clean\n") + packet(b"pathname=x\n") + b"0000"
+    for sent in (head, head + b"fff0" + bytes(100)):
+        done = Repo(tmp_path).wtxtgit("filter-process", stdin=greeting() + sent, ok=(5,))
+        assert done.stderr.startswith(b"wtxtgit: error: the stream ended ")
+
+
 def test_a_process_answers_many_requests_of_both_kinds(tmp_path: Path) -> None:
     with filter_process(tmp_path) as process:
         for path in list(golden())[::7]:
@@ -175,10 +207,17 @@ def test_a_process_answers_many_requests_of_both_kinds(tmp_path: Path) -> None:
             assert answer(process) == data
 
 
-def test_an_environment_that_is_wrong_is_told_and_fails_nothing(tmp_path: Path) -> None:
-    env = {"WTXTGIT_THREADS": "many"}
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("THREADS", "many"), *(("MEMORY", v) for v in ("much", "0MiB", "64", "-1MiB", "9" * 99))],
+)
+def test_an_environment_that_is_wrong_is_told_and_fails_nothing(
+    name: str, value: str, tmp_path: Path
+) -> None:
+    env = {f"WTXTGIT_{name}": value}
     done = Repo(tmp_path).wtxtgit("filter-process", env=env, stdin=greeting())
-    assert done.stderr.startswith(b'wtxtgit: warning: WTXTGIT_THREADS is "many"')
+    said = f'wtxtgit: warning: WTXTGIT_{name} is "{value[:40]}"'
+    assert done.stderr.decode().startswith(said)
 
 
 @pytest.fixture
@@ -272,18 +311,45 @@ def test_smudge_include_and_exclude(pairs: Repo, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
 def test_a_large_input_is_spooled_under_the_git_dir(repo: Repo) -> None:
-    data = bytes(40 * MIB)
+    spool = repo.path / ".git/wtxtgit"
     with filter_process(repo.path) as process:
-        send(process, packet(b"command=clean\n") + packet(b"pathname=x\n") + b"0000")
-        send(process, content(data)[:-4])
-        # All but what the pipe holds was read, so most of it is on disk by now.
-        targets = [str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
-        spool = repo.path / ".git/wtxtgit"
-        assert [target for target in targets if target.startswith(str(spool))]
+        send_most(process, bytes(64 * MIB))
+        assert files_of(process, spool)
+        assert anonymous(process) < 48 * MIB
         send(process, b"0000")
         assert answer(process).startswith(b"WTXT 1\n")
     assert list(spool.iterdir()) == []
     assert spool.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
+def test_an_input_that_the_machine_has_memory_for_goes_to_no_file(repo: Repo) -> None:
+    spool = repo.path / ".git/wtxtgit"
+    with filter_process(repo.path, env={"WTXTGIT_MEMORY": ""}) as process:
+        # Less than any machine's eighth on which this runs.
+        send_most(process, bytes(24 * MIB))
+        assert not spool.exists()
+        send(process, b"0000")
+        assert answer(process).startswith(b"WTXT 1\n")
+
+
+def send_most(process: subprocess.Popen[bytes], data: bytes) -> None:
+    """Send a request to clean, but for its end: all but what the pipe holds was read then."""
+    send(process, packet(b"command=clean\n") + packet(b"pathname=x\n") + b"0000")
+    send(process, content(data)[:-4])
+
+
+def files_of(process: subprocess.Popen[bytes], folder: Path) -> list[str]:
+    """Files in a folder that a process has open."""
+    targets = [str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+    return [target for target in targets if target.startswith(str(folder))]
+
+
+def anonymous(process: subprocess.Popen[bytes]) -> int:
+    """The process's own memory, that of no file, in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("RssAnon:")]
+    return int(line.split()[1]) * 1024
 
 
 @pytest.mark.slow
@@ -299,7 +365,8 @@ def test_a_large_file_leaves_nothing_behind(repo: Repo, driver: None) -> None:
     repo.git("checkout", "--", ".")
     assert (repo.path / "big.fold").read_bytes() == data
     assert_clean(repo)
-    assert list((repo.path / ".git/wtxtgit").iterdir()) == []
+    left = {file.name for file in (repo.path / ".git/wtxtgit").iterdir()}
+    assert left == {"facts.sqlite"}
     assert work_tree(repo) == {"big.fold", ".gitattributes"}
 
 

@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 
 from wtxtgit.git.filterproc import FilterProcess, Request, check_greeting, greeting
-from wtxtgit.git.pktline import ProtocolError, Reader, Writer
+from wtxtgit.git.pktline import MAX_PAYLOAD, ProtocolError, Reader, Writer
 
 
 def line(text: bytes) -> bytes:
@@ -19,7 +19,8 @@ def lines(*texts: bytes) -> bytes:
 
 
 def content(data: bytes) -> bytes:
-    return (b"%04x%b" % (len(data) + 4, data) if data else b"") + b"0000"
+    parts = [data[i : i + MAX_PAYLOAD] for i in range(0, len(data), MAX_PAYLOAD)]
+    return b"".join(b"%04x%b" % (len(part) + 4, part) for part in parts) + b"0000"
 
 
 def request(command: bytes, path: bytes, data: bytes, *keys: bytes) -> bytes:
@@ -102,9 +103,10 @@ def test_requests() -> None:
     )  # fmt: skip
 
 
-def test_unread_content_is_drained() -> None:
+@pytest.mark.parametrize("unread", [b"unread", bytes(3 * 2**20)])
+def test_unread_content_is_drained(unread: bytes) -> None:
     process, answered = conversation(
-        request(b"clean", b"a", b"unread") + request(b"clean", b"b", b"second")
+        request(b"clean", b"a", unread) + request(b"clean", b"b", b"second")
     )
     names = []
     for asked in process.requests():

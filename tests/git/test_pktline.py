@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import os
-from io import BytesIO
+import tempfile
+from collections.abc import Iterable, Iterator
+from io import BytesIO, FileIO
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -10,7 +14,9 @@ from hypothesis import strategies as st
 from wtxtgit.git.pktline import (
     MAX_PACKET,
     MAX_PAYLOAD,
-    PACKETS_A_WRITE,
+    PACKETS_A_CALL,
+    PIPE_SIZE,
+    Buffer,
     EndOfStream,
     ProtocolError,
     Reader,
@@ -32,6 +38,41 @@ def expected(content: bytes) -> bytes:
     return b"".join(b"%04x%b" % (len(part) + 4, part) for part in parts) + b"0000"
 
 
+def received(reader: Reader) -> bytes:
+    """A content; its pieces hold only until the next one."""
+    return b"".join(map(bytes, reader.content()))
+
+
+def append(found: bytearray, pieces: Iterable[Buffer]) -> None:
+    for piece in pieces:
+        found += piece
+
+
+@contextlib.contextmanager
+def piped(data: bytes, sizes: list[int]) -> Iterator[FileIO]:
+    """The receiving end of a pipe through which data comes in writes of such sizes, in turn."""
+    receive, send = os.pipe()
+
+    def write() -> None:
+        rest, turn = memoryview(data), 0
+        try:
+            while rest:
+                rest = rest[os.write(send, rest[: sizes[turn % len(sizes)]]) :]
+                turn += 1
+        except BrokenPipeError:
+            pass
+        finally:
+            os.close(send)
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        with FileIO(receive) as stream:
+            yield stream
+    finally:
+        writer.join()
+
+
 @pytest.mark.parametrize(
     "size",
     [
@@ -40,10 +81,10 @@ def expected(content: bytes) -> bytes:
         MAX_PAYLOAD - 1,
         MAX_PAYLOAD,
         MAX_PAYLOAD + 1,
-        MAX_PAYLOAD * PACKETS_A_WRITE - 1,
-        MAX_PAYLOAD * PACKETS_A_WRITE,
-        MAX_PAYLOAD * PACKETS_A_WRITE + 1,
-        MAX_PAYLOAD * (2 * PACKETS_A_WRITE + 1) + 7,
+        MAX_PAYLOAD * PACKETS_A_CALL - 1,
+        MAX_PAYLOAD * PACKETS_A_CALL,
+        MAX_PAYLOAD * PACKETS_A_CALL + 1,
+        MAX_PAYLOAD * (2 * PACKETS_A_CALL + 1) + 7,
     ],
 )
 def test_content_is_cut_into_full_packets(size: int) -> None:
@@ -56,7 +97,7 @@ def test_chunk_sizes_do_not_show(sizes: list[int]) -> None:
     chunks = [bytes([i]) * size for i, size in enumerate(sizes)]
     written = packets(chunks)
     assert written == expected(b"".join(chunks))
-    assert b"".join(Reader(BytesIO(written)).content()) == b"".join(chunks)
+    assert received(Reader(BytesIO(written))) == b"".join(chunks)
 
 
 def test_a_writer_is_used_again_after_a_short_packet() -> None:
@@ -88,6 +129,112 @@ def test_content_that_raises_leaves_the_writer_in_step() -> None:
         writer.content(broken())
     writer.content([b"xyz"])
     assert stream.getvalue() == b"0007xyz"
+
+
+@contextlib.contextmanager
+def in_file(data: bytes) -> Iterator[FileIO]:
+    with tempfile.TemporaryFile(buffering=0) as file:
+        assert isinstance(file, FileIO)
+        file.write(data)
+        file.seek(0)
+        yield file
+
+
+SIZES = st.lists(
+    st.sampled_from([1, 3, 4, 5, 4096, MAX_PAYLOAD, MAX_PACKET, MAX_PACKET + 1, 2**20]),
+    min_size=1,
+    max_size=5,
+).filter(lambda sizes: sum(sizes) > 1000)
+CONTENTS = [
+    b"",
+    b"x",
+    os.urandom(MAX_PAYLOAD),
+    os.urandom(MAX_PAYLOAD * PACKETS_A_CALL),
+    os.urandom(MAX_PAYLOAD * (PACKETS_A_CALL + 3) + 100),
+]
+
+
+@given(SIZES, st.lists(st.sampled_from(CONTENTS), min_size=1, max_size=3))
+def test_contents_come_whole_however_the_pipe_gives_them(
+    sizes: list[int], contents: list[bytes]
+) -> None:
+    sent = b"".join(b"0006a\n0000" + packets([content]) for content in contents)
+    with piped(sent, sizes) as stream:
+        reader = Reader(stream)
+        for content in contents:
+            assert list(reader.lines()) == [b"a"]
+            assert received(reader) == content
+        with pytest.raises(EndOfStream):
+            reader.line()
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 7, MAX_PAYLOAD - 1, MAX_PAYLOAD]), max_size=40),
+    st.booleans(),
+)
+def test_packets_of_any_sizes_make_a_content(sizes: list[int], upper: bool) -> None:
+    """Others than git may send packets that are not full, or their lengths in capitals."""
+    header = b"%04X" if upper else b"%04x"
+    payloads = [bytes([ix]) * size for ix, size in enumerate(sizes)]
+    sent = b"".join(header % (len(payload) + 4) + payload for payload in payloads)
+    # What follows the content is left alone.
+    after = b"0000" + b"0007abc" + bytes(100)
+    with in_file(sent + after) as file:
+        for stream in (BytesIO(sent + after), file):
+            reader = Reader(stream)
+            assert received(reader) == b"".join(payloads)
+            assert reader.line() == b"abc"
+
+
+@pytest.mark.parametrize("packets_before", [0, 1, PACKETS_A_CALL - 1, PACKETS_A_CALL])
+@pytest.mark.parametrize(
+    "bad", [b"", b"f", b"fff", b"fff0", b"fff0" + bytes(100), b"fff1" + bytes(MAX_PACKET), b"0003",
+            b"junk" + bytes(MAX_PACKET), b"0010" + b"cut"],
+)  # fmt: skip
+def test_a_bad_packet_in_the_middle_of_a_content_is_refused(
+    packets_before: int, bad: bytes
+) -> None:
+    good = (b"fff0" + b"x" * MAX_PAYLOAD) * packets_before
+    with in_file(good + bad) as file:
+        for stream in (BytesIO(good + bad), file):
+            before = bytearray()
+            with pytest.raises(ProtocolError):
+                append(before, Reader(stream).content())
+            assert before == b"x" * MAX_PAYLOAD * packets_before
+
+
+@given(st.binary(max_size=200))
+def test_any_input_gives_a_content_or_a_protocol_error(data: bytes) -> None:
+    with in_file(data) as file, contextlib.suppress(ProtocolError):
+        received(Reader(file))
+
+
+@pytest.mark.parametrize("size", [0, 1, MAX_PAYLOAD, MAX_PAYLOAD * PACKETS_A_CALL])
+def test_nothing_is_waited_for_after_the_flush(size: int) -> None:
+    """Git sends nothing more until it is answered: a read too many would stop both sides."""
+    found: list[bytes] = []
+    receive, send = os.pipe()
+    with FileIO(receive) as stream, FileIO(send, "w") as sender:
+        reading = Thread(target=lambda: found.append(received(Reader(stream))))
+        reading.start()
+        rest = memoryview(packets([bytes(size)]))
+        while rest:
+            rest = rest[sender.write(rest) :]
+        reading.join(60)
+        waits = reading.is_alive()
+        sender.close()
+        reading.join()
+    assert not waits
+    assert found == [bytes(size)]
+
+
+def test_pieces_of_a_content_are_bounded() -> None:
+    sent = packets([bytes(5 * PACKETS_A_CALL * MAX_PAYLOAD)])
+    with in_file(sent) as file:
+        pieces = [len(piece) for piece in Reader(file).content()]
+    assert max(pieces) <= PIPE_SIZE
+    # They are runs of packets, not single ones.
+    assert len(pieces) < 10
 
 
 def test_lines_and_flush() -> None:

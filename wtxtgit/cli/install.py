@@ -34,11 +34,18 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     wtxtgit install                  for all repositories
     wtxtgit install --local --hooks  for this one, with its hooks
     """
+    from wtxtgit.cli.plumbing import settings
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import install as ops
 
     scope = _scope(everywhere, local)
-    done = ops.install(scope=scope, with_hooks=hooks, force=force, repo=Repository.find())
+    done = ops.install(
+        scope=scope,
+        with_hooks=hooks,
+        force=force,
+        repo=Repository.find(),
+        settings=settings(),
+    )
     if as_json:
         print_json(done.as_dict())
         return
@@ -74,6 +81,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
 def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
     """Take back exactly what install did, and this repository's hooks.
 
+    Settings of git that `doctor --fix` made for this repository are put back.
     Files of the work tree stay the binaries that they are. From then on git
     checks tracked files out as text, which `wtxtgit restore` still reads.
 
@@ -96,6 +104,8 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
         print_line(f"left {key}, which is not ours: {value}")
     for hook in done.hooks:
         print_line(f"removed the hook: {hook}")
+    for key in done.settings:
+        print_line(f"put back {key} of this repository")
 
 
 def _scope(everywhere: bool, local: bool) -> str:

@@ -7,7 +7,9 @@ is imported before git was answered; click never is.
 from __future__ import annotations
 
 import os
-from io import BufferedReader, FileIO
+import sys
+from functools import cache
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +19,20 @@ from wtxtgit.git.filterproc import FilterProcess
 from wtxtgit.git.pktline import Reader, Writer, widen_pipe
 from wtxtgit.ops.files import write_all
 from wtxtgit.ops.filter import Settings, filtered, serve
-from wtxtgit.ops.spool import spooled
+from wtxtgit.ops.spool import ample, spooled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.model import Buffer
+    from wtxtgit.model.windows import ByteView
+    from wtxtgit.text.write import TextWriter
 
 _BUFFER = 1024 * 1024
+_SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread may have the interpreter: in Python's own 5 ms, git fills
+a pipe many times over, and would wait for us."""
 
 
 class _Output:
@@ -43,40 +53,81 @@ def main(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     command, paths = arguments[0], [word for word in arguments[1:] if word != "--"]
-    settings = _settings()
+    chosen = settings()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     for descriptor in (0, 1):
         widen_pipe(descriptor)
     if command == "filter-process":
         if paths:
             raise UsageError("filter-process takes no arguments, git starts it")
-        reader = Reader(BufferedReader(FileIO(0, closefd=False), _BUFFER))
-        serve(FilterProcess(reader, Writer(_Output())), settings, boundary.warn)
+        reader = Reader(FileIO(0, closefd=False))
+        serve(FilterProcess(reader, Writer(_Output())), chosen, boundary.warn)
         return 0
     if len(paths) > 1:
         raise UsageError(f"{command} takes one path at most, the one that messages name")
-    _single_shot(command, os.fsencode(paths[0]) if paths else b"standard input", settings)
+    _single_shot(command, os.fsencode(paths[0]) if paths else b"standard input", chosen)
     return 0
 
 
 def _single_shot(command: str, path: bytes, settings: Settings) -> None:
     with FileIO(0, closefd=False) as source:
-        data = spooled(iter(lambda: source.read(_BUFFER), b""), settings.folder)
+        data = spooled(_pieces(source), settings.folder, in_memory=settings.in_memory)
     write_all(1, filtered(command, data, path, settings, boundary.warn))
 
 
-def _settings() -> Settings:
+def _pieces(source: FileIO) -> Iterator[Buffer]:
+    """What a stream gives; each piece holds until the next is asked for."""
+    place = memoryview(bytearray(_BUFFER))
+    while count := source.readinto(place):
+        yield place[:count]
+
+
+def settings() -> Settings:
+    """What this environment and repository say about filtering."""
     return Settings(
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
+        store=_store,
+        learn=_learn,
         folder=_spool_folder,
-        threads=_threads(),
+        in_memory=_forgiven(environment.memory) or ample(),
+        threads=_forgiven(environment.threads),
     )
 
 
-def _threads() -> int | None:
-    """A wrong number of threads is no reason to fail a checkout."""
+def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
+    """Let status and checks know what became of a content, so that they need not read it."""
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops.artifact import written_facts
+    from wtxtgit.ops.known import Known, content_digest
+    from wtxtgit.text.grammar import MAGIC
+
+    with Known.open(Repository.discover(), environment.facts_key()) as known:
+        digest, is_binary = content_digest(data), data[: len(MAGIC)] != MAGIC
+        known.put_blob(digest, len(data), oid, is_binary=is_binary)
+        known.put_facts({oid: written_facts(text)})
+
+
+@cache
+def _store() -> ObjectStore | None:
+    """Where `git add` will look for an object before it writes one."""
+    from wtxtgit.errors import EnvironmentFailure
+    from wtxtgit.git.caller import is_adding
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.git.store.reader import ObjectStore
+
+    if not is_adding():
+        return None
     try:
-        return environment.threads()
+        return ObjectStore(Repository.discover())
+    except EnvironmentFailure:
+        return None
+
+
+def _forgiven(read: Callable[[], int | None]) -> int | None:
+    """A variable's value; a wrong one is no reason to fail a checkout."""
+    try:
+        return read()
     except UsageError as error:
         boundary.warn(error.message)
         return None

@@ -7,6 +7,7 @@ are the true ones: what `git replace` puts in their place is not read.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Self
@@ -14,8 +15,10 @@ from typing import Self
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
+from wtxtgit.model import Buffer
 
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SHA1_DIGITS = 40
 _BLOCK = 1024 * 1024
 
 
@@ -125,6 +128,15 @@ def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
     if len(answers) != len(wanted):
         raise EnvironmentFailure(f"git tells {len(answers)} of {len(wanted)} sizes")
     return dict(_parse_answer(line, "blob", oid) for line, oid in zip(answers, wanted, strict=True))
+
+
+def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
+    """The id of a blob of `size` bytes, in a repository whose ids are as long as `like`."""
+    algorithm = "sha1" if len(like) == _SHA1_DIGITS else "sha256"
+    digest = hashlib.new(algorithm, b"blob %d\0" % size, usedforsecurity=False)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def check_oid(oid: str) -> str:

@@ -24,6 +24,17 @@ from wtxtgit.git.filterproc import check_greeting, greeting
 from wtxtgit.git.pktline import ProtocolError, Reader
 
 DRIVER = "wtxt"
+UNFILTERED = (
+    *("-c", f"filter.{DRIVER}.process="),
+    *("-c", f"filter.{DRIVER}.clean="),
+    *("-c", f"filter.{DRIVER}.required=false"),
+)
+"""Options with which git compares contents as they are.
+
+It does that for files as young as the index, even where it is asked for stat
+fields alone; without the filter that takes no time, and such files are found
+to differ.
+"""
 
 COMMANDS = {
     "filter.wtxt.process": "filter-process",

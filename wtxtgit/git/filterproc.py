@@ -29,13 +29,14 @@ class Request:
 
     `pathname` is relative to the top of the work tree, as git has it. `keys`
     are the other keys that git sent: `ref`, `treeish` and `blob` with smudge
-    where git knows them. `content` gives the bytes in order, once.
+    where git knows them. `content` gives the bytes in order, once; each piece
+    holds until the next is asked for.
     """
 
     command: str
     pathname: bytes
     keys: Mapping[str, bytes]
-    content: Iterator[bytes]
+    content: Iterator[Buffer]
 
 
 class FilterProcess:
@@ -47,7 +48,7 @@ class FilterProcess:
     def __init__(self, reader: Reader, writer: Writer) -> None:
         self._reader = reader
         self._writer = writer
-        self._content: Iterator[bytes] = iter(())
+        self._content: Iterator[Buffer] = iter(())
 
     def handshake(self) -> None:
         """Agree on version 2 and on clean and smudge; raises ProtocolError."""

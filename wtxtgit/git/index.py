@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -78,10 +78,15 @@ class Change(Enum):
         return cls.MODIFIED
 
 
-def entries(repo: Repository) -> list[Entry]:
-    """List the index, conflicts as one entry a stage."""
+def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[Entry]:
+    """List the index, conflicts as one entry a stage.
+
+    Or what pathspecs name of it, as given in the folder of the repository's prefix.
+    """
     listed = []
-    for record in run.records(repo.git("ls-files", "-s", "-t", "-z", "--full-name")):
+    asked = ("ls-files", "-s", "-t", "-z", "--full-name")
+    output = run.git(*asked, "--", *pathspecs, cwd=repo.here) if pathspecs else repo.git(*asked)
+    for record in run.records(output):
         about, tab, path = record.partition(b"\t")
         tag, mode, oid, stage = about.split(b" ")
         if not tab:

@@ -7,9 +7,10 @@ that are asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from wtxtgit.git import history, index
+from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.tree_changes import TreeChanges
@@ -33,8 +34,7 @@ class PathReader:
     def entries(self, tree: str) -> Mapping[bytes, Entry]:
         """Give what stands at the paths of a tree, whatever it is but a folder."""
         if self._empty is None:
-            name = index.object_format(self._repo)
-            self._empty = hashlib.new(name, b"tree 0\0", usedforsecurity=False).hexdigest()
+            self._empty = _empty_tree(self._repo)
         if tree == self._empty:
             return {}
         changes = self._changes.between(self._empty, tree)
@@ -51,3 +51,30 @@ def touching(
     """
     found = history.commits(repo, tips, excluded, touching=patterns)
     return {commit.oid for commit in found}
+
+
+def changing(
+    repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
+) -> dict[bytes, list[int]]:
+    """List, for each path, the numbers of commits that have something else there than a parent.
+
+    One process compares all trees, however many paths there are.
+    Raises EnvironmentFailure for a parent that is not there.
+    """
+    found: dict[bytes, list[int]] = {path: [] for path in paths}
+    trees = {commit.oid: commit.tree for commit in commits}
+    with TreeChanges(repo, tuple(found)) as changes:
+        for number, commit in enumerate(commits):
+            for parent in commit.parents:
+                if parent not in trees:
+                    trees[parent] = reader.commit(parent).tree
+            before = {trees[parent] for parent in commit.parents} or {_empty_tree(repo)}
+            changed = {c.path for tree in before for c in changes.between(tree, commit.tree)}
+            for path in changed & found.keys():
+                found[path].append(number)
+    return found
+
+
+def _empty_tree(repo: Repository) -> str:
+    name = index.object_format(repo)
+    return hashlib.new(name, b"tree 0\0", usedforsecurity=False).hexdigest()

@@ -10,8 +10,11 @@ nothing beyond the standard library.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from io import FileIO
 from typing import Protocol
 
 from wtxtgit.errors import EnvironmentFailure
@@ -24,12 +27,17 @@ FLUSH = b"0000"
 
 PIPE_SIZE = 1024 * 1024
 """What an unprivileged process may ask for on Linux, `fs.pipe-max-size`."""
-PACKETS_A_WRITE = PIPE_SIZE // MAX_PACKET
+PACKETS_A_CALL = PIPE_SIZE // MAX_PACKET
+"""Full packets that are read or written by one call."""
+_AHEAD = 64 * 1024
+"""How much is read where a packet's length is due: lines and small contents, whole."""
 
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 _FULL_HEADER = b"%04x" % MAX_PACKET
 
 Buffer = bytes | bytearray | memoryview
+Scatter = Callable[[Sequence[memoryview]], int]
+"""Fills places in order with what is there, a byte at least; gives 0 at the stream's end."""
 
 
 class ProtocolError(EnvironmentFailure):
@@ -41,9 +49,9 @@ class EndOfStream(ProtocolError):
 
 
 class Readable(Protocol):
-    """A buffered binary stream: `read(n)` gives n bytes, fewer only at its end."""
+    """A binary stream: `readinto` gives how many bytes it put there, 0 at its end."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def readinto(self, place: memoryview, /) -> int | None: ...
 
 
 class Writable(Protocol):
@@ -55,10 +63,17 @@ class Writable(Protocol):
 
 
 class Reader:
-    """Packets from a stream; every read is bounded by the packet's own length."""
+    """Packets from a stream; every read is bounded by the packet's own length.
+
+    Contents come as runs of packets: `readv` puts headers and payloads apart,
+    so that the payloads stand in one piece and no packet costs an object.
+    """
 
     def __init__(self, stream: Readable) -> None:
-        self._read = stream.read
+        self._readv = _scattered(stream)
+        self._held = memoryview(b"")
+        """What was read, but not yet taken."""
+        self._run: _Run | None = None
 
     def packet(self) -> bytes | None:
         """Read one packet: its payload, or None for a flush.
@@ -66,7 +81,9 @@ class Reader:
         Raises EndOfStream where the stream ends before the packet, and
         ProtocolError for a bad length or a packet that is cut short.
         """
-        header = self._read(HEADER_SIZE)
+        if not self._held:
+            self._read_ahead()
+        header = self._take(HEADER_SIZE)
         if len(header) != HEADER_SIZE:
             if not header:
                 raise EndOfStream("the stream ended where a packet was due")
@@ -78,7 +95,7 @@ class Reader:
             return None
         if not HEADER_SIZE <= length <= MAX_PACKET:
             raise ProtocolError(f"a packet's length is {length}, not 0 or 4 to {MAX_PACKET}")
-        payload = self._read(length - HEADER_SIZE)
+        payload = self._take(length - HEADER_SIZE)
         if len(payload) != length - HEADER_SIZE:
             raise ProtocolError(
                 f"the stream ended after {len(payload)} of {length - HEADER_SIZE} bytes of a packet"
@@ -95,10 +112,98 @@ class Reader:
         while (line := self.line()) is not None:
             yield line
 
-    def content(self) -> Iterator[bytes]:
-        """Read payloads up to the next flush, and the flush."""
-        while (payload := self.packet()) is not None:
+    def content(self) -> Iterator[Buffer]:
+        """Read payloads up to the next flush, and the flush.
+
+        What is given holds until the next is asked for, at most about
+        PIPE_SIZE bytes.
+        """
+        while True:
+            while not self._held:
+                if self._run is None:
+                    self._run = _Run()
+                payloads, self._held = self._run.read(self._readv)
+                if payloads:
+                    yield payloads
+            payload = self.packet()
+            if payload is None:
+                return
             yield payload
+
+    def _take(self, size: int) -> bytes:
+        """The next `size` bytes, fewer at the stream's end; nothing is read beyond them."""
+        found, self._held = self._held[:size], self._held[size:]
+        if len(found) == size:
+            return bytes(found)
+        whole = bytearray(size)
+        have = len(found)
+        whole[:have] = found
+        with memoryview(whole) as place:
+            while have < size and (got := self._readv([place[have:]])):
+                have += got
+        return bytes(whole[:have])
+
+    def _read_ahead(self) -> None:
+        place = memoryview(bytearray(_AHEAD))
+        self._held = place[: self._readv([place])]
+
+
+class _Run:
+    """Memory for a run of full packets: their headers, and their payloads in one piece."""
+
+    def __init__(self) -> None:
+        self._headers = memoryview(bytearray(PACKETS_A_CALL * HEADER_SIZE))
+        self._payloads = memoryview(bytearray(PACKETS_A_CALL * MAX_PAYLOAD))
+        self._places: list[memoryview] = []
+        """Header and payload in turn, as they come."""
+        for ix in range(PACKETS_A_CALL):
+            self._places.append(self._headers[ix * HEADER_SIZE : (ix + 1) * HEADER_SIZE])
+            self._places.append(self._payloads[ix * MAX_PAYLOAD : (ix + 1) * MAX_PAYLOAD])
+
+    def read(self, readv: Scatter) -> tuple[memoryview, memoryview]:
+        """Read full packets until there is no more room, or something else comes.
+
+        Gives their payloads, and what was read after them, in the order in
+        which it came. Raises EndOfStream where nothing more comes.
+        """
+        got = 0
+        while got < PACKETS_A_CALL * MAX_PACKET:
+            packets, part = divmod(got, MAX_PACKET)
+            if part < HEADER_SIZE:
+                first = self._places[2 * packets][part:]
+                rest = self._places[2 * packets + 1 :]
+            else:
+                first = self._places[2 * packets + 1][part - HEADER_SIZE :]
+                rest = self._places[2 * packets + 2 :]
+            count = readv([first, *rest])
+            if not count:
+                if not got:
+                    raise EndOfStream("the stream ended where a packet was due")
+                return self._split(packets, got)
+            got += count
+            full = self._full(packets, got)
+            if full * MAX_PACKET + HEADER_SIZE <= got:
+                return self._split(full, got)
+        return self._payloads, memoryview(b"")
+
+    def _full(self, checked: int, got: int) -> int:
+        """How many headers from the first on say that the packet is full; `checked` do."""
+        complete = (got + MAX_PAYLOAD) // MAX_PACKET
+        ix = checked
+        while ix < complete and self._places[2 * ix] == _FULL_HEADER:
+            ix += 1
+        return ix
+
+    def _split(self, packets: int, got: int) -> tuple[memoryview, memoryview]:
+        """The payloads of so many packets, and what came after them, of `got` bytes in all."""
+        left = got - packets * MAX_PACKET
+        after = []
+        for place in self._places[2 * packets :]:
+            if not left:
+                break
+            after.append(place[:left])
+            left -= len(after[-1])
+        return self._payloads[: packets * MAX_PAYLOAD], memoryview(b"".join(after))
 
 
 class Writer:
@@ -127,7 +232,7 @@ class Writer:
         """
         # The last call's headers are whole again here, see the end.
         if self._scratch is None:
-            self._scratch = bytearray((_FULL_HEADER + bytes(MAX_PAYLOAD)) * PACKETS_A_WRITE)
+            self._scratch = bytearray((_FULL_HEADER + bytes(MAX_PAYLOAD)) * PACKETS_A_CALL)
         scratch = memoryview(self._scratch)
         end = len(scratch)
         pos = HEADER_SIZE  # where the next byte of payload goes
@@ -156,6 +261,13 @@ class Writer:
         if pos:
             self._stream.write(scratch[:pos])
         scratch[start : start + HEADER_SIZE] = _FULL_HEADER
+
+
+def _scattered(stream: Readable) -> Scatter:
+    """Read from a stream, into all places at once where the system can."""
+    if isinstance(stream, FileIO) and hasattr(os, "readv"):
+        return partial(os.readv, stream.fileno())
+    return lambda places: stream.readinto(places[0]) or 0
 
 
 def widen_pipe(descriptor: int) -> None:

@@ -119,6 +119,11 @@ class Repository:
         return self.worktree / os.fsdecode(path)
 
     @property
+    def here(self) -> Path:
+        """The folder of the work tree where the command was given."""
+        return self.worktree / os.fsdecode(self.prefix)
+
+    @property
     def home(self) -> Path:
         """Where git is run: the top level, or the git folder of a bare repository."""
         return self.top or self.git_dir

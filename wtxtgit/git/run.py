@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BufferedReader
@@ -162,8 +162,22 @@ def joined(items: Iterable[bytes]) -> bytes:
 
 def fit(paths: Sequence[bytes]) -> bool:
     """Tell whether git can be started with these paths: a tree may have longer ones, and more."""
-    lengths = [len(path) for path in paths]
-    return max(lengths, default=0) <= _MOST_ARGUMENT and sum(lengths) <= _MOST_ARGUMENTS
+    longest = max(map(len, paths), default=0)
+    return longest <= _MOST_ARGUMENT and sum(map(_taken, paths)) <= _MOST_ARGUMENTS
+
+
+def batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Cut paths into as many lists as git has to be started for all of them."""
+    batch: list[bytes] = []
+    room = _MOST_ARGUMENTS
+    for path in paths:
+        room -= _taken(path)
+        if batch and room < 0:
+            yield batch
+            batch, room = [], _MOST_ARGUMENTS - _taken(path)
+        batch.append(path)
+    if batch:
+        yield batch
 
 
 class Stream:
@@ -218,6 +232,11 @@ def version() -> tuple[int, ...]:
     if found is None:
         raise EnvironmentFailure(f"git version says {said.strip()!r}")
     return tuple(int(part) for part in found[0].split("."))
+
+
+def _taken(path: bytes) -> int:
+    """Bytes that an argument takes, with its end and the pointer to it."""
+    return len(path) + 9
 
 
 def _shown(argument: str | bytes) -> str:

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import config, index
-from wtxtgit.git.index import Change
+from wtxtgit.git import config, index, tuning
+from wtxtgit.git.index import Change, Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops import hooks
+from wtxtgit.ops.checkout import write_files
+from wtxtgit.ops.filter import Settings
 from wtxtgit.ops.status import tracked
+from wtxtgit.ops.worktree import filtered_alone
 from wtxtgit.text import grammar
 
 
@@ -64,12 +67,16 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Uninstalled:
-    """What uninstall took back; `foreign` are values of other makers that stay."""
+    """What uninstall took back; `foreign` are values of other makers that stay.
+
+    `settings` are keys of this repository's config that doctor had set.
+    """
 
     scope: str
     keys: tuple[str, ...]
     foreign: Mapping[str, str]
     hooks: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -77,10 +84,18 @@ class Uninstalled:
             "keys": list(self.keys),
             "foreign": dict(self.foreign),
             "hooks": list(self.hooks),
+            "settings": list(self.settings),
         }
 
 
-def install(*, scope: str, with_hooks: bool, force: bool, repo: Repository | None) -> Installed:
+def install(
+    *,
+    scope: str,
+    with_hooks: bool,
+    force: bool,
+    repo: Repository | None,
+    settings: Settings | None = None,
+) -> Installed:
     """Set the driver up, and write tracked files that stand as text.
 
     `repo` is the repository around, None outside one: then only the global
@@ -99,13 +114,13 @@ def install(*, scope: str, with_hooks: bool, force: bool, repo: Repository | Non
     placed: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
         placed = hooks.install(repo, launcher, force=force)
-    files = Resmudged() if repo is None or repo.is_bare else resmudge(repo)
+    files = Resmudged() if repo is None or repo.is_bare else resmudge(repo, settings)
     names = tuple(map(os.fspath, placed))
     return Installed(scope, launcher.command(), changed.keys, changed.foreign, names, files)
 
 
 def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
-    """Take back what install set in one scope, and the hooks of this repository.
+    """Take back what install set in one scope, and this repository's hooks and settings.
 
     Raises CheckError for a hook that was edited, with nothing changed.
     """
@@ -115,11 +130,13 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
         hooks.check_unedited(repo)
     changed = config.uninstall(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
-    return Uninstalled(scope, changed.keys, changed.foreign, tuple(map(os.fspath, removed)))
+    undone = tuning.undo(cwd=repo.home) if repo else ()
+    names = tuple(map(os.fspath, removed))
+    return Uninstalled(scope, changed.keys, changed.foreign, names, undone)
 
 
-def resmudge(repo: Repository) -> Resmudged:
-    """Have git write tracked files again that stand as their blob's text.
+def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
+    """Write tracked files again that stand as their blob's text.
 
     Raises EnvironmentFailure, with nothing written, where the driver does not start.
     """
@@ -134,22 +151,26 @@ def resmudge(repo: Repository) -> Resmudged:
     if not texts:
         return Resmudged()
     changes = index.changes(repo)
-    unchanged: list[bytes] = []
+    unchanged: dict[bytes, Entry] = {}
     changed: list[bytes] = []
     for entry in texts:
         # Deleted or of another type for git: a link on the way leads elsewhere.
         gone = changes.get(entry.path) in (Change.DELETED, Change.TYPE)
-        same = not gone and index.file_is_blob(repo, repo.file(entry.path), entry.oid)
-        (unchanged if same else changed).append(entry.path)
-    if unchanged:
-        # Git deletes a file before it writes it: a driver that fails would lose it.
-        config.check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
-        index.rewrite_files(repo, unchanged)
-    left = {
-        path
-        for path in unchanged
-        if (index.file_head(repo.file(path)) or b"").startswith(grammar.MAGIC)
-    }
-    return Resmudged(
-        tuple(path for path in unchanged if path not in left), tuple(changed), tuple(sorted(left))
-    )
+        if not gone and index.file_is_blob(repo, repo.file(entry.path), entry.oid):
+            unchanged[entry.path] = entry
+        else:
+            changed.append(entry.path)
+    if not unchanged:
+        return Resmudged(changed=tuple(changed))
+    config.check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
+    alone = filtered_alone(repo, unchanged)
+    files = [unchanged[path] for path in alone]
+    # What is damaged stays text, which is told.
+    done = write_files(repo, files, settings or Settings(), lambda *_: None)
+    # What other conversions change on the way is git's to write.
+    others = [path for path in unchanged if path not in set(alone)]
+    index.rewrite_files(repo, others)
+    left = {*done.as_text, *(path for path, _ in done.failed)}
+    left |= {p for p in others if (index.file_head(repo.file(p)) or b"").startswith(grammar.MAGIC)}
+    written = tuple(path for path in unchanged if path not in left)
+    return Resmudged(written, tuple(changed), tuple(sorted(left)))

@@ -1,0 +1,350 @@
+"""`wtxtgit add` does what `git add` does, in real repositories of all kinds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import Repo, safetensors
+from data import cases, fixture, golden
+from git.histories import new_repo
+
+from e2e.conftest import PAIRS, traced, version
+from e2e.sealed import Sealed
+
+MODEL = "model.safetensors"
+OLD = 10**9
+
+
+@pytest.fixture
+def here(repo: Repo, driver: None) -> Sealed:
+    """A repository with the driver, where *.safetensors is tracked."""
+    repo.track("*.safetensors")
+    return Sealed(repo.path)
+
+
+def staged(repo: Repo) -> bytes:
+    return repo.git("ls-files", "--stage", "-z")
+
+
+def settled(repo: Repo, *names: str) -> None:
+    """Make files older than any index: their times tell whether they were changed."""
+    for name in names:
+        os.utime(repo.path / name, (OLD, OLD))
+
+
+def assert_as_git_adds(repo: Sealed, *arguments: str, cwd: str = "") -> None:
+    """Add in one way, then the other: the index and the objects are the same."""
+    index = repo.path / ".git/index"
+    before = index.read_bytes() if index.exists() else None
+    repo.git("add", *arguments, cwd=cwd)
+    by_git = staged(repo)
+    if before is None:
+        index.unlink()
+    else:
+        index.write_bytes(before)
+    place = Sealed(repo.path / cwd)
+    place.call("add", *arguments)
+    assert staged(repo) == by_git
+    assert repo.git("fsck", "--full", "--strict", "--no-dangling") == b""
+
+
+def test_objects_and_index_are_those_of_git_add(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0, 2.0))
+    here.write("sub/dir/b.safetensors", safetensors(*range(70_000)))
+    here.write("sub/text.txt", "plain")
+    here.write("run.safetensors", safetensors(3.0)).chmod(0o755)
+    here.write("empty.safetensors", b"")
+    here.write("junk.safetensors", os.urandom(5000))
+    here.write("text.safetensors", here.path.joinpath(".gitattributes").read_bytes())
+    (here.path / "link.safetensors").symlink_to(MODEL)
+    assert_as_git_adds(here, ".")
+    here.commit()
+    assert here.status() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cwd"),
+    [
+        (("model.safetensors",), ""),
+        (("sub",), ""),
+        (("./b.safetensors", "../model.safetensors"), "sub"),
+        ((".",), "sub"),
+        (("*.safetensors",), ""),
+        ((":(glob)sub/*.safetensors", ":!sub/c.safetensors"), ""),
+        (("-u",), "sub"),
+        (("-A",), "sub"),
+        (("-u", "."), "sub"),
+        (("--", "-dash.safetensors"), ""),
+        (("gone.safetensors", "gone.txt"), ""),
+        (("-f", "ignored.safetensors"), ""),
+    ],
+)
+def test_paths_are_those_of_git_add(here: Sealed, arguments: Sequence[str], cwd: str) -> None:
+    names = (MODEL, "gone.safetensors", "gone.txt", "sub/b.safetensors", "sub/kept.safetensors")
+    for name in names:
+        here.write(name, safetensors(float(len(name))))
+    here.write(".gitignore", "ignored*\n")
+    here.add()
+    here.commit()
+    for name in (MODEL, "sub/b.safetensors"):
+        here.write(name, safetensors(9.0, 8.0))
+    for name in ("gone.safetensors", "gone.txt"):
+        (here.path / name).unlink()
+    for name in ("-dash", "sub/c", "sub/new*", "ignored"):
+        here.write(f"{name}.safetensors", safetensors(7.0))
+    assert_as_git_adds(here, *arguments, cwd=cwd)
+
+
+@pytest.mark.parametrize("paths", [("nosuch",), ("ignored.bin",), ("../..",), ("sub/x", MODEL)])
+def test_what_git_refuses_is_refused_in_its_words(here: Sealed, paths: Sequence[str]) -> None:
+    here.write(MODEL, safetensors(1.0))
+    here.write(".gitignore", "ignored*\n")
+    here.write("ignored.bin", "x")
+    before = staged(here)
+    said = here.call("add", *paths, ok=(2,))
+    git = here.run("git", "add", *paths, ok=(1, 128)).stderr.decode()
+    assert git.splitlines()[0].removeprefix("fatal: ").removeprefix("The ").rstrip() in said.err
+    assert "hint: hint" not in said.err
+    assert staged(here) == before
+
+
+def test_nothing_named_adds_nothing(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0))
+    assert "nothing is named" in here.call("add", ok=(2,)).err
+    assert "do not go together" in here.call("add", "-A", "-u", ok=(2,)).err
+    said = here.call("add", "-n", ".")
+    assert said.out == f"add '.gitattributes'\nadd '{MODEL}'\n" or said.out == f"add '{MODEL}'\n"
+    assert b"model" not in staged(here)
+
+
+def test_git_runs_no_filter_afterwards(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0))
+    settled(here, MODEL)
+    here.call("add", MODEL)
+    for command in (("status",), ("diff", "--quiet"), ("commit", "-qm", "c"), ("status",)):
+        assert traced(here, *command).filters == 0
+    assert here.status() == b""
+
+
+def test_a_touched_file_is_not_made_again(here: Sealed) -> None:
+    here.write(MODEL, safetensors(*range(70_000)))
+    here.call("add", MODEL)
+    here.commit()
+    objects = sorted((here.path / ".git/objects").rglob("*"))
+    settled(here, MODEL)
+    here.call("add", MODEL)
+    assert here.git("diff-files") == b""
+    assert sorted((here.path / ".git/objects").rglob("*")) == objects
+    # The blob is known, but no longer there.
+    for path in (here.path / ".git/objects/pack").iterdir():
+        path.unlink()
+    settled(here, MODEL)
+    os.utime(here.path / MODEL, (OLD + 1, OLD + 1))
+    here.call("add", MODEL)
+    assert here.git("fsck", "--full", "--no-dangling") == b""
+
+
+def test_all_blobs_are_one_pack(here: Sealed) -> None:
+    for number in range(30):
+        here.write(f"d{number % 4}/{number % 20}-{number}.safetensors", safetensors(number % 20.0))
+    here.call("add", ".")
+    counts = dict(
+        line.split(": ") for line in here.git("count-objects", "-v").decode().splitlines()
+    )
+    assert (counts["packs"], counts["in-pack"]) == ("1", "20")
+    here.commit()
+    here.git("gc", "-q")
+    assert here.git("fsck", "--full", "--strict") == b""
+
+
+def test_real_files_are_pushed_and_cloned(repo: Repo, driver: None, tmp_path: Path) -> None:
+    repo.track("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
+    here = Sealed(repo.path)
+    for name in PAIRS:
+        here.write(name, version(name, 1))
+    here.call("add", "-A")
+    here.commit()
+    bare = tmp_path / "bare.git"
+    here.git("init", "-q", "--bare", str(bare))
+    here.git("push", "-q", str(bare), "main")
+    clone = Repo(bare).clone("clone")
+    for name in PAIRS:
+        assert (clone.path / name).read_bytes() == version(name, 1)
+
+
+@pytest.mark.slow
+def test_every_real_file(repo: Repo, driver: None) -> None:
+    repo.track("checkpoints/**")
+    here = Sealed(repo.path)
+    for path in golden():
+        here.write(f"checkpoints/{path or 'empty'}", fixture(path) if path else b"")
+    for case in cases():
+        here.write(f"checkpoints/vectors/{case.file}", case.text)
+    assert_as_git_adds(here, ".")
+
+
+def test_warnings_are_those_of_the_filter(here: Sealed) -> None:
+    here.write(MODEL, b"WTXT 1\nno text\n")
+    said = here.call("add", MODEL)
+    assert "not a valid text" in said.err
+    assert "stored as it is" in said.err
+    assert here.blob(MODEL) == b"WTXT 1\nno text\n"
+
+
+def test_what_changes_meanwhile_is_not_added(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wtxtgit.ops import add
+
+    file = here.write(MODEL, safetensors(1.0))
+    settled(here, MODEL)
+    clean = add.clean
+
+    def meanwhile(*arguments: object, **options: object) -> object:
+        made = clean(*arguments, **options)  # type: ignore[arg-type]
+        file.touch()
+        return made
+
+    monkeypatch.setattr(add, "clean", meanwhile)
+    assert "changed while it was read" in here.call("add", MODEL, ok=(5,)).err
+    assert b"model" not in staged(here)
+    assert list((here.path / ".git/objects/pack").glob("*")) == []
+
+
+def test_without_the_driver_nothing_is_added(repo: Repo) -> None:
+    here = Sealed(repo.path)
+    here.track("*.safetensors")
+    here.write(MODEL, safetensors(1.0))
+    said = here.call("add", MODEL, ok=(5,))
+    assert "wtxtgit install" in said.err
+    assert b"model" not in staged(here)
+
+
+def test_a_locked_index_is_told(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0))
+    (here.path / ".git/index.lock").touch()
+    assert "index.lock is there" in here.call("add", MODEL, ok=(5,)).err
+    assert (here.path / ".git/index.lock").exists()
+
+
+def test_other_conversions_are_left_to_git(here: Sealed) -> None:
+    for number, line in enumerate(("text", "ident", "working-tree-encoding=latin1")):
+        name = f"{number}.safetensors"
+        here.write(".gitattributes", f"{name} filter=wtxt -text\n{name} {line}\n")
+        here.write(name, b"$Id$\r\n" * 3 if number < 2 else b"caf\xe9\n")
+        assert_as_git_adds(here, name)
+
+
+def test_modes_are_the_indexs_where_files_have_none(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0)).chmod(0o755)
+    here.add()
+    here.git("config", "core.fileMode", "false")
+    here.write(MODEL, safetensors(2.0)).chmod(0o644)
+    here.write("new.safetensors", safetensors(3.0)).chmod(0o755)
+    assert_as_git_adds(here, ".")
+
+
+def test_a_conflict_is_settled(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0))
+    here.call("add", ".")
+    oid = here.git("rev-parse", f":{MODEL}").decode().strip()
+    here.git("rm", "-q", "--cached", MODEL)
+    lines = "".join(f"100644 {oid} {stage}\t{MODEL}\n" for stage in (1, 2, 3))
+    here.git("update-index", "--index-info", stdin=lines.encode())
+    here.call("add", MODEL)
+    assert here.git("ls-files", "-u") == b""
+
+
+@pytest.mark.parametrize("kind", ["linked", "submodule", "sha256", "git-dir", "shallow", "partial"])
+def test_repositories_of_all_kinds(
+    here: Sealed, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write(MODEL, safetensors(1.0))
+    here.add()
+    here.commit()
+    place = here
+    if kind == "linked":
+        here.git("worktree", "add", "-q", "../linked")
+        place = Sealed(here.path.parent / "linked")
+    elif kind == "submodule":
+        outer = new_repo(tmp_path / "outer")
+        outer.git("submodule", "--quiet", "add", str(here.path), "inner")
+        place = Sealed(outer.path / "inner")
+    elif kind == "sha256":
+        place = Sealed(new_repo(tmp_path / "other", "sha256").path)
+        place.track("*.safetensors")
+    elif kind == "git-dir":
+        monkeypatch.setenv("GIT_DIR", str(here.path / ".git"))
+        monkeypatch.setenv("GIT_WORK_TREE", str(here.path))
+    elif kind == "shallow":
+        place = Sealed(here.clone("clone", "--depth=1").path)
+    else:
+        here.git("config", "uploadpack.allowFilter", "true")
+        place = Sealed(here.clone("clone", "--no-local", "--filter=blob:none").path)
+    place.write(MODEL, safetensors(5.0, 6.0))
+    place.write("sub/other.safetensors", safetensors(7.0))
+    place.call("add", ".")
+    by_us = staged(place)
+    place.git("add", "--renormalize", ".")
+    assert staged(place) == by_us
+    assert place.git("fsck", "--full", "--strict", "--no-dangling") == b""
+    place.commit("second")
+    assert place.status() == b""
+
+
+def test_a_bare_repository_has_nothing_to_add(tmp_path: Path) -> None:
+    bare = Sealed(new_repo(tmp_path / "bare", "sha1", "--bare").path)
+    assert "work tree" in bare.call("add", ".", ok=(5,)).err
+
+
+def test_a_sparse_checkout_is_respected(here: Sealed) -> None:
+    for name in ("in/a", "out/b"):
+        here.write(f"{name}.safetensors", safetensors(1.0))
+    here.add()
+    here.commit()
+    here.git("sparse-checkout", "set", "--cone", "in")
+    here.write("in/a.safetensors", safetensors(2.0))
+    here.write("out/new.safetensors", safetensors(3.0))
+    before = here.git("ls-files", "--stage", "out")
+    here.call("add", "in")
+    here.call("add", "out", ok=(0, 2, 5))
+    assert here.git("ls-files", "--stage", "out") == before
+    assert here.git("diff", "--cached", "--name-only") == b"in/a.safetensors\n"
+
+
+def test_names_that_are_odd(here: Sealed) -> None:
+    names = [b"-n.safetensors", b"new\nline.safetensors", b"\xff\xfe.safetensors",
+             b":(top).safetensors", b"*.safetensors", b"a b'\".safetensors"]  # fmt: skip
+    for number, name in enumerate(names):
+        here.write(name, safetensors(float(number)))
+    assert_as_git_adds(here, ".")
+
+
+def test_the_index_tells_the_files_own_stat(here: Sealed) -> None:
+    file = here.write(MODEL, safetensors(1.0))
+    here.call("add", MODEL)
+    told = here.git("ls-files", "--debug", MODEL).decode()
+    status = file.stat()
+    assert f"mtime: {status.st_mtime_ns // 10**9}:{status.st_mtime_ns % 10**9}\n" in told
+    assert f"ino: {status.st_ino & 0xFFFFFFFF}\n" in told
+    assert f"size: {status.st_size}\t" in told
+    assert stat.S_ISREG(status.st_mode)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_git_add_finds_what_the_filter_stored(here: Sealed, stored: bool) -> None:
+    """Git adds with the filter, which writes large texts as objects; a dry run writes none."""
+    here.write(MODEL, safetensors(*range(300_000)))
+    here.git("add", *(() if stored else ("-n",)), MODEL)
+    loose = list((here.path / ".git/objects").glob("??/*"))
+    # Besides the attributes' own.
+    assert len(loose) == (2 if stored else 1)
+    if stored:
+        # Deflated by us: in pieces, with stored lines before them.
+        (largest,) = [path for path in loose if path.stat().st_size > 10_000]
+        assert b"root sha256_all=" in largest.read_bytes()[:2000]
+        assert here.git("fsck", "--full", "--strict", "--no-dangling") == b""
+    here.git("status")
+    assert len(list((here.path / ".git/objects").glob("??/*"))) == len(loose)

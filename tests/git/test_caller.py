@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from wtxtgit.git.caller import is_adding, stores
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git add .",
+        "/usr/bin/git stage a b",
+        "git -C x -c a.b=n --git-dir y --no-pager add -v -- -n",
+        "git add -A",
+        "git add -u --verbose",
+        "git --git-dir=a --work-tree=b add --force c",
+        "git --exec-path=/x add c",
+    ],
+)
+def test_what_stores(line: str) -> None:
+    assert stores(line.split())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git status",
+        "git diff --cached add",
+        "git -c add=1 status",
+        "git -C add diff",
+        "git add -n .",
+        "git add -vn .",
+        "git add --dry-run .",
+        "git add --dry .",
+        "git add -N .",
+        "git add --intent-to-add .",
+        "git add --refresh .",
+        "git add --ref .",
+        "git add -p",
+        "git hash-object --path=add x",
+        "notgit add .",
+        "git",
+        "git -C",
+        "",
+    ],
+)
+def test_what_only_looks(line: str) -> None:
+    assert not stores(line.split())
+
+
+def test_this_is_no_git() -> None:
+    assert not is_adding()

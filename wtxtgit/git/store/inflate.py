@@ -1,0 +1,196 @@
+"""Inflating a zlib stream of a file; on several threads where it was made of pieces.
+
+A full flush ends in the bytes 00 00 FF FF, and what follows refers to nothing
+before it, so a stream that has them is cut there and its pieces are inflated
+side by side. The same bytes may stand in a stream by chance: then what ends
+there does not end a block, which inflating it shows, and it is joined to what
+follows. The stream's own Adler-32 is checked in the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from isal import isal_zlib
+
+from wtxtgit.git.store import deflate
+from wtxtgit.model.memory import keep_freed_memory
+
+_READ = 1024 * 1024
+_MOST_PIECE = 8 * 1024 * 1024
+"""Deflated bytes up to which the end of a piece is looked for."""
+_MOST_OUT = 32 * 1024 * 1024
+"""Inflated bytes of a piece; what gives more is inflated step by step."""
+_HEAD_SIZE = 2
+
+
+class Damaged(Exception):
+    """A stream that can't be inflated to what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Deflated bytes from `start` in the file; the last one may have more behind its end."""
+
+    start: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Inflated:
+    data: bytes
+    adler: int
+    is_last: bool
+    unused: bytes
+
+
+def inflated(descriptor: int, start: int, nbytes: int, threads: int = 1) -> Iterator[bytes]:
+    """Give the `nbytes` that a zlib stream at `start` of an open file holds, in pieces.
+
+    Raises Damaged, maybe after some pieces, for any other stream.
+    """
+    keep_freed_memory()
+    check = _Check(nbytes)
+    head = os.pread(descriptor, _HEAD_SIZE, start)
+    if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
+        raise Damaged("it does not begin as zlib's streams do")
+    if head[1] & 0x20:
+        raise Damaged("it needs a dictionary")
+    start += _HEAD_SIZE
+    if threads > 1:
+        start = yield from _side_by_side(descriptor, start, threads, check)
+    if not check.is_done:
+        yield from _one_by_one(descriptor, start, check)
+
+
+class _Check:
+    """Counts and hashes what was given."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._left = nbytes
+        self._adler = 1
+        self.is_done = False
+
+    def take(self, data: bytes, adler: int | None = None) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise Damaged("it holds more bytes than it says")
+        own = deflate.adler32(data) if adler is None else adler
+        self._adler = deflate.joined_adler32(self._adler, own, len(data))
+        return data
+
+    def finish(self, checksum: bytes) -> None:
+        if self._left:
+            raise Damaged(f"it lacks {self._left} bytes")
+        if checksum != self._adler.to_bytes(deflate.CHECKSUM_SIZE, "big"):
+            raise Damaged("its checksum is another")
+        self.is_done = True
+
+
+def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
+    """Inflate from a piece's begin to the end, in this thread."""
+    inflater = isal_zlib.decompressobj(deflate.RAW)
+    given = b""
+    while not inflater.eof:
+        if not given:
+            given = os.pread(descriptor, _READ // 4, start)
+            start += len(given)
+            if not given:
+                raise Damaged("it is cut short")
+        try:
+            data = inflater.decompress(given, _READ)
+        except deflate.Error as error:
+            raise Damaged(str(error)) from error
+        given = inflater.unconsumed_tail
+        if data:
+            yield check.take(data)
+    check.finish(_checksum(descriptor, start, inflater.unused_data))
+
+
+def _side_by_side(
+    descriptor: int, start: int, threads: int, check: _Check
+) -> Generator[bytes, None, int]:
+    """Inflate pieces on threads; gives where the rest begins, of which none was given."""
+    carried: _Piece | None = None
+    with ThreadPoolExecutor(threads) as pool:
+        window: deque[tuple[_Piece, Future[_Inflated | None]]] = deque()
+        pieces = _pieces(descriptor, start)
+        try:
+            while True:
+                while len(window) <= 2 * threads and (piece := next(pieces, None)) is not None:
+                    window.append((piece, pool.submit(_inflate, piece.data)))
+                if not window:
+                    return carried.start if carried else start
+                piece, future = window.popleft()
+                if carried is not None:
+                    future.cancel()
+                    piece = _Piece(carried.start, carried.data + piece.data)
+                    made = _inflate(piece.data) if len(piece.data) <= _MOST_PIECE else None
+                    if made is None and len(piece.data) > _MOST_PIECE:
+                        return piece.start
+                else:
+                    made = future.result()
+                if made is None:
+                    carried = piece
+                    continue
+                carried = None
+                start = piece.start + len(piece.data)
+                yield check.take(made.data, made.adler)
+                if made.is_last:
+                    check.finish(_checksum(descriptor, start, made.unused))
+                    return start
+        finally:
+            for _, future in window:
+                future.cancel()
+
+
+def _pieces(descriptor: int, start: int) -> Iterator[_Piece]:
+    """Cut what stands from `start` on behind each mark of a flush.
+
+    Ends where none is found for long; the file's rest, without a mark, is the last.
+    """
+    held = bytearray()
+    while len(held) <= _MOST_PIECE:
+        looked = max(0, len(held) - len(deflate.FLUSH) + 1)
+        block = os.pread(descriptor, _READ, start + len(held))
+        held += block
+        while (found := held.find(deflate.FLUSH, looked)) >= 0:
+            end = found + len(deflate.FLUSH)
+            yield _Piece(start, bytes(held[:end]))
+            del held[:end]
+            start += end
+            looked = 0
+        if not block:
+            if held:
+                yield _Piece(start, bytes(held))
+            return
+
+
+def _inflate(data: bytes) -> _Inflated | None:
+    """Inflate a piece; None where it is none, or is too large."""
+    inflater = isal_zlib.decompressobj(deflate.RAW)
+    try:
+        out = inflater.decompress(data, _MOST_OUT)
+        if len(out) >= _MOST_OUT or inflater.unconsumed_tail:
+            return None
+        if inflater.eof:
+            return _Inflated(out, deflate.adler32(out), True, inflater.unused_data)
+        # A block that could begin here, and nothing left of it: one ended here.
+        out += inflater.decompress(deflate.END)
+    except deflate.Error:
+        return None
+    if not inflater.eof or inflater.unused_data:
+        return None
+    return _Inflated(out, deflate.adler32(out), False, b"")
+
+
+def _checksum(descriptor: int, end: int, unused: bytes) -> bytes:
+    """Give the bytes behind a stream, of which `unused` were read up to `end`."""
+    missing = deflate.CHECKSUM_SIZE - len(unused)
+    return unused[: deflate.CHECKSUM_SIZE] + (
+        os.pread(descriptor, missing, end) if missing > 0 else b""
+    )

@@ -1,0 +1,156 @@
+"""Where a repository's objects are, how they are named, and who may read them.
+
+gitrepository-layout(5): the objects folder, and those that it borrows from
+(`info/alternates`, which may name others in turn).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import config
+from wtxtgit.git.repository import Repository
+
+_MOST_BORROWED = 64
+_MOST_ALTERNATES = 1024 * 1024
+_READ_ONLY = 0o444
+_FOLDER = 0o777
+_WRITING = 0o222
+_GROUP, _ALL = 0o660, 0o664
+_SHARED = {
+    "umask": 0, "false": 0, "no": 0, "0": 0,
+    "group": _GROUP, "true": _GROUP, "yes": _GROUP, "1": _GROUP,
+    "all": _ALL, "world": _ALL, "everybody": _ALL, "2": _ALL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A repository's objects: `folder` takes new ones, `borrowed` are read as well.
+
+    `algorithm` is sha1 or sha256, which names objects. `shared` are permission
+    bits that others get beyond the user's umask, core.sharedRepository.
+    """
+
+    folder: Path
+    borrowed: tuple[Path, ...]
+    algorithm: str
+    shared: int
+
+    @classmethod
+    def of(cls, repo: Repository) -> Places:
+        """Ask git for them; raises EnvironmentFailure."""
+        answer = repo.git("rev-parse", "--show-object-format", "--git-path", "objects")
+        algorithm, _, path = answer.removesuffix(b"\n").partition(b"\n")
+        if algorithm not in (b"sha1", b"sha256"):
+            name = algorithm.decode("ascii", "backslashreplace")
+            raise EnvironmentFailure(f"this repository names objects by {name}, which is not known")
+        folder = Path(os.path.normpath(repo.home / os.fsdecode(path)))
+        shared = _shared(config.effective("core.sharedRepository", cwd=repo.home) or "")
+        return cls(folder, tuple(_borrowed(folder)), algorithm.decode("ascii"), shared)
+
+    @property
+    def digest_size(self) -> int:
+        """Bytes of an object id."""
+        return hashlib.new(self.algorithm, usedforsecurity=False).digest_size
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        return (self.folder, *self.borrowed)
+
+    def new_hash(self) -> hashlib._Hash:
+        # Git's names; what a text holds is checked by its own SHA-256.
+        return hashlib.new(self.algorithm, usedforsecurity=False)
+
+    def make_folder(self, name: str) -> Path:
+        """Make a folder below the objects' where there is none."""
+        folder = self.folder / name
+        with _told(folder):
+            if not folder.is_dir():
+                folder.mkdir(mode=_FOLDER, exist_ok=True)
+                if self.shared:
+                    mode = stat.S_IMODE(folder.stat().st_mode) | self.shared
+                    # Who may read it may enter it, and what is made there is the group's.
+                    folder.chmod(mode | (mode & _READ_ONLY) >> 2 | stat.S_ISGID)
+        return folder
+
+    @contextlib.contextmanager
+    def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
+        """Give an empty file that is open for both, and goes at the end unless it was moved."""
+        with _told(folder):
+            descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
+            path = Path(name)
+            try:
+                yield descriptor, path
+            finally:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)
+
+    def put(self, temporary: Path, path: Path) -> None:
+        """Give a whole temporary file its name, read-only; one that is there holds the same."""
+        with _told(path):
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(_READ_ONLY & ~mask | self.shared & ~_WRITING)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return
+            except OSError:
+                # Some file systems have no hard links.
+                temporary.rename(path)
+
+
+def _shared(value: str) -> int:
+    """Permission bits that core.sharedRepository gives, git-config(1)."""
+    known = _SHARED.get(value.lower())
+    if known is not None:
+        return known
+    with contextlib.suppress(ValueError):
+        return int(value, 8) & 0o666
+    return 0
+
+
+def _borrowed(folder: Path) -> Iterator[Path]:
+    """List alternates, each once, nearest first."""
+    seen = {folder}
+    waiting = [folder]
+    listed = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
+    first = [Path(name).absolute() for name in listed.split(os.pathsep) if name]
+    while waiting and len(seen) < _MOST_BORROWED:
+        here = waiting.pop(0)
+        named = [here / line for line in _lines(here / "info" / "alternates")]
+        for path in (*first, *named):
+            place = Path(os.path.normpath(path))
+            if place not in seen:
+                seen.add(place)
+                waiting.append(place)
+                yield place
+        first = []
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_ALTERNATES)
+    except OSError:
+        return []
+    lines = content.split(b"\n")
+    return [os.fsdecode(line) for line in lines if line and not line.startswith((b"#", b'"'))]
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        words = (error.strerror or type(error).__name__).lower()
+        raise EnvironmentFailure(f"{path}: can't be written: {words}") from error

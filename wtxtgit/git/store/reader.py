@@ -1,0 +1,158 @@
+"""Finding objects of a repository, and reading blobs without git.
+
+What is stored whole is inflated here, on all cores where it was written in
+pieces. Deltas, and what is nowhere here (a partial clone's), are git's to give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from isal import isal_zlib
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.blobs import BlobReader, check_oid
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store import deflate
+from wtxtgit.git.store.inflate import Damaged, inflated
+from wtxtgit.git.store.pack_index import PackIndex
+from wtxtgit.git.store.places import Places
+
+_BLOB = 3
+_HEAD_MOST = 32
+"""Bytes that hold an entry's kind and size in a pack, or what stands before a loose blob."""
+_LOOSE_HEAD = re.compile(rb"blob (0|[1-9][0-9]{0,18})\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file, and where in it an object begins; a loose object is a file of its own."""
+
+    path: Path
+    offset: int
+    is_loose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A blob's zlib stream, whose first `lead` bytes are no part of the blob's `size`."""
+
+    start: int
+    lead: int
+    size: int
+
+
+class ObjectStore:
+    """The objects of a repository, as they are when first asked for; a context manager.
+
+    Threads may share it.
+    """
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self.places = Places.of(repo)
+        self._idle: list[BlobReader] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._idle:
+            self._idle.pop().__exit__()
+
+    def find(self, oid: str) -> Location | None:
+        """Find an object in this repository and those that it borrows from."""
+        raw = bytes.fromhex(check_oid(oid))
+        for index in self._indexes:
+            offset = index.offset(raw)
+            if offset is not None:
+                return Location(index.pack, offset, is_loose=False)
+        for folder in self.places.all:
+            path = folder / oid[:2] / oid[2:]
+            if path.is_file():
+                return Location(path, 0, is_loose=True)
+        return None
+
+    def blob(self, oid: str, threads: int = 1) -> Iterator[bytes]:
+        """Give a blob's bytes in pieces; raises EnvironmentFailure, maybe after some.
+
+        Objects are the true ones: what `git replace` puts in their place is not read.
+        """
+        location = self.find(oid)
+        with contextlib.ExitStack() as closing:
+            stream = None
+            if location is not None:
+                # A pack may go at any time (gc); git finds where the object is then.
+                with contextlib.suppress(OSError):
+                    descriptor = os.open(location.path, os.O_RDONLY | os.O_CLOEXEC)
+                    closing.callback(os.close, descriptor)
+                    stream = _stream(descriptor, location)
+            if stream is None:
+                yield from self._by_git(oid)
+                return
+            try:
+                yield from _content(descriptor, stream, threads)
+            except (Damaged, OSError) as error:
+                raise EnvironmentFailure(
+                    f"blob {oid} can't be read: {error}", hint="git fsck --full"
+                ) from error
+
+    def _by_git(self, oid: str) -> Iterator[bytes]:
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = BlobReader(self._repo)
+        try:
+            yield from reader.chunks(oid)
+        finally:
+            self._idle.append(reader)
+
+    @cached_property
+    def _indexes(self) -> list[PackIndex]:
+        """Indexes of all packs, those that were made last first."""
+        found = []
+        for folder in self.places.all:
+            for path in (folder / "pack").glob("pack-*.idx"):
+                with contextlib.suppress(OSError):
+                    found.append((path.stat().st_mtime_ns, path))
+        indexes = []
+        for _, path in sorted(found, reverse=True):
+            # One that went meanwhile, or is empty: what it had is found elsewhere.
+            with contextlib.suppress(OSError, ValueError):
+                indexes.append(PackIndex(path, self.places.digest_size))
+        return indexes
+
+
+def _content(descriptor: int, stream: _Stream, threads: int) -> Iterator[bytes]:
+    lead = stream.lead
+    for data in inflated(descriptor, stream.start, lead + stream.size, threads):
+        yield data[lead:] if lead else data
+        lead = max(0, lead - len(data))
+
+
+def _stream(descriptor: int, location: Location) -> _Stream | None:
+    """Find a blob's stream where it is stored whole; None for a delta, and what is odd."""
+    head = os.pread(descriptor, 2 * _HEAD_MOST, location.offset)
+    if location.is_loose:
+        with contextlib.suppress(deflate.Error):
+            begin = isal_zlib.decompressobj().decompress(head, _HEAD_MOST)
+            if (found := _LOOSE_HEAD.match(begin)) is not None:
+                return _Stream(0, found.end(), int(found[1]))
+        return None
+    kind, size, shift = 0, 0, 4
+    for number, byte in enumerate(head[:_HEAD_MOST]):
+        if number == 0:
+            kind, size = byte >> 4 & 7, byte & 0xF
+        else:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+        if not byte & 0x80:
+            return _Stream(location.offset + number + 1, 0, size) if kind == _BLOB else None
+    return None
