@@ -10,7 +10,7 @@ from data import fixture
 
 from wtxtgit.git import config
 from wtxtgit.ops import doctor as ops
-from wtxtgit.ops.doctor import Check, Level
+from wtxtgit.ops.diagnosis import Check, Level
 
 pytestmark = pytest.mark.slow
 
@@ -173,10 +173,44 @@ def test_empty_files_that_git_merge_trips_over(tracked: Repo) -> None:
     assert (found.level, found.paths) == (Level.WARN, (b"empty.safetensors",))
 
 
-def test_large_texts(tracked: Repo) -> None:
+def test_large_texts_are_told_and_git_is_set_for_them(tracked: Repo) -> None:
+    for number in range(3):
+        tracked.write("model.safetensors", safetensors(*range(2000), number))
+        tracked.add()
+        tracked.commit()
+    before = (tracked.path / ".git/config").read_bytes()
     tracked.git("config", "core.bigFileThreshold", "1k")
+    tracked.git("repack", "-adfq")
+    assert deltas(tracked) == 0
+    found = checks(tracked)["deltas"]
+    assert (found.level, found.fixable, found.paths) == (Level.WARN, True, (b"model.safetensors",))
+    assert found.fix == "git config core.bigFileThreshold 32k"
+    repaired = ops.repair(tracked.repository)
+    assert repaired.repaired == ("set core.bigFileThreshold to 32k for this repository",)
+    assert checks(tracked)["deltas"].level is Level.OK
+    tracked.git("repack", "-adfq")
+    assert deltas(tracked) == 3
+    assert b"put back core.bigFileThreshold" in tracked.wtxtgit("uninstall", "--local").stdout
+    assert tracked.git("config", "core.bigFileThreshold") == b"1k\n"
+    tracked.git("config", "--unset", "core.bigFileThreshold")
+    assert (tracked.path / ".git/config").read_bytes() == before
+
+
+def deltas(repo: Repo) -> int:
+    """Blobs of the pack that stand as deltas."""
+    (index,) = repo.path.glob(".git/objects/pack/*.idx")
+    listed = repo.git("verify-pack", "-v", str(index)).split(b"\n")
+    return sum(len(words) == 7 and words[1] == b"blob" for words in map(bytes.split, listed))
+
+
+def test_texts_over_what_a_forge_takes(tracked: Repo) -> None:
+    tracked.git("config", "wtxtgit.maxBlob", "10k")
     found = checks(tracked)["sizes"]
-    assert (found.level, found.paths) == (Level.WARN, (b"model.safetensors",))
+    assert (found.level, found.fixable, found.paths) == (Level.OK, False, ())
+    tracked.git("config", "wtxtgit.maxBlob", "1k")
+    found = checks(tracked)["sizes"]
+    assert (found.level, found.fixable, found.paths) == (Level.WARN, False, (b"model.safetensors",))
+    assert "over 1024 bytes as text, the most that wtxtgit.maxBlob allows" in found.message
 
 
 def test_compressed_files(tracked: Repo) -> None:

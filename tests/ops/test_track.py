@@ -87,16 +87,16 @@ def test_committed_raw_files_are_told_and_renormalised(repo: Repo, driver: None)
     repo.add()
     repo.commit()
     done = ops.track(repo.repository, [b"*.safetensors"])
-    assert done.raw == (b"a.safetensors",)
+    assert done.found.raw == (b"a.safetensors",)
     repo.git("add", "--renormalize", "--", "a.safetensors")
     assert repo.blob("a.safetensors").startswith(b"WTXT 1\n")
-    assert ops.track(repo.repository, [b"*.safetensors"]).raw == ()
+    assert ops.track(repo.repository, [b"*.safetensors"]).found.raw == ()
 
 
 def test_paths_with_intent_to_add_are_not_raw(repo: Repo, driver: None) -> None:
     repo.write("a.safetensors", safetensors(1.0))
     repo.git("add", "-N", "--", "a.safetensors")
-    assert ops.track(repo.repository, [b"*.safetensors"]).raw == ()
+    assert ops.track(repo.repository, [b"*.safetensors"]).found.raw == ()
     repo.git("add", "-N", "--", ".gitattributes")
     assert ops.list_patterns(repo.repository).patterns[0].pattern == b"*.safetensors"
 
@@ -107,11 +107,26 @@ def test_sizes_are_told_before_the_first_add(repo: Repo) -> None:
     with (repo.path / "ignored.fold").open("wb") as file:
         file.truncate(400 << 20)
     repo.write(".gitignore", "ignored.fold\n")
-    (warning,) = ops.track(repo.repository, [b"*.fold"]).sizes
+    found = ops.track(repo.repository, [b"*.fold"]).found
+    (warning,) = found.sizes
     assert warning.path == b"big.fold"
     assert "core.bigFileThreshold" in warning.message
     assert "100 MiB (about 72 MiB of binary)" in warning.message
     assert "in memory" in warning.message
+    assert found.long == 1
+
+
+@pytest.mark.slow
+def test_the_command_that_mends_is_told(repo: Repo, driver: None) -> None:
+    repo.git("config", "core.bigFileThreshold", "1m")
+    repo.write("big.fold", bytes(2 << 20))
+    told = repo.wtxtgit("track", "*.fold").stderr.decode()
+    assert "git packs such files better with core.bigFileThreshold=8m" in told
+    assert "wtxtgit doctor --fix sets that for this repository" in told
+    assert "pull requests may show no diff of 1 file" in told
+    done = repo.wtxtgit("doctor", "--fix").stdout.decode()
+    assert "mended: set core.bigFileThreshold to 8m for this repository" in done
+    assert "core.bigFileThreshold" not in repo.wtxtgit("track", "*.fold").stderr.decode()
 
 
 def test_the_command_line(repo: Repo) -> None:

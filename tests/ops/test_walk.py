@@ -17,8 +17,8 @@ from wtxtgit.git.path_history import PathReader, touching
 from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
-from wtxtgit.ops.artifact import examine
 from wtxtgit.ops.chain import ChainReader, signed
+from wtxtgit.ops.examine import examine
 from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger

@@ -1,21 +1,18 @@
 """What the content of an artifact is: its seal's hash, and whether it is what clean gives.
 
-A pure function of bytes, so that what is found of a blob holds in every commit.
+`ops.examine` finds it out; `ops.known` keeps it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from wtxtgit import containers
-from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.model import Meta
-from wtxtgit.ops.spool import spooled
-from wtxtgit.text.contents import file_pieces, first_bytes
-from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.verify import Report, verify
-from wtxtgit.text.write import TextWriter
+
+if TYPE_CHECKING:
+    # With numpy, which who only asks what is known does without.
+    from wtxtgit.text.write import TextWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +35,10 @@ class ArtifactFacts:
     meta: Meta | None = None
 
 
-def examine(data: memoryview, *, threads: int | None = None) -> ArtifactFacts:
-    """Find out what a content is; raises nothing because of it."""
-    if data[: len(MAGIC)] != MAGIC:
-        snapshot = snapshot_of(containers.split(data))
-        root = TextWriter(snapshot, threads=threads).root
-        return ArtifactFacts(len(data), False, root.sha256_all, snapshot.meta.schema)
-    report = verify(data, threads=threads)
-    schema = report.index.meta.schema
-    if not report.ok:
-        fault = clipped(str(report.problems[0]), MAX_MESSAGE)
-        return ArtifactFacts(len(data), True, None, schema, fault=fault)
-    sha256_all = report.sha256_all
-    if not report.is_container:
-        return ArtifactFacts(len(data), True, sha256_all, schema, meta=report.index.meta)
-    is_canonical = _is_canonical(data, report, threads)
-    return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical)
+def written_facts(writer: TextWriter) -> ArtifactFacts:
+    """The facts of a text that clean makes of a file, without reading it again.
 
-
-def _is_canonical(text: memoryview, report: Report, threads: int | None) -> bool:
-    """Whether clean gives the text again for the file that it stands for.
-
-    The text verified, and its arrays give the file: where the file is cut into
-    the same arrays in the same order, their bytes are the same.
+    They are what `examine` finds of that text. `writer` is that of a clean; it
+    hashes the file unless it has done so.
     """
-    index, layout = report.index, report.layout
-    if layout is None or index.root is None:
-        return False
-    if first_bytes(text, index, layout, len(MAGIC)) == MAGIC:
-        return False
-    restored = spooled(file_pieces(text, index, layout, threads=threads))
-    wanted = snapshot_of(containers.split(restored))
-    arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
-    return (
-        wanted.layout == layout
-        and (wanted.meta, wanted.cap, wanted.prev)
-        == (index.meta, index.cap, index.root.merkle_prev)
-        and [(a.name, a.dtype, a.shape, a.rows) for a in wanted.arrays] == arrays
-        and not any(array.has_hmac for array in index.arrays)
-        and index.signature is None
-        and index.audit is None
-    )
+    return ArtifactFacts(writer.size, True, writer.root.sha256_all, writer.meta.schema)

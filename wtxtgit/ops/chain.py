@@ -15,7 +15,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.snapshots import Snapshot
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
-from wtxtgit.ops.artifact import examine
+from wtxtgit.ops.examine import examine
 from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport
 from wtxtgit.text.ledger_chain import RecordSigners, signed_by

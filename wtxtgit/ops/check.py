@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from wtxtgit.git import history, index
 from wtxtgit.git.index import Entry
@@ -48,9 +49,15 @@ class Staged:
     texts: tuple[Entry, ...]
 
 
-def check(repo: Repository, request: Request, processes: Callable[[], int]) -> CheckReport:
+def check(
+    repo: Repository,
+    request: Request,
+    processes: Callable[[], int],
+    key_file: Path | None = None,
+) -> CheckReport:
     """Check the index as a commit about to be made; so many processes at most read large blobs.
 
+    What `ops.known` knows under the secret in `key_file` is not found again.
     Raises EnvironmentFailure for a trust root that there is not, and
     KeyFileError for one that is a file and can't be read.
     """
@@ -67,10 +74,12 @@ def check(repo: Repository, request: Request, processes: Callable[[], int]) -> C
         if not texts and all(one.is_plain for one in (state, *before)):
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
+        from wtxtgit.ops.facts import Facts
         from wtxtgit.ops.staged import judge_staged
 
+        facts = Facts(repo, processes(), key_file=key_file)
         staged = Staged(entries, state, tuple(parents), tuple(texts))
-        return judge_staged(repo, request, staged, snapshots, processes())
+        return judge_staged(repo, request, staged, snapshots, facts)
 
 
 def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:

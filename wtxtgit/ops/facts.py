@@ -1,4 +1,4 @@
-"""Facts about blobs, each found once: in this process, or in several.
+"""Facts about blobs, each found once: before, in this process, or in several.
 
 Facts say what a blob is, never whether it is trusted, so they hold wherever
 the blob stands.
@@ -9,78 +9,113 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Self
 
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
-from wtxtgit.ops.artifact import ArtifactFacts, examine
-from wtxtgit.ops.facts_cache import FactsCache
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.ops.artifact import ArtifactFacts
+from wtxtgit.ops.examine import examine
+from wtxtgit.ops.known import Known
 from wtxtgit.ops.spool import spooled
 
 FEW = 64 * 1024 * 1024
 """Bytes of blobs up to which processes cost more than they give."""
+_LARGE = 16 * 1024 * 1024
+"""Bytes of a blob from which on it is read without git."""
 _BATCH = 8
 """Blobs that a process is given at a time: neighbours share deltas."""
 
 Progress = Callable[[int], None]
+Examiner = Callable[[list[str]], Iterator[tuple[str, ArtifactFacts]]]
+"""Finds the facts of blobs by their ids, in any order."""
 
 
 class Facts:
     """Facts about blobs of a repository, found by up to `processes` processes.
 
-    With `is_kept` they are kept in the repository for the next time.
+    What is known under the secret in `key_file` is not found again, and what
+    is found is known the next time; without a secret all is found. Where there
+    is an `examiner`, it finds them in the processes' place.
     """
 
-    def __init__(self, repo: Repository, processes: int, *, is_kept: bool = False) -> None:
+    def __init__(
+        self,
+        repo: Repository,
+        processes: int,
+        *,
+        key_file: Path | None = None,
+        examiner: Examiner | None = None,
+    ) -> None:
         self._repo = repo
         self._processes = processes
-        self._is_kept = is_kept
+        self._key_file = key_file
+        self._examiner = examiner
 
     def of(self, oids: Iterable[str], progress: Progress | None = None) -> dict[str, ArtifactFacts]:
         """Find the facts of blobs; `progress` gets how many bytes more are done."""
         wanted = list(dict.fromkeys(oids))
-        if not self._is_kept:
-            return self._found(wanted, progress)
-        with FactsCache(self._repo) as cache:
-            known = cache.get(wanted)
-            found = self._found([oid for oid in wanted if oid not in known], progress)
-            cache.put(found)
-        return known | found
-
-    def _found(self, oids: list[str], progress: Progress | None) -> dict[str, ArtifactFacts]:
-        found = {}
-        for oid, facts in self._examined(oids):
-            found[oid] = facts
-            if progress is not None:
-                progress(facts.size)
+        with Known.open(self._repo, self._key_file) as known:
+            found = known.facts(wanted)
+            for oid, facts in self._examined([oid for oid in wanted if oid not in found]):
+                found[oid] = facts
+                known.put_facts({oid: facts})
+                if progress is not None:
+                    progress(facts.size)
         return found
 
     def _examined(self, oids: list[str]) -> Iterator[tuple[str, ArtifactFacts]]:
-        total = sum(sizes(self._repo, oids).values()) if oids else 0
-        if self._processes < 2 or total <= FEW:
-            with BlobReader(self._repo) as reader:
+        if self._examiner is not None:
+            yield from self._examiner(oids)
+            return
+        known = sizes(self._repo, oids) if oids else {}
+        # Of few blobs each one can have all threads.
+        if len(oids) < self._processes or self._processes < 2 or sum(known.values()) <= FEW:
+            with _Reader(self._repo, self._processes) as reader:
                 for oid in oids:
-                    yield oid, _examine(reader, oid)
+                    yield oid, reader.examine(oid, known[oid])
             return
         # Started anew: a forked process would share the git processes of this one.
         with ProcessPoolExecutor(
             self._processes, get_context("spawn"), _Worker.start, (self._repo,)
         ) as pool:
-            yield from pool.map(_Worker.examine, oids, chunksize=_BATCH)
+            yield from pool.map(_Worker.examine, known.items(), chunksize=_BATCH)
+
+
+class _Reader:
+    """Reads blobs, and finds out what they are; a context manager."""
+
+    def __init__(self, repo: Repository, threads: int) -> None:
+        self._threads = threads
+        self._small = BlobReader(repo)
+        self._large = ObjectStore(repo)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._small.__exit__()
+        self._large.__exit__()
+
+    def examine(self, oid: str, size: int) -> ArtifactFacts:
+        """Find the facts of a blob of `size` bytes; raises EnvironmentFailure."""
+        # One running git is as good for many small ones, and inflates more slowly.
+        is_large = size >= _LARGE
+        pieces = self._large.blob(oid, self._threads) if is_large else self._small.chunks(oid)
+        return examine(spooled(pieces), threads=self._threads)
 
 
 class _Worker:
     """What a process of the pool holds."""
 
-    reader: BlobReader
+    reader: _Reader
 
     @classmethod
     def start(cls, repo: Repository) -> None:
-        cls.reader = BlobReader(repo)
+        cls.reader = _Reader(repo, 1)
 
     @classmethod
-    def examine(cls, oid: str) -> tuple[str, ArtifactFacts]:
-        return oid, _examine(cls.reader, oid)
-
-
-def _examine(reader: BlobReader, oid: str) -> ArtifactFacts:
-    return examine(spooled(reader.chunks(oid)), threads=1)
+    def examine(cls, blob: tuple[str, int]) -> tuple[str, ArtifactFacts]:
+        oid, size = blob
+        return oid, cls.reader.examine(oid, size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import history, index
@@ -63,11 +64,12 @@ def audit_push(
     remote: str | None,
     root: str | None,
     processes: Callable[[], int],
+    key_file: Path | None = None,
 ) -> Iterator[PushedRef]:
     """Audit the commits of each ref; those with nothing tracked, and deletions, are passed over.
 
     `remote` is the name of the other side where it has one, `root` a trust
-    root as an audit takes it. Raises what that does.
+    root as an audit takes it, `key_file` as `ops.known` does. Raises what that does.
     """
     known = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()
@@ -87,7 +89,7 @@ def audit_push(
         from wtxtgit.ops.facts import Facts
 
         request = Request(tip, was, root, was, known=() if was is not None else tuple(known))
-        report = audit(repo, request, Facts(repo, processes()))
+        report = audit(repo, request, Facts(repo, processes(), key_file=key_file))
         if not _is_sealing(report):
             report = replace(report, findings=report.errors)
         yield PushedRef(ref, report)

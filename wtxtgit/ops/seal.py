@@ -18,7 +18,8 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import LEDGER_SUFFIX, NO_REPO, SIGNERS_PATH, Head, Ledger, Record
-from wtxtgit.ops.artifact import ArtifactFacts, examine
+from wtxtgit.ops.artifact import ArtifactFacts
+from wtxtgit.ops.examine import examine
 from wtxtgit.ops.files import shown_path
 from wtxtgit.ops.seal_files import SealedFiles
 from wtxtgit.text import ledger as text

@@ -7,12 +7,13 @@ one; an older ledger that came back lacks nothing of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from wtxtgit.git import history, index, staging
-from wtxtgit.git.blobs import BlobReader, sizes
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.blobs import sizes as blob_sizes
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
@@ -30,13 +31,12 @@ from wtxtgit.ops.spool import spooled
 from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
-from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.policy import Trust, advance
 
 
 def judge_staged(
-    repo: Repository, request: Request, staged: Staged, snapshots: Snapshots, processes: int
+    repo: Repository, request: Request, staged: Staged, snapshots: Snapshots, facts: Facts
 ) -> CheckReport:
     """Judge a commit about to be made; raises what `ops.check.check` does."""
     with BlobReader(repo) as blobs:
@@ -53,7 +53,7 @@ def judge_staged(
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
             )
-        work = _Work(repo, staged, walk, request, Facts(repo, processes))
+        work = _Work(repo, staged, walk, request, facts)
         return work.report(notes)
 
 
@@ -84,9 +84,15 @@ class _Work:
         judged = self._judged()
         found = [*judged.findings, *self._judge_texts()]
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
-        found += self._judge_sizes(paths)
+        sizes = self._sizes(paths)
+        found += self._judge_sizes(sizes)
         findings = tuple(dict.fromkeys(found))
-        files = tuple(self._file(path, judged.after, findings) for path in paths)
+        by_path: dict[bytes, list[Finding]] = {}
+        for finding in findings:
+            by_path.setdefault(finding.path, []).append(finding)
+        files = tuple(
+            self._file(path, judged.after, by_path.get(path, []), sizes.get(path)) for path in paths
+        )
         is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.keys)
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
 
@@ -164,11 +170,12 @@ class _Work:
 
     def _judge_texts(self) -> Iterator[Finding]:
         """Verify native texts; one whose root is pending, with the WSUM beside it."""
-        heads = index.blob_heads(self._repo, (entry.oid for entry in self._staged.texts))
+        facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
         for entry in self._staged.texts:
-            if not heads[entry.oid].head.startswith(MAGIC):
+            known = facts[entry.oid]
+            if not known.is_text:
                 yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
-            elif (problem := self._verify(entry)) is not None:
+            elif known.fault is not None and (problem := self._verify(entry)) is not None:
                 yield Finding("", entry.path, "corrupt-text", str(problem))
 
     def _verify(self, entry: Entry) -> Problem | None:
@@ -181,9 +188,9 @@ class _Work:
                 report = verify(text, wsum=wsum.head)
         return report.problems[0] if report.problems else None
 
-    def _judge_sizes(self, paths: Sequence[bytes]) -> Iterator[Finding]:
+    def _judge_sizes(self, sizes: Mapping[bytes, int]) -> Iterator[Finding]:
         limit = max_blob(self._repo)
-        for path, size in self._sizes(paths).items():
+        for path, size in sizes.items():
             message = large_blob(size, limit)
             if message is not None:
                 severity = Severity.ERROR if size > limit else Severity.WARNING
@@ -192,12 +199,12 @@ class _Work:
     def _sizes(self, paths: Sequence[bytes]) -> dict[bytes, int]:
         entries = [entry for path in paths if (entry := self._staged.entries.get(path))]
         files = {entry.path: entry.oid for entry in entries if entry.is_file}
-        known = sizes(self._repo, files.values())
+        known = blob_sizes(self._repo, files.values())
         return {path: known[oid] for path, oid in files.items()}
 
-    def _file(self, path: bytes, after: Trust, findings: Sequence[Finding]) -> StagedFile:
-        mine = [finding for finding in findings if finding.path == path]
-        size = self._sizes([path]).get(path)
+    def _file(
+        self, path: bytes, after: Trust, mine: Sequence[Finding], size: int | None
+    ) -> StagedFile:
         ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
         gen = None
         signers: tuple[str, ...] = ()

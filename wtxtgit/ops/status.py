@@ -1,8 +1,8 @@
 """Status: what became of every tracked file, in the index and in the work tree.
 
 Git is asked once for each kind of fact. Blobs are known by their beginning;
-nothing is filtered, and only a text that should not stand in the work tree is
-verified.
+only a text that should not stand in the work tree is verified. Whether files
+are changed is told in `ops.worktree`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from wtxtgit.git.config import DRIVER
 from wtxtgit.git.index import BlobHead, Change, Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import CONTAINER_FORMATS
-from wtxtgit.ops.clean import is_pending
-from wtxtgit.ops.files import map_file
+from wtxtgit.ops import worktree
+from wtxtgit.ops.files import view_file
+from wtxtgit.ops.known import Known
 from wtxtgit.text import grammar
-from wtxtgit.text.verify import verify
 
 NATIVE = "wtxt"
 RAW = "raw"
@@ -170,11 +170,15 @@ def filtered(
     return [entry for entry in files if found[entry.path]["filter"] == DRIVER.encode()]
 
 
-def status(repo: Repository) -> Status:
-    """Find the state of every tracked file of the work tree."""
+def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
+    """Find the state of every tracked file of the work tree.
+
+    What `ops.known` knows under the secret in `key_file` is not found again.
+    """
     repo.check_worktree()
     entries = tracked(repo)
-    changes = index.changes(repo)
+    with Known.open(repo, key_file) as known:
+        changes = worktree.changes(repo, entries, known, threads)
     present = _with_content(entries)
     heads = index.blob_heads(repo, (entry.oid for entry in present))
     files = []
@@ -260,7 +264,11 @@ def _state(path: Path, blob: BlobHead, change: Change) -> State:
     head = text_head(file)
     if unchanged and head is not None and not head.is_container:
         return State.OK
-    report = verify(map_file(path))
+    # Reading texts needs numpy, which takes longer than all the rest of a status.
+    from wtxtgit.ops.clean import is_pending
+    from wtxtgit.text.verify import verify
+
+    report = verify(view_file(path))
     if not report.ok and not is_pending(report):
         return State.CORRUPT
     if not unchanged:

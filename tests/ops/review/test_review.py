@@ -13,11 +13,13 @@ from data import FIXTURES
 
 import wtxtgit as api
 from ops.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
+from wtxtgit.cli.environment import facts_key
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops import text_file
 from wtxtgit.ops.diff import diff
+from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.review.contents import MOST_DISTRIBUTIONS
-from wtxtgit.ops.review.review import MOST_COMMITS
+from wtxtgit.ops.review.review import MOST_COMMITS, Request, review
 from wtxtgit.report.diff import Status
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 
@@ -400,3 +402,16 @@ def test_from_a_bare_repository_and_from_below(repo: Repo, tmp_path: Path) -> No
     repo.git("clone", "-q", "--bare", ".", str(tmp_path / "bare.git"))
     found: Review = reviewed(Repo(tmp_path / "bare.git"))
     assert [tensor.name for tensor in only(found).changed] == ["head"]
+
+
+def test_a_second_review_verifies_nothing(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    started(repo)
+    put(repo, weights(layers=2), "new.safetensors")
+    repo.commit("a checkpoint more")
+    here, request = repo.repository, Request("main...topic")
+    plain = reviewed(repo)
+    assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
+    monkeypatch.setattr("wtxtgit.ops.facts.examine", None)
+    assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
+    with pytest.raises(TypeError):
+        reviewed(repo)
