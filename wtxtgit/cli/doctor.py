@@ -14,19 +14,24 @@ def doctor(fix: bool, as_json: bool) -> int:
     """Find what is set up wrong, here and on this machine.
 
     Checks git, Python, the driver and that it starts; in a repository also
-    attributes, line endings, raw binaries, files that stand as text, sizes.
-    --fix sets the config, completes attributes, stages raw binaries as text
-    and writes files that stand as text. Exit code 1 if an error is left.
+    attributes, line endings, raw binaries, files that stand as text, and
+    whether they are too large for forges or for git as it is set.
+    --fix sets the config, completes attributes, stages raw binaries as text,
+    writes files that stand as text, and sets core.bigFileThreshold and
+    pack.windowMemory of this repository where files are over them (uninstall
+    puts them back). Exit code 1 if an error is left.
 
     \b
     wtxtgit doctor
     wtxtgit doctor --fix
     """
+    from wtxtgit.cli.plumbing import settings
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import doctor as ops
+    from wtxtgit.ops.diagnosis import Level
 
     repo = Repository.find()
-    found = ops.repair(repo) if fix else ops.examine(repo)
+    found = ops.repair(repo, settings()) if fix else ops.examine(repo)
     if as_json:
         print_json(found.as_dict())
         return 0 if found.ok else 1
@@ -34,8 +39,8 @@ def doctor(fix: bool, as_json: bool) -> int:
         print_line(f"mended: {line}")
     print_table(("", "check", "found"), [(str(c.level), c.name, c.message) for c in found.checks])
     for check in found.checks:
-        if check.level is not ops.Level.OK and check.fix:
+        if check.level is not Level.OK and check.fix:
             print_line(f"{check.name}: {check.fix}")
-    if not fix and any(c.fixable and c.level is not ops.Level.OK for c in found.checks):
+    if not fix and any(c.fixable and c.level is not Level.OK for c in found.checks):
         print_line("wtxtgit doctor --fix mends what it can")
     return 0 if found.ok else 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import TYPE_CHECKING
 
 import click
 
-from wtxtgit.cli.boundary import warn
+from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -32,8 +31,11 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
     wtxtgit track '*.safetensors' '*.fold'
     git add .gitattributes model.safetensors
     """
+    from wtxtgit.errors import counted
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import track as ops
+    from wtxtgit.ops.diagnosis import arguments, listed
+    from wtxtgit.ops.forge import MAX_DIFF_LINES
 
     repo = Repository.discover()
     if not patterns:
@@ -44,15 +46,28 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
         print_json(done.as_dict())
         return
     _print(done, "tracking", "already tracked")
-    if done.raw:
-        names = " ".join(shlex.quote(os.fsdecode(path)) for path in done.raw[:_SHOWN])
-        more = f" and {len(done.raw) - _SHOWN} more" if len(done.raw) > _SHOWN else ""
+    if done.found.raw:
+        names = arguments(done.found.raw)
         warn(
-            f"committed as raw binary: {names}{more}",
+            f"committed as raw binary: {listed(done.found.raw)}",
             f"git add --renormalize -- {names} makes text of them with the next commit",
         )
-    for large in done.sizes:
-        warn(f"{os.fsdecode(large.path)}: {large.message}")
+    for large in done.found.sizes[:_SHOWN]:
+        warn(f"{listed([large.path])}: {large.message}")
+    if len(done.found.sizes) > _SHOWN:
+        warn(f"{len(done.found.sizes) - _SHOWN} more files are as large; --json lists them")
+    if done.found.settings:
+        keys = ", ".join(f"{key}={value}" for key, value in done.found.settings.items())
+        note(
+            f"git packs such files better with {keys}",
+            "wtxtgit doctor --fix sets that for this repository",
+        )
+    if done.found.long:
+        note(
+            f"pull requests may show no diff of {counted(done.found.long, 'file')}: "
+            f"forges end at {MAX_DIFF_LINES:,} lines",
+            "wtxtgit review BASE...HEAD shows what changed in the weights",
+        )
 
 
 @click.command()

@@ -5,21 +5,27 @@ Each check looks at one thing and gives one finding, with what to do about it.
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module, metadata
 
 from wtxtgit import containers
-from wtxtgit.errors import EnvironmentFailure, WtxtgitError, counted
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.git import attributes, config, index, run
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.ops import hooks, install, track
-from wtxtgit.ops.files import map_file
-from wtxtgit.ops.forge import MAX_FORGE_BLOB
+from wtxtgit.ops import hooks, install, size_checks, sizes, track
+from wtxtgit.ops.diagnosis import (
+    Check,
+    Diagnosis,
+    Level,
+    arguments,
+    counted_files,
+    listed,
+    shown,
+)
+from wtxtgit.ops.files import view_file
+from wtxtgit.ops.filter import Settings
 from wtxtgit.ops.status import State, raw_files, status, tracked
 
 MODULES = {
@@ -38,57 +44,6 @@ MODULES = {
 }
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
 
-_SHOWN_PATHS = 5
-_WINDOW_TEXT = 64 * 1024 * 1024
-"""From this size of text on git's window of ten objects is worth a bound."""
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding: `fix` says what helps, `fixable` whether `--fix` does it."""
-
-    name: str
-    level: Level
-    message: str
-    fix: str | None = None
-    fixable: bool = False
-    paths: tuple[bytes, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "level": str(self.level),
-            "message": self.message,
-            "fix": self.fix,
-            "fixable": self.fixable,
-            "paths": [os.fsdecode(path) for path in self.paths],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """All findings, and what was repaired before they were made."""
-
-    checks: tuple[Check, ...]
-    repaired: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return all(check.level is not Level.ERROR for check in self.checks)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "checks": [check.as_dict() for check in self.checks],
-            "repaired": list(self.repaired),
-        }
-
 
 def examine(repo: Repository | None) -> Diagnosis:
     """Check the installation, and the repository where there is one."""
@@ -101,12 +56,22 @@ def examine(repo: Repository | None) -> Diagnosis:
     return Diagnosis(tuple(checks))
 
 
-def repair(repo: Repository | None) -> Diagnosis:
+def repair(repo: Repository | None, settings: Settings | None = None) -> Diagnosis:
     """Repair what can be repaired without losing anything, then examine again."""
     done: list[str] = []
+    driver = partial(_fix_driver, settings=settings)
+    repairs: dict[str, Callable[[Repository | None], list[str]]] = {
+        "driver": driver,
+        "start": driver,
+        "attributes": _fix_attributes,
+        "raw-binary": _fix_raw,
+        "work-tree": partial(_fix_work_tree, settings=settings),
+        "deltas": _fix_settings,
+        "memory": _fix_settings,
+    }
     for check in examine(repo).checks:
         if check.fixable and check.level is not Level.OK:
-            done += _REPAIRS[check.name](repo)
+            done += repairs[check.name](repo)
     return Diagnosis(examine(repo).checks, tuple(done))
 
 
@@ -186,7 +151,7 @@ def _repository_checks(repo: Repository) -> list[Check]:
         _guarded("nested", lambda: _overridden(repo, entries)),
         _guarded("raw-binary", lambda: _raw(repo, entries)),
         _guarded("work-tree", lambda: _work_tree(repo)),
-        _guarded("sizes", lambda: _sizes(repo, entries)),
+        *_size_checks(repo, entries),
         _guarded("compression", lambda: _compression(repo)),
         _guarded("hook", lambda: _hook(repo)),
     ]
@@ -198,8 +163,8 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
         return Check(
             "attributes",
             Level.ERROR,
-            f"{_name(first.file)}: the line of {_name(first.pattern)} lacks an attribute of ours",
-            f"wtxtgit track -- {_name(first.pattern)}",
+            f"{shown(first.file)}: the line of {shown(first.pattern)} lacks an attribute of ours",
+            f"wtxtgit track -- {shown(first.pattern)}",
             fixable=True,
         )
     paths = [entry.path for entry in entries]
@@ -209,7 +174,7 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
         return Check(
             "attributes",
             Level.ERROR,
-            f"git may convert line endings of {_names(converted)}",
+            f"git may convert line endings of {listed(converted)}",
             "put -text on the last gitattributes line that matches, or track the pattern again",
             paths=tuple(converted),
         )
@@ -223,11 +188,11 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
         return Check(
             "attributes",
             Level.WARN,
-            f"without diff=wtxt and merge=wtxt: {_names(plain)}",
+            f"without diff=wtxt and merge=wtxt: {listed(plain)}",
             "a later gitattributes line takes them back",
             paths=tuple(plain),
         )
-    return Check("attributes", Level.OK, f"-text stands on {_files(entries)}")
+    return Check("attributes", Level.OK, f"-text stands on {counted_files(entries)}")
 
 
 def _line_endings(repo: Repository) -> Check:
@@ -252,7 +217,7 @@ def _line_endings(repo: Repository) -> Check:
         return Check(
             "eol",
             Level.ERROR if risky else Level.WARN,
-            f"without eol=lf: {_names(unsafe)} (core.autocrlf is {converts})",
+            f"without eol=lf: {listed(unsafe)} (core.autocrlf is {converts})",
             "add the lines of gitattributes.template for *.wtxt, *.wtxtdelta and *.wsum",
             paths=tuple(unsafe),
         )
@@ -262,8 +227,9 @@ def _line_endings(repo: Repository) -> Check:
 def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
     through_filter = {entry.path for entry in entries}
     lost: list[bytes] = []
-    for pattern in track.list_patterns(repo).patterns:
-        matched = run.records(repo.git("ls-files", "-z", "--", _pathspec(pattern)))
+    # Git reads these from its command line alone.
+    for pathspecs in run.batches(map(_pathspec, track.list_patterns(repo).patterns)):
+        matched = run.records(repo.git("ls-files", "-z", "--", *pathspecs))
         lost += [path for path in matched if path not in through_filter]
     # Links and submodules match a pattern too, and never go through a filter.
     files = {entry.path for entry in index.entries(repo) if entry.is_file}
@@ -272,8 +238,8 @@ def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
         return Check(
             "nested",
             Level.WARN,
-            f"a tracked pattern matches, but other attributes win: {_names(lost)}",
-            f"git check-attr -a -- {_name(lost[0])} shows them",
+            f"a tracked pattern matches, but other attributes win: {listed(lost)}",
+            f"git check-attr -a -- {shown(lost[0])} shows them",
             paths=tuple(lost),
         )
     return Check("nested", Level.OK, "no attribute overrides a tracked pattern")
@@ -284,16 +250,16 @@ def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
     if raw:
         unedited = set(_unedited_raw(repo, entries))
         others = [path for path in raw if path not in unedited]
-        left = f"; --fix leaves {_names(others)}, which differ from the index" if others else ""
+        left = f"; --fix leaves {listed(others)}, which differ from the index" if others else ""
         return Check(
             "raw-binary",
             Level.ERROR,
-            f"committed as raw binary: {_names(raw)}",
-            f"git add --renormalize -- {_arguments(raw)}, then commit{left}",
+            f"committed as raw binary: {listed(raw)}",
+            f"git add --renormalize -- {arguments(raw)}, then commit{left}",
             fixable=bool(unedited),
             paths=tuple(raw),
         )
-    return Check("raw-binary", Level.OK, f"{_files(entries)}, none is raw binary")
+    return Check("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
 
 
 def _work_tree(repo: Repository) -> Check:
@@ -303,9 +269,9 @@ def _work_tree(repo: Repository) -> Check:
         return Check(
             "work-tree",
             Level.ERROR,
-            f"damaged text: {_names(corrupt)}",
-            f"wtxtgit verify -- {_name(corrupt[0])} shows where; "
-            f"git checkout COMMIT -- {_name(corrupt[0])} brings that of a commit back",
+            f"damaged text: {listed(corrupt)}",
+            f"wtxtgit verify -- {shown(corrupt[0])} shows where; "
+            f"git checkout COMMIT -- {shown(corrupt[0])} brings that of a commit back",
             paths=tuple(corrupt),
         )
     texts = [file.path for file in files if file.state is State.TEXT]
@@ -313,7 +279,7 @@ def _work_tree(repo: Repository) -> Check:
         return Check(
             "work-tree",
             Level.WARN,
-            f"stands as text in the work tree: {_names(texts)}",
+            f"stands as text in the work tree: {listed(texts)}",
             "wtxtgit install writes the files again",
             fixable=True,
             paths=tuple(texts),
@@ -324,44 +290,19 @@ def _work_tree(repo: Repository) -> Check:
         return Check(
             "work-tree",
             Level.WARN,
-            f"empty files: git merge and git stash take them for changed: {_names(empty)}",
-            f"git rm -- {_arguments(empty)}, or take the filter from them: PATTERN !filter -text",
+            f"empty files: git merge and git stash take them for changed: {listed(empty)}",
+            f"git rm -- {arguments(empty)}, or take the filter from them: PATTERN !filter -text",
             paths=tuple(empty),
         )
     return Check("work-tree", Level.OK, "the work tree holds binaries")
 
 
-def _sizes(repo: Repository, entries: Sequence[Entry]) -> Check:
-    there = [entry for entry in entries if not entry.skipped]
-    sizes = index.blob_sizes(repo, {entry.oid for entry in there}) if there else {}
-    threshold = track.big_file_threshold(repo)
-    undelta = _paths(entry for entry in there if sizes[entry.oid] > threshold)
-    if undelta:
-        return Check(
-            "sizes",
-            Level.WARN,
-            f"over core.bigFileThreshold, git makes no deltas: {_names(undelta)}",
-            "git config core.bigFileThreshold 2g, where there is memory for it",
-            paths=tuple(undelta),
-        )
-    large = _paths(entry for entry in there if sizes[entry.oid] > MAX_FORGE_BLOB)
-    if large:
-        return Check(
-            "sizes",
-            Level.WARN,
-            f"over 100 MiB as text, which most forges refuse: {_names(large)}",
-            "cut the checkpoint into shards",
-            paths=tuple(large),
-        )
-    memory = config.effective("pack.windowMemory", cwd=repo.home)
-    if memory is None and max(sizes.values(), default=0) > _WINDOW_TEXT:
-        return Check(
-            "sizes",
-            Level.WARN,
-            "git gc may hold ten versions of a large text in memory",
-            "git config pack.windowMemory 1g",
-        )
-    return Check("sizes", Level.OK, "all texts are small enough for deltas and forges")
+def _size_checks(repo: Repository, entries: Sequence[Entry]) -> list[Check]:
+    """Whether tracked files are too large, for forges and for git as it is set."""
+    try:
+        return size_checks.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
+    except WtxtgitError as error:
+        return [Check("sizes", Level.ERROR, error.message, error.hint)]
 
 
 def _compression(repo: Repository) -> Check:
@@ -370,15 +311,15 @@ def _compression(repo: Repository) -> Check:
     for file in status(repo).files:
         if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
             continue
-        data = map_file(repo.file(file.path))
+        data = view_file(repo.file(file.path))
         if containers.is_compressed(data):
             packed.append(file.path)
     if packed:
         return Check(
             "compression",
             Level.WARN,
-            f"compressed, so that git makes no small deltas: {_names(packed)}",
-            f"wtxtgit repack {_arguments(packed[:1])} stores it uncompressed",
+            f"compressed, so that git makes no small deltas: {listed(packed)}",
+            f"wtxtgit repack {arguments(packed[:1])} stores it uncompressed",
             paths=tuple(packed),
         )
     return Check("compression", Level.OK, "no compression stands in the way of deltas")
@@ -395,18 +336,18 @@ def _hook(repo: Repository) -> Check:
     return Check("hook", Level.OK, f"the hooks are installed: {', '.join(there)}")
 
 
-def _fix_driver(repo: Repository | None) -> list[str]:
+def _fix_driver(repo: Repository | None, settings: Settings | None = None) -> list[str]:
     scope = "global"
     if repo is not None and any(
         config.get_all(key, scope="local", cwd=repo.home) for key in config.KEYS
     ):
         scope = "local"
-    done = install.install(scope=scope, with_hooks=False, force=False, repo=repo)
+    done = install.install(scope=scope, with_hooks=False, force=False, repo=repo, settings=settings)
     return [f"set {key} in the {scope} config" for key in done.keys]
 
 
 def _fix_attributes(repo: Repository | None) -> list[str]:
-    return [f"completed {_name(path)}" for path in track.repair(repo)] if repo else []
+    return [f"completed {shown(path)}" for path in track.repair(repo)] if repo else []
 
 
 def _fix_raw(repo: Repository | None) -> list[str]:
@@ -415,7 +356,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
     raw = _unedited_raw(repo, tracked(repo))
     if raw:
         index.renormalize(repo, raw)
-    return [f"staged {_name(path)} as text" for path in raw]
+    return [f"staged {shown(path)} as text" for path in raw]
 
 
 def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
@@ -427,19 +368,14 @@ def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
     ]
 
 
-def _fix_work_tree(repo: Repository | None) -> list[str]:
+def _fix_settings(repo: Repository | None) -> list[str]:
+    return sizes.tune(repo, tracked(repo)) if repo else []
+
+
+def _fix_work_tree(repo: Repository | None, settings: Settings | None = None) -> list[str]:
     if repo is None:
         return []
-    return [f"restored {_name(path)}" for path in install.resmudge(repo).written]
-
-
-_REPAIRS: dict[str, Callable[[Repository | None], list[str]]] = {
-    "driver": _fix_driver,
-    "start": _fix_driver,
-    "attributes": _fix_attributes,
-    "raw-binary": _fix_raw,
-    "work-tree": _fix_work_tree,
-}
+    return [f"restored {shown(path)}" for path in install.resmudge(repo, settings).written]
 
 
 def _pathspec(pattern: track.Pattern) -> bytes:
@@ -452,30 +388,3 @@ def _pathspec(pattern: track.Pattern) -> bytes:
     if b"/" not in text:
         return b":(top,glob)" + start + b"**/" + text
     return b":(top,glob)" + start + text.removeprefix(b"/")
-
-
-def _names(paths: Iterable[bytes]) -> str:
-    """Name the first few paths, quoted for a shell."""
-    every = list(paths)
-    shown = " ".join(_name(path) for path in every[:_SHOWN_PATHS])
-    more = len(every) - _SHOWN_PATHS
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _arguments(paths: Sequence[bytes]) -> str:
-    """Spell paths for a command; dots stand for those that are too many to show."""
-    more = " ..." if len(paths) > _SHOWN_PATHS else ""
-    return " ".join(_name(path) for path in paths[:_SHOWN_PATHS]) + more
-
-
-def _name(path: bytes) -> str:
-    return shlex.quote(path.decode("utf-8", "backslashreplace"))
-
-
-def _files(entries: Iterable[Entry]) -> str:
-    return counted(len(_paths(entries)), "tracked file")
-
-
-def _paths(entries: Iterable[Entry]) -> list[bytes]:
-    """The paths of entries, of which a conflict has up to three for one."""
-    return list(dict.fromkeys(entry.path for entry in entries))

@@ -1,14 +1,18 @@
-"""How large a blob may be that is pushed."""
+"""How large a blob may be that is pushed, and how long a diff that is shown."""
 
 from __future__ import annotations
 
 from wtxtgit.git import config
 from wtxtgit.git.repository import Repository
+from wtxtgit.text import grammar
 
 MAX_FORGE_BLOB = 100 * 1024 * 1024
 """What the big forges take as one blob."""
 CONFIG_KEY = "wtxtgit.maxBlob"
-
+MAX_DIFF_LINES = 20_000
+"""What forges show at most of a pull request's diff."""
+MAX_DIFF_TEXT = MAX_DIFF_LINES * grammar.LINE_TEXT
+"""Bytes of text from which on a diff of all its lines is longer than that."""
 
 _MIB = 1024 * 1024
 

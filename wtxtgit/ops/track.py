@@ -7,18 +7,20 @@ smudge, and would change the text.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import attributes, config, index
+from wtxtgit.git import attributes, index, tuning
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
+from wtxtgit.ops import sizes
 from wtxtgit.ops.files import failures, replace_file, write_all
-from wtxtgit.ops.forge import MAX_FORGE_BLOB
+from wtxtgit.ops.forge import MAX_DIFF_TEXT, max_blob
+from wtxtgit.ops.sizes import Machine, Settings, TextSize
 from wtxtgit.ops.status import filtered, raw_files
-from wtxtgit.text.blocking import binary_size, text_size
+from wtxtgit.text.blocking import binary_size
 
 FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
@@ -30,8 +32,6 @@ COMPANIONS = (
 )
 """Lines for our text files, which git must not convert."""
 
-BIG_FILE_THRESHOLD = 512 * 1024 * 1024
-"""Git's default of core.bigFileThreshold."""
 MEMORY_HINT_SIZE = 256 * 1024 * 1024
 """From this size of binary on, what git holds in memory is worth a word."""
 
@@ -49,26 +49,39 @@ class SizeWarning:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracking:
-    """What track or untrack did to `file`; patterns that were as wanted are `unchanged`.
+class Consequences:
+    """What follows for the files that are tracked now.
 
-    `raw` are committed raw binaries that match: they become text with
-    `git add --renormalize`.
+    `raw` are committed raw binaries: they become text with
+    `git add --renormalize`. `sizes` are those of files that are large, largest
+    first, `settings` the values of git's keys that suit them better. `long`
+    counts the files whose diff forges may not show.
     """
+
+    raw: tuple[bytes, ...] = ()
+    sizes: tuple[SizeWarning, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    long: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
 
     file: Path
     changed: tuple[bytes, ...]
     unchanged: tuple[bytes, ...]
-    raw: tuple[bytes, ...] = ()
-    sizes: tuple[SizeWarning, ...] = ()
+    found: Consequences = field(default_factory=Consequences)
 
     def as_dict(self) -> dict[str, object]:
         return {
             "file": os.fspath(self.file),
             "changed": [os.fsdecode(pattern) for pattern in self.changed],
             "unchanged": [os.fsdecode(pattern) for pattern in self.unchanged],
-            "raw": [os.fsdecode(path) for path in self.raw],
-            "sizes": [warning.as_dict() for warning in self.sizes],
+            "raw": [os.fsdecode(path) for path in self.found.raw],
+            "sizes": [warning.as_dict() for warning in self.found.sizes],
+            "settings": dict(self.found.settings),
+            "over_diff_limit": self.found.long,
         }
 
 
@@ -103,8 +116,7 @@ def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
         if not any(line.pattern == pattern for line in lines):
             lines = attributes.append(lines, pattern, names)
     _write(repo, file, lines)
-    raw, sizes = _consequences(repo)
-    return Tracking(file, changed, unchanged, raw, sizes)
+    return Tracking(file, changed, unchanged, _consequences(repo, sizes.machine()))
 
 
 def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
@@ -149,11 +161,6 @@ def attribute_files(repo: Repository) -> list[bytes]:
     known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
     files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
     return [path for path in files if index.file_size(repo.file(path)) is not None]
-
-
-def big_file_threshold(repo: Repository) -> int:
-    """Ask from which size of text on git makes no deltas."""
-    return config.size("core.bigFileThreshold", BIG_FILE_THRESHOLD, cwd=repo.home)
 
 
 def _edited(
@@ -244,41 +251,39 @@ def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
         file.unlink()
 
 
-def _consequences(repo: Repository) -> tuple[tuple[bytes, ...], tuple[SizeWarning, ...]]:
-    """Look at the files that are tracked now: raw binaries of the index, large ones of the tree."""
+def _consequences(repo: Repository, here: Machine) -> Consequences:
+    """Look at the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
     raw = tuple(entry.path for entry in raw_files(repo, entries))
-    others = index.untracked_paths(repo)
-    names = attributes.effective(repo, others, ("filter",))
-    paths = {entry.path for entry in entries if not entry.skipped}
-    paths |= {path for path in others if names[path]["filter"] == config.DRIVER.encode()}
-    threshold = big_file_threshold(repo)
-    warnings = []
-    for path in sorted(paths):
-        size = index.file_size(repo.file(path)) or 0
-        if message := size_message(size, threshold):
-            warnings.append(SizeWarning(path, size, message))
-    return raw, tuple(warnings)
+    found = sizes.text_sizes(repo, entries)
+    now = sizes.settings(repo, here)
+    most = max_blob(repo)
+    return Consequences(
+        raw,
+        tuple(
+            SizeWarning(size.path, size.binary, message)
+            for size in found
+            if (message := size_message(size, now, most))
+        ),
+        sizes.changes(now, sizes.suited(found, now, here)),
+        sum(size.text > MAX_DIFF_TEXT for size in found),
+    )
 
 
-def size_message(binary: int, threshold: int) -> str | None:
+def size_message(size: TextSize, now: Settings, most: int) -> str | None:
     """Say what a file of this size meets as text; None where there is nothing to say."""
-    text = text_size(binary)
     parts = []
-    if text > threshold:
+    if size.text > now.threshold:
         parts.append(
-            f"over core.bigFileThreshold as text: git makes no deltas "
-            f"(from about {_mib(binary_size(threshold))} of binary)"
+            f"over {tuning.BIG_FILE_THRESHOLD} as text: git makes no deltas "
+            f"(from about {sizes.told(binary_size(now.threshold))} of binary)"
         )
-    if text > MAX_FORGE_BLOB:
+    if size.text > most:
         parts.append(
-            f"about {_mib(text)} as text: most forges refuse a blob over "
-            f"{_mib(MAX_FORGE_BLOB)} (about {_mib(binary_size(MAX_FORGE_BLOB))} of binary)"
+            f"about {sizes.told(size.text)} as text: most forges refuse a blob over "
+            f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
         )
-    if binary > MEMORY_HINT_SIZE:
-        parts.append(f"git holds the whole file in memory on checkout, {_mib(binary)}")
+    if size.binary > MEMORY_HINT_SIZE:
+        held = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
+        parts.append(f"git checkout holds up to {held} in memory, wtxtgit checkout does not")
     return "; ".join(parts) or None
-
-
-def _mib(size: int) -> str:
-    return f"{size // (1024 * 1024)} MiB"

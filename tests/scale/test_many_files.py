@@ -1,0 +1,100 @@
+"""Very many tracked files: every command starts as many processes as for a few."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from conftest import Repo, safetensors
+
+pytestmark = pytest.mark.slow
+
+
+def write(repo: Repo, count: int, value: float) -> None:
+    for number in range(count):
+        repo.write(
+            f"shards/{number // 500:02d}/m{number:05d}.safetensors", safetensors(value, number)
+        )
+
+
+def started(repo: Repo, *arguments: str) -> int:
+    """Run a command of ours; give how many git processes it started, and those by themselves."""
+    log = repo.path.parent / "trace.json"
+    log.unlink(missing_ok=True)
+    repo.wtxtgit(*arguments, env={"GIT_TRACE2_EVENT": str(log)})
+    events = (json.loads(line) for line in log.read_bytes().splitlines())
+    return sum(event["event"] == "start" for event in events)
+
+
+def states(repo: Repo) -> dict[str, int]:
+    files = json.loads(repo.wtxtgit("status", "--json").stdout)["files"]
+    found: dict[str, int] = {}
+    for file in files:
+        found[file["state"]] = found.get(file["state"], 0) + 1
+    return found
+
+
+def worked_with(repo: Repo, count: int) -> dict[str, int]:
+    """Do with so many files what is done every day; give the number of processes by command."""
+    found: dict[str, int] = {}
+
+    def run(*arguments: str) -> None:
+        found[f"{' '.join(arguments)} #{len(found)}"] = started(repo, *arguments)
+
+    run("install", "--local")
+    write(repo, count, 1.0)
+    run("track", "*.safetensors")
+    run("add", ".")
+    run("check", "--staged")
+    repo.commit("one")
+    run("status")
+    run("ls-files")
+    run("doctor")
+    assert states(repo) == {"ok": count}
+    write(repo, count, 2.0)
+    run("status")
+    assert states(repo) == {"modified": count}
+    repo.add()
+    assert states(repo) == {"ok": count}
+    run("check", "--staged")
+    repo.commit("two")
+    run("review", "HEAD~1...HEAD", "--json")
+    run("audit", "HEAD")
+    repo.git("checkout", "-q", "HEAD~1")
+    last = f"shards/{(count - 1) // 500:02d}/m{count - 1:05d}.safetensors"
+    assert (repo.path / last).read_bytes() == safetensors(1.0, count - 1)
+    run("status")
+    assert states(repo) == {"ok": count}
+    run("checkout", ".")
+    run("uninstall", "--local")
+    return found
+
+
+@pytest.fixture
+def few(repo: Repo) -> dict[str, int]:
+    return worked_with(repo, 3)
+
+
+@pytest.mark.parametrize("count", [40, 10_000])
+def test_processes_do_not_grow_with_files(few: dict[str, int], tmp_path: Path, count: int) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    many = Repo(folder)
+    many.git("init", "-q")
+    # Where there is much to read, each processor has a process of git's for it.
+    most = 2 * (os.cpu_count() or 1)
+    found = worked_with(many, count)
+    assert found.keys() == few.keys()
+    assert {name: n for name, n in found.items() if n > few[name] + most} == {}
+
+
+def test_very_many_patterns_start_few_processes(tracked: Repo) -> None:
+    patterns = [f"models/{'x' * 60}{number}.fold" for number in range(12_000)]
+    few = started(tracked, "doctor")
+    lines = "".join(f"{pattern} filter=wtxt diff=wtxt merge=wtxt -text\n" for pattern in patterns)
+    tracked.write(
+        ".gitattributes", lines + "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n"
+    )
+    assert started(tracked, "doctor") <= few + 3
