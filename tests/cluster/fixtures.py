@@ -1,0 +1,26 @@
+"""Clusters for tests: one that all share, and one that a test may break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.processes import Processes
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A scheduler and two workers, which no test ends."""
+    with Processes(tmp_path_factory.mktemp("cluster")) as found:
+        found.add_worker()
+        found.add_worker()
+        yield found
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[Processes]:
+    """A scheduler, to which a test adds workers."""
+    with Processes(tmp_path / "cluster") as found:
+        yield found

@@ -1,0 +1,21 @@
+"""Without the extra everything but a cluster and URLs is there, and starts as fast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_CODE = """\
+import sys
+for name in ("dask", "distributed", "fsspec", "aiohttp"):
+    sys.modules[name] = None
+from wtxtgit.cli import audit, cluster, emit, review, verify
+from wtxtgit.ops import audit, emit, remote, verify
+from wtxtgit.ops.review import review
+from wtxtgit.ops.cluster import client, clone, emit, facts, review, tasks, verify
+"""
+
+
+def test_nothing_of_the_extra_is_imported() -> None:
+    """Importing any of those that are taken away raises."""
+    subprocess.run([sys.executable, "-c", _CODE], check=True)
