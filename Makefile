@@ -8,7 +8,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-torch test-browser lint types layers wheel check bench browser-deps format clean
+.PHONY: help setup demo test test-slow test-torch test-browser lint types layers wheel check bench bench-docs bench-deps browser-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -58,8 +58,15 @@ wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run 
 
 check: lint types layers test test-slow wheel  ## everything that CI runs, torch and browser aside
 
-bench: $(READY)  ## speed and memory, as ratios measured in one run
-	$(BIN)/python bench/bench.py
+bench: $(READY)  ## speed and memory, as ratios measured in one run; BENCH="--only git" has options
+	$(BIN)/python -m bench $(BENCH)
+
+bench-docs: $(READY)  ## put the figures of the last bench into docs/performance.md
+	$(BIN)/python -m bench --update-docs
+
+bench-deps:  ## install git-lfs, with which bench compares, from Debian's packages
+	@command -v git-lfs >/dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends git-lfs; }
 
 format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .

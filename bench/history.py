@@ -1,4 +1,4 @@
-"""A history of sealed checkpoints, made fast: what `bench_audit` audits.
+"""A history of sealed checkpoints, made fast: what `bench.audit` audits.
 
 Texts and ledgers are made by the library and given to `git fast-import`, those
 of one file after the other, so that its packs are as small as git's own.
@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from wtxtgit import containers
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Head, Ledger
-from wtxtgit.ops.artifact import examine
+from wtxtgit.ops.examine import examine
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.layout import snapshot_of

@@ -1,8 +1,8 @@
 """`wtxtgit`, `git-wtxt` and `python -m wtxtgit`.
 
 Git starts a filter for every command that touches a tracked file, and a diff
-driver for every file, so those calls go straight to their code; all others
-get the full command line.
+driver for every file, so those calls go straight to their code, as do those
+for the help's first page; all others get the full command line.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ def main() -> int:
         module = import_module(f"wtxtgit.cli.{PLUMBING[arguments[0]]}")
         code: int = module.main(arguments)
         return code
+    from wtxtgit.cli import front_page
+
+    if front_page.is_asked_for(arguments):
+        return front_page.main(arguments)
     from wtxtgit.cli.main import main as porcelain
 
     return porcelain(arguments)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
 from wtxtgit import __version__
 from wtxtgit.cli import environment, github_step
+from wtxtgit.cli.check import no_cache_option
+from wtxtgit.cli.cluster import cluster, cluster_options, examiner, facts_key
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.progress import progress
 from wtxtgit.errors import UsageError
@@ -29,7 +32,8 @@ _OID_SHOWN = 12
 @click.option("--require-signed", is_flag=True, help="Records must be signed without signers, too.")
 @click.option("--all", "every", is_flag=True, help="Judge the commits of merged branches, too.")
 @click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
-@click.option("--cache", is_flag=True, help="Keep facts about blobs (no verdicts) for next time.")
+@no_cache_option
+@cluster_options
 @click.option(
     "--format",
     "form",
@@ -44,7 +48,9 @@ def audit(
     require_signed: bool,
     every: bool,
     was: str | None,
-    cache: bool,
+    no_cache: bool,
+    scheduler: str | None,
+    worker_clone: Path | None,
     form: str,
     as_json: bool,
 ) -> int:
@@ -58,6 +64,7 @@ def audit(
     \b
     wtxtgit audit --trust-root v1.0
     wtxtgit audit --trust-root v1.0 origin/main..HEAD --format github
+    wtxtgit audit --trust-root v1.0 --scheduler tcp://10.0.0.5:8786
     """
     from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
@@ -69,8 +76,16 @@ def audit(
     base, tip = _range(range_)
     root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root
     request = ops.Request(tip, base, root, was, every, require_signed)
-    with progress("auditing", None) as advance:
-        facts = Facts(repo, environment.processes(), is_kept=cache)
+    with (
+        cluster(scheduler, worker_clone) as workers,
+        progress("auditing", None) as advance,
+    ):
+        facts = Facts(
+            repo,
+            environment.processes(),
+            key_file=facts_key(workers, no_cache),
+            examiner=examiner(workers, repo, worker_clone),
+        )
         report = ops.audit(repo, request, facts, progress=advance)
     form = "json" if as_json else form
     if form == "json":

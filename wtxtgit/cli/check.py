@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 TRUST_ROOT = "wtxtgit.trustRoot"
 
+no_cache_option = click.option(
+    "--no-cache", is_flag=True, help="Find all out anew: use and keep nothing known of blobs."
+)
+
 
 @click.command()
 @click.option("--staged", is_flag=True, help="Check what is staged; there is nothing else yet.")
+@no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def check(staged: bool, as_json: bool) -> int:
+def check(staged: bool, no_cache: bool, as_json: bool) -> int:
     """Check what is staged, as the commit that it is about to become.
 
     From the index alone: tracked files are texts that verify and are what the
@@ -45,7 +50,7 @@ def check(staged: bool, as_json: bool) -> int:
     repo = Repository.discover()
     root = effective(TRUST_ROOT, cwd=repo.home)
     request = ops.Request(root, environment.merged_commits(), every=True)
-    report = ops.check(repo, request, environment.processes)
+    report = ops.check(repo, request, environment.processes, environment.facts_key(no_cache))
     if as_json:
         print_json(report.as_dict())
     else:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.check import no_cache_option
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import file_size, progress
@@ -25,7 +26,16 @@ from wtxtgit.cli.reading import read_options, reading_options
     help="What is printed: text (the default) or json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def diff(a: str, b: str, key: Path | None, max_chunk: int, form: str, as_json: bool) -> int:
+@no_cache_option
+def diff(
+    a: str,
+    b: str,
+    key: Path | None,
+    max_chunk: int,
+    form: str,
+    as_json: bool,
+    no_cache: bool,
+) -> int:
     """Show what changed in the weights from checkpoint A to checkpoint B.
 
     Either is a file of any format, or REV:PATH for a file as it was in a
@@ -43,6 +53,7 @@ def diff(a: str, b: str, key: Path | None, max_chunk: int, form: str, as_json: b
             a,
             b,
             read_options(key, max_chunk),
+            key_file=environment.facts_key(no_cache),
             threads=environment.threads(),
             progress=advance,
         )

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.cluster import scheduler_option
 from wtxtgit.cli.key_options import asker, passphrase_option
 from wtxtgit.cli.progress import file_size, progress
+from wtxtgit.cli.reading import Target
 from wtxtgit.errors import UsageError
 from wtxtgit.ops.files import write_all
+
+if TYPE_CHECKING:
+    from wtxtgit.ops.emit import Generation
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.argument("files", nargs=-1, required=True, type=Target())
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="Write to this file or URL; of several FILES, or with a / at its end, NAME.wtxt in it.",
 )
 @click.option("--gen", type=click.IntRange(min=0), help="Generation number.")
 @click.option("--ts", help="Time of the generation, as 2025-10-09T03:12:45Z.")
@@ -44,9 +55,10 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 @click.option(
     "--audit", multiple=True, metavar="K=V", help="A field of the audit line; repeatable."
 )
+@scheduler_option
 def emit(
-    file: Path,
-    output: Path | None,
+    files: tuple[str, ...],
+    output: str | None,
     gen: int | None,
     ts: str | None,
     build: str | None,
@@ -57,42 +69,98 @@ def emit(
     pending: bool,
     rows_per_chunk: int | None,
     audit: tuple[str, ...],
+    scheduler: str | None,
 ) -> int:
-    """Make the text of FILE, on standard output or in a file.
+    """Make the text of each of FILES, on standard output or in a file.
 
     Without options these are the bytes that git stores. With --gen, --ts,
     --build and --prev the text is a generation of its own; --sign signs it. A
-    FILE that is such a text itself comes out as git would store it.
+    FILE that is such a text itself comes out as git would store it. A FILE may
+    be a URL that fsspec reads; with --scheduler the workers read all of them,
+    and write the texts.
 
     \b
     wtxtgit emit model.safetensors -o model.safetensors.wtxt
     wtxtgit emit model.fold --gen 7 --ts 2026-01-31T12:00:00Z --sign ~/.ssh/id_ed25519
+    wtxtgit emit shards/*.aero -o texts/ --scheduler tcp://10.0.0.5:8786
     """
     from wtxtgit.ops import emit as op
+    from wtxtgit.ops.remote import is_url
 
     generation = op.Generation(
         gen, ts, build, _hash(prev), sign, hmac_key, pending, rows_per_chunk,
         op.audit_line(map(_field, audit)),
     )  # fmt: skip
-    if pending and (output is None or str(output) == "-"):
-        raise UsageError("--pending needs -o: its WSUM is written beside the text")
-    with progress(file.name, file_size(file)) as advance:
-        emission = op.emit(
-            file,
-            generation,
-            threads=environment.threads(),
-            progress=advance,
-            ask=asker(passphrase_fd),
-        )
-        if emission.warning is not None:
-            boundary.warn(f"{file}: {emission.warning}, given as it is")
-        if output is None or str(output) == "-":
-            write_all(sys.stdout.fileno(), emission.pieces())
-            return 0
-        emission.write_to(output)
-    if pending and emission.text is not None:
-        op.write_wsum(emission.text, op.wsum_path(output))
+    outs = _outs(files, output)
+    if pending and (outs is None or is_url(outs[0])):
+        raise UsageError("--pending needs -o, a path: its WSUM is written beside the text")
+    if prev is not None and len(files) > 1:
+        raise UsageError("--prev is the hash of one text: one FILE goes with it")
+    if scheduler is not None:
+        _emit_there(scheduler, files, outs, generation)
+        return 0
+    # Once for all files.
+    ask = cache(asker(passphrase_fd))
+    for number, file in enumerate(files):
+        with progress(_label(file), file_size(Path(file))) as advance:
+            emission = op.emit(
+                file, generation, threads=environment.threads(), progress=advance, ask=ask
+            )
+            if emission.warning is not None:
+                _warn(file, emission.warning)
+            if outs is None:
+                write_all(sys.stdout.fileno(), emission.pieces())
+                return 0
+            emission.write_to(outs[number])
+        if pending and emission.text is not None:
+            op.write_wsum(emission.text, op.wsum_path(Path(outs[number])))
     return 0
+
+
+def _emit_there(
+    scheduler: str, files: tuple[str, ...], outs: list[str] | None, generation: Generation
+) -> None:
+    """Have a cluster make the texts."""
+    from wtxtgit.ops.cluster.client import connected
+    from wtxtgit.ops.cluster.emit import emit_files
+
+    if outs is None:
+        raise UsageError("--scheduler needs -o: workers write the texts")
+    with (
+        connected(scheduler) as workers,
+        progress("emitting", sum(file_size(Path(file)) for file in files)) as advance,
+    ):
+        for file, warning in emit_files(workers, files, outs, generation, progress=advance):
+            _warn(file, warning)
+
+
+def _outs(files: tuple[str, ...], output: str | None) -> list[str] | None:
+    """Where each text goes, None for standard output."""
+    from wtxtgit.ops.emit import out_in, shown_name
+
+    if output is None or output == "-":
+        if len(files) > 1:
+            raise UsageError("several FILES need -o, a folder")
+        return None
+    if len(files) == 1 and not output.endswith("/"):
+        return [output]
+    outs = [out_in(output, file) for file in files]
+    most, count = Counter(outs).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{count} FILES would be written to {shown_name(most)}")
+    return outs
+
+
+def _label(file: str) -> str:
+    from wtxtgit.ops.remote import file_name, is_url
+
+    return file_name(file) if is_url(file) else Path(file).name
+
+
+def _warn(file: str, warning: str) -> None:
+    from wtxtgit.ops.emit import shown_name
+
+    boundary.warn(f"{shown_name(file)}: {warning}, given as it is")
 
 
 def _hash(value: str | None) -> bytes | None:

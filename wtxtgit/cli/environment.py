@@ -10,6 +10,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure, UsageError
 
 THREADS = "WTXTGIT_THREADS"
+MEMORY = "WTXTGIT_MEMORY"
 SKIP_SMUDGE = "WTXTGIT_SKIP_SMUDGE"
 SIGNING_KEY = "WTXTGIT_KEY"
 AGENT_SOCKET = "SSH_AUTH_SOCK"
@@ -28,6 +29,17 @@ def threads() -> int | None:
     if re.fullmatch("[1-9][0-9]{0,2}", value) is None:
         raise UsageError(f'{THREADS} is "{value[:40]}", a number from 1 to 999 is wanted')
     return int(value)
+
+
+def memory() -> int | None:
+    """How many bytes of an input the filter holds in memory; None for what the machine allows."""
+    value = os.environ.get(MEMORY, "")
+    if not value:
+        return None
+    found = re.fullmatch("([1-9][0-9]{0,6})MiB", value)
+    if found is None:
+        raise UsageError(f'{MEMORY} is "{value[:40]}", a size such as 64MiB is wanted')
+    return int(found[1]) * 1024 * 1024
 
 
 def processes() -> int:
@@ -63,6 +75,23 @@ def keys_folder() -> Path:
         except RuntimeError:
             raise EnvironmentFailure("there is no home for keys: HOME is not set") from None
     return base / "wtxtgit" / "keys"
+
+
+def facts_key(no_cache: bool = False) -> Path | None:
+    """Where the secret is under which what is known of blobs is kept.
+
+    `wtxtgit/facts.key` in the folder of states: never in a repository. None
+    where there is no home, and with `no_cache`.
+    """
+    if no_cache:
+        return None
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not base.is_absolute():
+        try:
+            base = Path.home() / ".local" / "state"
+        except RuntimeError:
+            return None
+    return base / "wtxtgit" / "facts.key"
 
 
 def take_signing_key() -> bytes | None:

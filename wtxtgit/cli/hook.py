@@ -63,7 +63,7 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
         _seal(repo, merged)
     root = config.effective(TRUST_ROOT, cwd=repo.home)
     request = ops.Request(root, merged, require_sealed=seals)
-    report = ops.check(repo, request, environment.processes)
+    report = ops.check(repo, request, environment.processes, environment.facts_key())
     if as_json:
         print_json(report.as_dict())
         return report.exit_code
@@ -131,7 +131,8 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     else:
         refs = [push.Ref(*told)]
     root = effective(TRUST_ROOT, cwd=repo.home)
-    pushed = list(push.audit_push(repo, refs, remote, root, environment.processes))
+    key_file = environment.facts_key()
+    pushed = list(push.audit_push(repo, refs, remote, root, environment.processes, key_file))
     codes = [one.report.exit_code for one in pushed]
     if as_json:
         print_json({"refs": [one.as_dict() for one in pushed]})

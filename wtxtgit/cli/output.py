@@ -1,20 +1,21 @@
 """Output of commands: JSON, tables, sizes. Data goes to standard output.
 
-On a terminal tables fold long cells to its width; in a pipe they are plain
-aligned text that keeps every character. A pager shows such text as it is, so
+On a terminal tables fold long cells to its width, and endless words lose their
+middle. In a pipe, and where there are very many rows, tables are plain aligned
+text; in a pipe it keeps every character. A pager shows such text as it is, so
 that tables wider than its screen are split.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import re
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.json_output import write_json
+from wtxtgit.errors import clipped
 from wtxtgit.report.escaping import escaped
 
 _LEAST_NAME = 24
@@ -23,11 +24,16 @@ _GAP = 3
 """Characters between two columns on a terminal, and beside the outer ones."""
 _MOST_PADDED = 200
 """Characters up to which a column is padded."""
+_MOST_FOLDED = 500
+"""Rows up to which a terminal's table is folded, which takes milliseconds a row."""
+_MOST_WORD = 200
+"""Characters of a word that a screen shows."""
+_ENDLESS = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
 
 
 def print_json(value: object) -> None:
     """Print plain data as JSON, strictly: numbers that JSON lacks become strings."""
-    print(json.dumps(_plain(value), indent=2))
+    write_json(value, sys.stdout.write)
 
 
 def print_line(text: str = "") -> None:
@@ -50,19 +56,26 @@ def print_table(
     """
     cells = [[escaped(cell) for cell in row] for row in rows]
     is_terminal = sys.stdout.isatty()
-    put = _print_rich if is_terminal else _print_plain
+    is_folded = is_terminal and len(rows) <= _MOST_FOLDED
+    put = _print_rich if is_folded else _print_plain
     is_shown = is_terminal or environment.pager_in_use()
+    if is_shown:
+        cells = [[_ENDLESS.sub(_clipped, cell) for cell in row] for row in cells]
     # A terminal's table folds names; a pager wraps the lines of the longest ones.
-    name = _LEAST_NAME if is_terminal else max(_LEAST_NAME, _screen() // 2)
+    name = _LEAST_NAME if is_folded else max(_LEAST_NAME, _screen() // 2)
     if split is None or not is_shown or _width(columns, cells, name) <= _screen():
         put(columns, cells, right)
         return
     put(columns[:split], [row[:split] for row in cells], right)
     for group in _groups(columns, cells, split, name):
-        if not is_terminal:
+        if not is_folded:
             print_line()
         values = [[row[0], *(row[n] for n in group)] for row in cells]
         put([columns[0], *(columns[n] for n in group)], values, right)
+
+
+def _clipped(word: re.Match[str]) -> str:
+    return clipped(word[0], _MOST_WORD)
 
 
 def _screen() -> int:
@@ -121,15 +134,3 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[s
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

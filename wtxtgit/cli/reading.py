@@ -35,6 +35,17 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
+class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A path, as the system spells it, or a URL as it is."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from wtxtgit.ops.remote import is_url
+
+        return str(value) if is_url(str(value)) else str(Path(value))
+
+
 max_chunk_option = click.option(
     "--max-chunk",
     type=Size(),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.check import TRUST_ROOT
+from wtxtgit.cli.check import TRUST_ROOT, no_cache_option
+from wtxtgit.cli.cluster import cluster, cluster_options, comparer, examiner, facts_key
 from wtxtgit.cli.diff_table import print_metadata, print_others, print_tensors, totals
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.progress import progress
@@ -45,6 +46,8 @@ _OID_SHOWN = 12
     help="What is made: text (the default), md for a comment, json, or an html page.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@no_cache_option
+@cluster_options
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, readable=False), help="Write to this file."
 )
@@ -55,6 +58,9 @@ def review(
     max_chunk: int,
     form: str,
     as_json: bool,
+    no_cache: bool,
+    scheduler: str | None,
+    worker_clone: Path | None,
     output: Path | None,
 ) -> int:
     """Show what a branch changes of checkpoints, and what of it is risky.
@@ -78,13 +84,23 @@ def review(
     root = effective(TRUST_ROOT, cwd=repo.home) if trust_root is None else trust_root
     has_pictures = form in ("json", "html")
     request = ops.Request(range_, root, read_options(key, max_chunk), has_pictures)
-    with progress("reviewing", None) as advance:
+    with (
+        cluster(scheduler, worker_clone) as workers,
+        progress("reviewing", None) as advance,
+    ):
+        facts = Facts(
+            repo,
+            environment.processes(),
+            key_file=facts_key(workers, no_cache),
+            examiner=examiner(workers, repo, worker_clone),
+        )
         found = ops.review(
             repo,
             request,
-            Facts(repo, environment.processes()),
+            facts,
             threads=environment.threads(),
             progress=advance,
+            comparer=comparer(workers, worker_clone),
         )
     page = _page(found, form)
     if output is not None and str(output) != "-":

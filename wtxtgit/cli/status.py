@@ -6,6 +6,8 @@ import os
 
 import click
 
+from wtxtgit.cli import environment
+from wtxtgit.cli.check import no_cache_option
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.report.figures import size
 
@@ -13,8 +15,9 @@ _OID_SHOWN = 10
 
 
 @click.command()
+@no_cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the states as JSON.")
-def status(as_json: bool) -> None:
+def status(no_cache: bool, as_json: bool) -> None:
     """Show the state of every tracked file.
 
     ok, modified, text (stands as text in the work tree), raw-binary (not text
@@ -27,7 +30,8 @@ def status(as_json: bool) -> None:
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops import status as ops
 
-    found = ops.status(Repository.discover())
+    key_file = environment.facts_key(no_cache)
+    found = ops.status(Repository.discover(), key_file, threads=environment.threads())
     if as_json:
         print_json(found.as_dict())
         return

@@ -12,6 +12,7 @@ from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.output import print_json
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.verify import print_verdict
+from wtxtgit.model.windows import pieces
 from wtxtgit.ops.files import write_all
 
 _INDEX = click.Path(path_type=Path, readable=False)
@@ -109,7 +110,7 @@ def cat(index: str, name: str, shards: Path | None) -> int:
     hit = ops.find(index, name, shards or ops.folder_of(index))
     for warning in hit.warnings:
         warn(warning)
-    write_all(sys.stdout.fileno(), [hit.data])
+    write_all(sys.stdout.fileno(), pieces(hit.data))
     return 0
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
+from wtxtgit.cli.cluster import cluster, cluster_options
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.cli.progress import progress, raw_size
-from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.cli.reading import Target, read_options, reading_options
 from wtxtgit.errors import counted
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
@@ -18,7 +19,7 @@ _MOST = 20
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
+@click.argument("files", nargs=-1, required=True, type=Target())
 @click.option(
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
@@ -46,9 +47,10 @@ _MOST = 20
     help="Demand a signature by a known signer, in a ledger for each record.",
 )
 @reading_options
+@cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     wsum: Path | None,
     hmac_key: Path | None,
     allow_unauthenticated: bool,
@@ -56,11 +58,14 @@ def verify(
     require_signed: bool,
     key: Path | None,
     max_chunk: int,
+    scheduler: str | None,
+    worker_clone: Path | None,
     as_json: bool,
 ) -> int:
     """Check FILES, or blobs as REV:PATH: texts, ledgers, containers to the last hash.
 
-    A delta is checked as far as that goes without its base.
+    A delta is checked as far as that goes without its base. A FILE may be a
+    URL that fsspec reads; with --scheduler the workers read all of them.
 
     Damage is told with line, array and chunk, or with the byte in the file.
     Exit code 0 only if everything holds; 1 damage, 3 nothing that can be
@@ -75,8 +80,17 @@ def verify(
 
     reading = read_options(key, max_chunk)
     keys = Keys(wsum, hmac_key, signers, require_signed, allow_unauthenticated, reading)
-    with progress("verifying", sum(map(raw_size, files))) as advance:
-        verdict = verify_files(files, keys, threads=environment.threads(), progress=advance)
+    with cluster(scheduler, worker_clone) as workers:
+        # Of a set, whose size nobody knows before, every file is a cluster's work.
+        total = sum(map(raw_size, map(Path, files))) if workers is None else None
+        with progress("verifying", total) as advance:
+            if workers is None:
+                threads = environment.threads()
+                verdict = verify_files(files, keys, threads=threads, progress=advance)
+            else:
+                from wtxtgit.ops.cluster.verify import verify_files as verify_there
+
+                verdict = verify_there(workers, files, keys, worker_clone, progress=advance)
     if as_json:
         print_json(verdict.as_dict())
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:

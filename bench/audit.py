@@ -1,0 +1,94 @@
+"""An audit of a sealed history, against `git fsck` plus SHA-256 of the texts in it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from bench.history import add_generations
+from bench.measure import (
+    WTXTGIT,
+    Against,
+    BenchError,
+    Entrant,
+    Place,
+    Row,
+    Sample,
+    command,
+    output,
+    race,
+    timed,
+)
+from wtxtgit.text import ledger as ledger_text
+from wtxtgit.trust.signing import seed_key
+
+FILES = 10
+"""Checkpoints of 1 MiB each, one of which a commit changes."""
+
+
+def audits(place: Place, commits: int, runs: int) -> list[Row]:
+    """All commits, and all of them again when what was found is known."""
+    repo = place.folder("history")
+    _set_up(place, repo, commits)
+    root = output(place, "git", "rev-list", "--max-parents=0", "main", cwd=repo)[1].decode().strip()
+    audit = (*WTXTGIT, "audit", "main", "--trust-root", root)
+    listed = _git(place, repo, "rev-list", "--objects", "main").decode().splitlines()
+    texts = [line[:40] for line in listed if line.endswith(".safetensors")]
+
+    def floor() -> Sample:
+        """Of the reading of texts, the hashing alone is counted."""
+        fsck = command(place, "git", "fsck", "--full", "--no-progress", cwd=repo)
+        seconds = 0.0
+        for oid in texts:
+            content = _git(place, repo, "cat-file", "blob", oid)
+            seconds += timed(lambda content=content: hashlib.sha256(content)).seconds  # type: ignore[misc]
+        return Sample(fsck.seconds + seconds, fsck.resident, fsck.anonymous)
+
+    name = "git fsck, and SHA-256 of the texts"
+    note = f"{commits} commits, {len(texts)} texts of 1 MiB"
+    return race(
+        [
+            Entrant(name, note=note, action=floor),
+            Entrant(
+                "audit --no-cache",
+                None,
+                (Against(name),),
+                note,
+                action=partial(command, place, *audit, "--no-cache", cwd=repo),
+            ),
+            Entrant(
+                "audit, again",
+                None,
+                (Against(name),),
+                note,
+                action=partial(command, place, *audit, cwd=repo),
+                before=partial(command, place, *audit, cwd=repo),
+            ),
+        ],
+        runs,
+    )
+
+
+def _set_up(place: Place, repo: Path, commits: int) -> None:
+    command(place, "git", "init", "-q", "-b", "main", repo)
+    for words in (
+        ("install", "--local"),
+        ("track", "*.safetensors"),
+        ("key", "new", "--name", "a", "--no-passphrase"),
+        ("signers", "add", "a@example.com", "a"),
+    ):
+        command(place, *WTXTGIT, *words, cwd=repo)
+    command(place, "git", "add", ".gitattributes", ".wtxt", cwd=repo)
+    command(place, *WTXTGIT, "seal", "--staged", cwd=repo)
+    command(place, "git", "commit", "-q", "-m", "signers", cwd=repo)
+    signers = ledger_text.read((repo / ".wtxt" / "signers.wsum").read_bytes()).ledger
+    if signers is None:
+        raise BenchError("the signers ledger does not read")
+    key = seed_key((place.top / "home/.config/wtxtgit/keys/a").read_bytes(), "a", None)
+    add_generations(repo, key, signers.last.merkle_this, commits, FILES)
+
+
+def _git(place: Place, repo: Path, *words: str) -> bytes:
+    return subprocess.check_output(("git", *words), cwd=repo, env=place.env)

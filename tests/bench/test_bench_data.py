@@ -1,0 +1,77 @@
+"""The checkpoints that are measured with: `bench.data`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bench.data import (
+    CHUNK_ROWS,
+    COLUMNS,
+    arrays_of,
+    changed_chunks,
+    changed_rows,
+    model_of,
+    text_of,
+)
+from bench.measure import MIB, Place
+from wtxtgit.text.verify import verify
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    found = Place(tmp_path)
+    for name in ("home", "tmp"):
+        found.folder(name)
+    return found
+
+
+def differing(a: Path, b: Path) -> set[int]:
+    """Numbers of the rows that differ."""
+    one, other = (load_file(path)["w"] for path in (a, b))
+    return set(np.flatnonzero((one != other).any(axis=1)).tolist())
+
+
+def test_a_model_is_the_same_every_time(tmp_path: Path) -> None:
+    contents = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        contents.append(model_of(Place(tmp_path / name), 1).read_bytes())
+    assert contents[0] == contents[1]
+    (weights,) = load_file(tmp_path / "a" / "model-1.safetensors").values()
+    assert weights.shape == (MIB // 4 // COLUMNS, COLUMNS)
+    assert weights.dtype == np.float32
+    assert weights.std() == pytest.approx(1.0, abs=0.01)
+
+
+def test_many_arrays(place: Place) -> None:
+    arrays = load_file(arrays_of(place, 300, 16))
+    assert len(arrays) == 300
+    assert {array.shape for array in arrays.values()} == {(1, 16)}
+
+
+def test_changed_rows(place: Place) -> None:
+    model = model_of(place, 2)
+    both = differing(model, changed_rows(model, place.top / "both"))
+    even, odd = (
+        differing(model, changed_rows(model, place.top / f"part{part}", part)) for part in (0, 1)
+    )
+    assert len(both) == len(even) == len(odd) == 5
+    assert {row % 2 for row in even} == {0}
+    assert {row % 2 for row in odd} == {1}
+
+
+def test_changed_chunks(place: Place) -> None:
+    model = model_of(place, 2)
+    rows = sorted(differing(model, changed_chunks(model, place.top / "changed")))
+    assert rows == list(range(rows[0], rows[0] + CHUNK_ROWS))
+    assert rows[0] % CHUNK_ROWS == 0
+
+
+def test_a_text_is_made_beside_its_file(place: Place) -> None:
+    text = text_of(place, arrays_of(place, 2, 16))
+    assert text == place.top / "arrays-2x16.wtxt"
+    assert verify(memoryview(text.read_bytes())).ok

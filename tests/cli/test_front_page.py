@@ -1,0 +1,75 @@
+"""The first page of the help, which is laid out without click, against click."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from unittest.mock import patch
+
+import click
+import pytest
+
+from wtxtgit import __version__
+from wtxtgit.cli import front_page
+from wtxtgit.cli.commands import ABOUT, SECTIONS
+from wtxtgit.cli.main import cli
+
+from .command import Command, Done
+
+
+def laid_out_by_click(columns: int) -> str:
+    with patch.dict(os.environ, COLUMNS=str(columns)):
+        context = click.Context(cli, info_name="wtxtgit", **cli.context_settings)
+        formatter = context.make_formatter()
+    cli.format_usage(context, formatter)
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text(ABOUT)
+    click.Command.format_options(cli, context, formatter)
+    for title, commands in SECTIONS.items():
+        with formatter.section(title):
+            formatter.write_dl([(name, about) for name, (_, about) in commands.items()])
+    return formatter.getvalue().rstrip("\n")
+
+
+@pytest.mark.parametrize("columns", range(40, 201))
+def test_the_page_is_laid_out_as_click_does_it(columns: int) -> None:
+    assert front_page.page(columns) == laid_out_by_click(columns)
+
+
+@pytest.mark.parametrize("arguments", [("-h",), ("--help",), ("-h", "-V"), ("--help", "status")])
+def test_help_is_the_page(wtxtgit: Command, arguments: tuple[str, ...]) -> None:
+    for columns, taken in (("60", 60), ("130", 130), ("0", 80), ("x", 80)):
+        done = wtxtgit(*arguments, env={"COLUMNS": columns})
+        assert done == Done(0, f"{front_page.page(taken)}\n".encode(), "")
+
+
+def test_no_arguments_are_a_wrong_call(wtxtgit: Command) -> None:
+    assert wtxtgit(stdin=b" ") == Done(2, f"{front_page.page(80)}\n".encode(), "")
+
+
+@pytest.mark.parametrize("arguments", [("-V",), ("--version",), ("-V", "-h"), ("-Vh",)])
+def test_the_version(wtxtgit: Command, arguments: tuple[str, ...]) -> None:
+    done = wtxtgit(*arguments, stdin=b" ")
+    assert done == Done(0, f"wtxtgit {__version__}\n".encode(), "")
+
+
+def test_nothing_but_the_first_page_is_asked_for() -> None:
+    assert front_page.is_asked_for([])
+    for arguments in (["-h", "-V"], ["status"], ["status", "--help"], ["--hel"], [""]):
+        assert not front_page.is_asked_for(arguments)
+
+
+def test_a_closed_pipe_is_told() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "wtxtgit", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate()
+    assert process.returncode == 5
+    assert err == "wtxtgit: error: standard output was closed before all was written\n"

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wtxtgit.cli.json_output import write_json
+
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+PLAIN = st.recursive(
+    LEAVES | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def spelled(value: object) -> str:
+    pieces: list[str] = []
+    write_json(value, pieces.append)
+    return "".join(pieces)
+
+
+@settings(max_examples=50)
+@given(PLAIN)
+def test_it_is_what_the_standard_library_spells(value: object) -> None:
+    assert spelled(value) == json.dumps(value, indent=2) + "\n"
+
+
+def test_what_json_lacks() -> None:
+    assert json.loads(spelled((math.inf, -math.inf, b"\xff", {1: ()}, "\ud800"))) == [
+        "inf", "-inf", "ff", {"1": []}, "\ud800"
+    ]  # fmt: skip
+    assert spelled(math.nan) == '"nan"\n'
+
+
+def test_data_that_is_not_plain() -> None:
+    with pytest.raises(TypeError, match="set is no plain data"):
+        spelled([{1}])
+
+
+def test_long_data_is_written_in_pieces() -> None:
+    value = [{"n": n} for n in range(100_000)]
+    pieces: list[str] = []
+    write_json(value, pieces.append)
+    assert len(pieces) > 2
+    assert json.loads("".join(pieces)) == value

@@ -1,0 +1,77 @@
+"""The commands by name, with what the first page of the help says of them.
+
+Data alone: that page is printed without what it takes to run a command.
+"""
+
+from __future__ import annotations
+
+ABOUT = """Keep model checkpoints in ordinary git, as text that checks itself.
+
+\b
+wtxtgit install                    once a machine
+wtxtgit track '*.safetensors'      once a repository
+git add, commit, push, clone       as ever
+
+Exit codes: 0 all holds, 1 a check found something, 2 usage, 3 input is not
+what it claims to be, 4 untrusted, 5 environment, 70 a bug in wtxtgit.
+"""
+"""Paragraphs; one that starts with a line of `\\b` keeps its lines, as click has it."""
+
+MAX_COLUMNS = 100
+"""The widest that a page of help gets, on a wider screen too."""
+
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Set up": {
+        "install": ("install:install", "Set git up: filter, diff and merge drivers."),
+        "uninstall": ("install:uninstall", "Take back what install did."),
+        "track": ("track:track", "Keep files that match a pattern as text in git."),
+        "untrack": ("track:untrack", "Stop tracking a pattern."),
+        "doctor": ("doctor:doctor", "Find what is set up wrong, and mend it."),
+    },
+    "Files": {
+        "add": ("add:add", "Add files to the index: git add, several times as fast."),
+        "checkout": ("checkout:checkout", "Write checkpoints to the work tree, fast."),
+    },
+    "Look": {
+        "status": ("status:status", "Show the state of every tracked file."),
+        "ls-files": ("status:ls_files", "List tracked files."),
+        "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
+        "verify": ("verify:verify", "Check everything that can be checked."),
+        "diff": ("diff:diff", "Show what changed in the weights."),
+        "review": ("review:review", "Show what a branch changes of checkpoints."),
+    },
+    "Merge": {
+        "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
+        "resolve": ("merge:resolve", "Settle what a merge of a checkpoint left open."),
+    },
+    "Convert": {
+        "emit": ("emit:emit", "Make the text of a checkpoint."),
+        "restore": ("restore:restore", "Make the checkpoint of a text."),
+        "convert": ("convert:convert", "Write a checkpoint in another format."),
+        "repack": ("repack:repack", "Change a checkpoint's compression."),
+        "recover": ("recover:recover", "Mend a damaged checkpoint from its parity."),
+        "delta": ("delta:delta", "Send what changed of a checkpoint as text."),
+    },
+    "Containers": {
+        "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
+    },
+    "Trust": {
+        "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
+        "check": ("check:check", "Check what is about to be committed."),
+        "key": ("key:key", "Make, import and list keys that sign."),
+        "signers": ("signers:signers", "Say who may sign in a repository."),
+        "log": ("log:log", "List the sealed generations of a checkpoint."),
+        "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+    },
+    "Called by git": {
+        "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
+        "clean": ("plumbing_help:clean", "One file to text."),
+        "smudge": ("plumbing_help:smudge", "One text to file."),
+        "diff-driver": ("plumbing_help:diff_driver", "What a diff shows of one file."),
+        "merge-driver": ("merge:merge_driver", "Merge a file that both sides changed."),
+        "hook": ("hook:hook", "What git's hooks run."),
+    },
+}
+"""Sections of the help, with commands: where each is, and a line about it."""
+
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
