@@ -188,6 +188,17 @@ def golden_of(name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def one_of_each() -> list[str]:
+    """Of each format the largest file of at most 300,000 bytes."""
+    found: dict[str, str] = {}
+    for path, record in golden().items():
+        size, name = len(fixture(path)), record["format"]
+        if size <= 300_000 and size >= len(fixture(found.get(name, ""))):
+            found[name] = path
+    assert len(found) == len({record["format"] for record in golden().values()})
+    return list(found.values())
+
+
 def fixture(path: str) -> bytes:
     """The bytes of a file of `golden`, or of any fixture."""
     return fixture_path(path).read_bytes() if path else b""

@@ -16,7 +16,8 @@ import pytest
 from docs.pages import blocks, lines, page_names, spans, tables
 from docs.shell import steps
 from wtxtgit import errors
-from wtxtgit.cli.main import SECTIONS, cli
+from wtxtgit.cli.commands import SECTIONS
+from wtxtgit.cli.main import cli
 
 NAMES = [name for section in SECTIONS.values() for name in section]
 
@@ -170,7 +171,7 @@ def test_commands_that_report_take_json() -> None:
     """As the README says; those that give a file's content or are git's own do not."""
     silent = {(name,) for name in CALLED_BY_GIT - {"hook"}} | {(group,) for group in GROUPS}
     silent |= {("emit",), ("restore",), ("taridx", "build"), ("taridx", "cat")}
-    silent |= {("delta", "make"), ("delta", "apply")}
+    silent |= {("delta", "make"), ("delta", "apply"), ("add",)}
     assert {c for c in COMMANDS if "--json" in options_of(*c)} == set(COMMANDS) - silent
 
 

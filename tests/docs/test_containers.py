@@ -16,7 +16,7 @@ from data import FIXTURES
 from docs.pages import ROOT, blocks, lines, spans, tables
 from docs.shell import Done, Step, assert_as_shown, run, steps
 from wtxtgit import containers
-from wtxtgit.cli.main import SECTIONS
+from wtxtgit.cli.commands import SECTIONS
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import MAX_CHUNK
 from wtxtgit.ops.convert import BY_ENDING

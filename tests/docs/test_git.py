@@ -78,6 +78,7 @@ def test_no_block_is_left_out() -> None:
     assert found == {
         "Set up": 1,
         "Checkpoints as they are saved": 1,
+        "Faster than through the filter": 1,
         "Selecting what is smudged": 1,
         "Looking at changes": 1,
         "Merging": 1,
@@ -128,6 +129,13 @@ def test_a_checkpoint_as_another_library_saves_it(installed: Repo) -> None:
     (installed.path / "saved.safetensors").unlink()
     installed.git("checkout", "-q", "--", "saved.safetensors")
     assert (installed.path / "saved.safetensors").read_bytes() == saved
+
+
+def test_faster_than_through_the_filter(installed: Repo) -> None:
+    do(installed, "Checkpoints as they are saved")
+    installed.git("rm", "-q", "--cached", "saved.safetensors")
+    do(installed, "Faster than through the filter")
+    assert installed.git("status", "--porcelain", "--untracked-files=no") == b""
 
 
 def test_selecting_what_is_smudged(installed: Repo) -> None:

@@ -10,9 +10,11 @@ import pytest
 from docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
 HOSTS = {
+    "distributed.dask.org",
     "docs.github.com",
     "docs.oasis-open.org",
     "example.com",
+    "filesystem-spec.readthedocs.io",
     "github.com",
     "json-schema.org",
     "numpy.org",

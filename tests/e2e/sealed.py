@@ -24,8 +24,8 @@ from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Ledger, Record
-from wtxtgit.ops.artifact import examine
 from wtxtgit.ops.clean import clean
+from wtxtgit.ops.examine import examine
 from wtxtgit.ops.signing_key import KeySources, choose_key
 from wtxtgit.text import digest
 from wtxtgit.text import ledger as text_ledger

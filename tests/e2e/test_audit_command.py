@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,9 @@ from e2e.sealed import (
     checkpoint,
     text,
 )
+from wtxtgit.cli.environment import facts_key
+from wtxtgit.ops.examine import examine
+from wtxtgit.ops.known import Known
 from wtxtgit.report.audit import HINTS
 
 
@@ -36,19 +37,6 @@ def faulty(chain: Sealed) -> Sealed:
     chain.git("tag", "distrust")
     chain.generation(5.0)
     return chain
-
-
-ROWS: list[object] = [
-    "", "null", "[]", "{", '"x"', "{}", '{"sha256_all": 1}', b"\xff\xfe", 7, None,
-    '{"size": 1, "is_text": true, "sha256_all": "zz", "schema": "x", "meta": null}',
-    '{"size": 1, "is_text": true, "sha256_all": "00", "schema": "x", "meta": null}',
-    '{"size": 1, "is_text": true, "sha256_all": null, "schema": "x", "meta": null}',
-    '{"size": "1", "is_text": "x", "sha256_all": null, "schema": 1, "meta": null, "fault": "x"}',
-    '{"size": 1, "is_text": true, "sha256_all": null, "schema": "x", "meta": {"gen": []}}',
-    "[" * 100_000,
-    '{"size": ' + "9" * 5000 + "}",
-]  # fmt: skip
-"""Rows of a cache that nobody wrote."""
 
 
 class TestExitCodes:
@@ -163,68 +151,85 @@ class TestForms:
 
 
 class TestCache:
+    """What is known of blobs never changes what is found."""
+
     def cache(self, repo: Sealed) -> Path:
         return repo.path / ".git/wtxtgit/facts.sqlite"
 
     def test_a_second_run_says_the_same(self, faulty: Sealed) -> None:
-        plain = faulty.audit()
+        plain = faulty.audit("--no-cache")
         assert not self.cache(faulty).exists()
-        first = faulty.audit("--cache")
+        first = faulty.audit()
         assert self.cache(faulty).exists()
         assert first == plain
-        assert faulty.audit("--cache") == plain
         assert faulty.audit() == plain
+        assert faulty.audit("--no-cache") == plain
+
+    def test_a_second_run_reads_no_blob(
+        self, faulty: Sealed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plain = faulty.audit()
+        monkeypatch.setattr("wtxtgit.ops.facts.examine", None)
+        assert faulty.audit() == plain
+        assert "TypeError" in faulty.call("audit", "--no-cache", ok=(70,)).err
 
     def test_what_is_new_is_found(self, chain: Sealed) -> None:
-        assert_holds(chain, "--cache", root=None)
+        assert_holds(chain, root=None)
         chain.write(MODEL, checkpoint(2.0))
         bad = chain.commit_all()
         wanted = [(bad, MODEL, kind) for kind in ("raw-binary", "content-mismatch")]
         for _ in range(2):
-            assert_found(chain, *wanted, args=["--cache"], root=None)
+            assert_found(chain, *wanted, root=None)
 
     def test_it_never_keeps_whom_to_trust(self, chain: Sealed) -> None:
         chain.generation(2.0, key="bob")
         bad = (chain.head, MODEL, "untrusted-signer")
-        assert_found(chain, bad, code=4, args=["--cache"])
+        assert_found(chain, bad, code=4)
         chain.git("reset", "-q", "--hard", "HEAD~1")
         chain.add_signer("bob")
         chain.change_signers("alice")
         chain.generation(2.0, key="bob")
-        assert_holds(chain, "--cache")
+        assert_holds(chain)
+
+    def test_forged_facts_are_not_believed(self, chain: Sealed, home: Path) -> None:
+        """A repository that comes with facts of somebody else's is judged as one without."""
+        sealed = chain.blob(MODEL, "HEAD")
+        facts = examine(memoryview(sealed), threads=1)
+        chain.put(3.0)
+        bad = (chain.commit("nobody seals"), MODEL, "content-mismatch")
+        oid = chain.git("rev-parse", f"HEAD:{MODEL}").decode().strip()
+        with Known.open(chain.repository, home / "of-somebody-else" / "key") as forged:
+            forged.put_facts({oid: facts})
+        assert_found(chain, bad, root=None)
+        # The same facts, had this user found them, would have hidden it.
+        with Known.open(chain.repository, facts_key()) as known:
+            known.put_facts({oid: facts})
+        assert_holds(chain, root=None)
+        assert_found(chain, bad, root=None, args=["--no-cache"])
 
     @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(200)])
     def test_a_file_that_is_no_cache(self, faulty: Sealed, content: bytes) -> None:
         plain = faulty.audit()
-        faulty.audit("--cache")
         self.cache(faulty).write_bytes(content)
-        assert faulty.audit("--cache") == plain
-        assert faulty.audit("--cache") == plain
+        assert faulty.audit() == plain
+        assert faulty.audit() == plain
 
     @pytest.mark.slow
     def test_a_folder_in_its_place(self, faulty: Sealed) -> None:
-        plain = faulty.audit()
+        plain = faulty.audit("--no-cache")
         self.cache(faulty).mkdir(parents=True)
-        assert faulty.audit("--cache") == plain
+        assert faulty.audit() == plain
 
     @pytest.mark.slow
-    def test_rows_that_are_nonsense(self, faulty: Sealed) -> None:
-        """They are as none: what is not proper is found again."""
-        plain = faulty.audit()
-        faulty.audit("--cache")
-        for facts in ROWS:
-            with closing(sqlite3.connect(self.cache(faulty))) as db, db:
-                assert db.execute("UPDATE facts SET facts = ?", (facts,)).rowcount > 0
-            assert faulty.audit("--cache") == plain, facts
-
-    @pytest.mark.slow
-    def test_a_table_of_other_columns(self, faulty: Sealed) -> None:
-        plain = faulty.audit()
-        faulty.audit("--cache")
-        with closing(sqlite3.connect(self.cache(faulty))) as db, db:
-            db.execute("DROP TABLE facts")
-            db.execute("CREATE TABLE facts (x)")
-        assert faulty.audit("--cache") == plain
+    def test_no_home_for_the_secret(
+        self, faulty: Sealed, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plain = faulty.audit("--no-cache")
+        (home / "no-folder").write_bytes(b"")
+        for name in ("XDG_STATE_HOME", "HOME"):
+            monkeypatch.setenv(name, str(home / "no-folder"))
+        assert faulty.audit() == plain
+        assert not self.cache(faulty).exists()
 
 
 class TestNonsense:
@@ -300,7 +305,14 @@ class TestNonsense:
 
 @pytest.mark.slow
 def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = faulty.audit()
+    plain = faulty.audit("--no-cache")
     monkeypatch.setattr("wtxtgit.ops.facts.FEW", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
-    assert faulty.audit() == plain
+    assert faulty.audit("--no-cache") == plain
+
+
+def test_large_blobs_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read without git."""
+    plain = faulty.audit("--no-cache")
+    monkeypatch.setattr("wtxtgit.ops.facts._LARGE", 0)
+    assert faulty.audit("--no-cache") == plain

@@ -233,7 +233,8 @@ class TestKinds:
         chain.generation(2.0)
         bare = Sealed(chain.clone("bare", "--bare").path)
         assert_holds(bare)
-        assert_holds(bare, "--cache")
+        assert (bare.path / "wtxtgit/facts.sqlite").exists()
+        assert_holds(bare)
 
     def test_a_linked_worktree(self, chain: Sealed, tmp_path: Path) -> None:
         chain.git("worktree", "add", "-q", "-b", "linked", str(tmp_path / "linked"))

@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Repo
+from conftest import Repo, safetensors
 
 from e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, SIGNERS, Sealed, checkpoint, text
+from wtxtgit.model import Array, Meta, Snapshot
+from wtxtgit.text.grammar import CAP
+from wtxtgit.text.write import dumps
 
 ERROR = 1
 UNTRUSTED = 4
@@ -384,3 +387,56 @@ class TestAmend:
         chain.put(3.0)
         chain.seal(MODEL, key="mallory")
         assert check(chain, UNTRUSTED) == [(MODEL, "untrusted-signer")]
+
+
+def native_text() -> bytes:
+    """A text that stands for itself."""
+    array = Array("w", "u8", (4,), memoryview(b"wxyz"))
+    return dumps(Snapshot(Meta(), (array,), CAP))
+
+
+class TestWhatIsKnown:
+    """Facts that are known already are not found again, and change nothing."""
+
+    def test_a_second_check_reads_nothing(
+        self, chain: Sealed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        chain.put(2.0)
+        chain.seal(MODEL)
+        chain.write("native.wtxt", native_text())
+        chain.add("native.wtxt")
+        chain.call("check", "--staged")
+        monkeypatch.setattr("wtxtgit.ops.facts.examine", None)
+        monkeypatch.setattr("wtxtgit.ops.staged.verify", None)
+        assert check(chain) == hook(chain) == []
+        said = chain.call("check", "--staged", "--no-cache", ok=(70,))
+        assert "TypeError" in said.err
+
+    def test_what_is_wrong_is_found_again(self, chain: Sealed) -> None:
+        chain.put(2.0)
+        chain.write("native.wtxt", native_text().replace(b"crc32c=", b"crc32c=0", 1))
+        chain.add("native.wtxt")
+        plain = chain.call("check", "--staged", "--no-cache", "--json", ok=(1,)).report
+        assert {found["kind"] for found in plain["findings"]} >= {"corrupt-text"}
+        for _ in range(2):
+            assert chain.call("check", "--staged", "--json", ok=(1,)).report == plain
+
+    @pytest.mark.slow
+    def test_after_add_nothing_is_verified(
+        self, chain: Sealed, driver: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What made the blob knows what it is."""
+        chain.write("new.safetensors", checkpoint(7.0))
+        chain.call("add", "new.safetensors")
+        monkeypatch.setattr("wtxtgit.ops.facts.examine", None)
+        assert hook(chain, code=1) == [("new.safetensors", "unsealed")]
+
+    @pytest.mark.slow
+    def test_after_gits_own_add_nothing_is_verified(
+        self, chain: Sealed, driver: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The filter wrote the object, so it knows what that is."""
+        chain.write("new.safetensors", safetensors(*range(400_000)))
+        chain.git("add", "new.safetensors")
+        monkeypatch.setattr("wtxtgit.ops.facts.examine", None)
+        assert hook(chain, code=1) == [("new.safetensors", "unsealed")]

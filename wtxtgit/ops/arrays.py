@@ -17,7 +17,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from wtxtgit.model import Buffer, Meta, Snapshot
-from wtxtgit.ops.files import map_file, replace_file
+from wtxtgit.ops.files import replace_file, view_file
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
@@ -83,7 +83,7 @@ def load(
 
     Raises TextError with the first thing that does not hold.
     """
-    text = map_file(Path(path))
+    text = view_file(Path(path))
     return read(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
 
 
@@ -107,7 +107,7 @@ def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that js
     `snapshot["W"][128:256]` decodes and checks the chunks of those rows alone.
     Raises TextError where the text's structure does not hold.
     """
-    yield LazySnapshot(map_file(Path(path)))
+    yield LazySnapshot(view_file(Path(path)))
 
 
 def verify(
@@ -121,7 +121,7 @@ def verify(
 ) -> Report:
     """Check everything that can be checked of a WTXT file, and say what was found."""
     return text_verify.verify(
-        map_file(Path(path)),
+        view_file(Path(path)),
         wsum=wsum,
         hmac_key=hmac_key,
         public_keys=public_keys,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from wtxtgit import containers
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model.reading import Description, ReadOptions, Tensor
+from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.metadata import metadata_of, native_metadata
 from wtxtgit.ops.pages import Pages
 from wtxtgit.ops.sources import content_size
@@ -58,8 +59,8 @@ class Side:
     """
 
     name: str
-    data: memoryview
-    open_member: Callable[[str], memoryview]
+    data: ByteView
+    open_member: Callable[[str], ByteView]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +107,7 @@ class Checkpoint:
 
     def content(self, tensor: Tensor) -> Hashable:
         """What stands for the tensor's bytes on both sides, None where nothing does."""
-        if self.text is None or tensor.offset is None or not isinstance(tensor.held, memoryview):
+        if self.text is None or tensor.offset is None or isinstance(tensor.held, Packed):
             return None
         found = self.text.array_at(tensor.offset, tensor.nbytes)
         if found is None or found[0] not in self.contents:
@@ -173,7 +174,7 @@ def _of_text(
     return checkpoint
 
 
-def _reads_tensors(data: memoryview) -> bool:
+def _reads_tensors(data: ByteView) -> bool:
     """Whether listing tensors reads their bytes: FOLD mends what its parity says is damaged."""
     if containers.detect(data) != "fold":
         return False
@@ -185,7 +186,7 @@ def _reads_tensors(data: memoryview) -> bool:
         return True
 
 
-def _of_file(side: Side, data: memoryview, options: ReadOptions, pages: Pages) -> Checkpoint:
+def _of_file(side: Side, data: ByteView, options: ReadOptions, pages: Pages) -> Checkpoint:
     name = side.name
     open_member = _watched(side.open_member, pages)
     notes: list[str] = []
@@ -240,8 +241,8 @@ def _native(name: str, text: TextFile, contents: Contents) -> Checkpoint:
     return Checkpoint(name, NATIVE, tensors, metadata, {}, text.size, [], text, contents)
 
 
-def _watched(open_member: Callable[[str], memoryview], pages: Pages) -> Callable[[str], memoryview]:
-    def opened(path: str) -> memoryview:
+def _watched(open_member: Callable[[str], ByteView], pages: Pages) -> Callable[[str], ByteView]:
+    def opened(path: str) -> ByteView:
         data = open_member(path)
         pages.watch(data)
         return data

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from wtxtgit import containers
 from wtxtgit.model import Buffer
+from wtxtgit.model.windows import ByteView, pieces
 from wtxtgit.ops.spool import spooled
 from wtxtgit.text.contents import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
@@ -30,16 +31,16 @@ class Cleaned:
     """
 
     writer: TextWriter | None
-    source: memoryview
+    source: ByteView
     reason: str | None = None
     warning: str | None = None
 
     def pieces(self) -> Iterable[Buffer]:
-        return (self.source,) if self.writer is None else self.writer.stream()
+        return pieces(self.source) if self.writer is None else self.writer.stream()
 
 
 def clean(
-    data: memoryview, *, threads: int | None = None, progress: Progress | None = None
+    data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
     """Clean a file's content, given as a flat view of its bytes."""
     if data[: len(MAGIC)] != MAGIC:
@@ -62,7 +63,7 @@ def is_pending(report: Report) -> bool:
     return bool(report.problems) and all(p.kind == "pending" for p in report.problems)
 
 
-def _cut(data: memoryview, threads: int | None, progress: Progress | None) -> Cleaned:
+def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Cleaned:
     cut = containers.split(data)
     writer = TextWriter(snapshot_of(cut), threads=threads, progress=progress)
     return Cleaned(writer, data, reason=cut.reason)

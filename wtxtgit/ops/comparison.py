@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from wtxtgit.errors import FormatError
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Tensor
+from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.ops import numbers, tensor_bytes
 from wtxtgit.ops.block_change import BlockChange, BlockComparer, Measures
 from wtxtgit.ops.row_changes import RowChanges
@@ -58,12 +59,13 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
     return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
 
 
-def equal_bytes(a: memoryview, b: memoryview) -> bool:
+def equal_bytes(a: ByteView, b: ByteView) -> bool:
     """Whether two views hold the same bytes."""
     if len(a) != len(b):
         return False
     for start in range(0, len(a), _PREFIX_BLOCK):
-        x, y = a[start : start + _PREFIX_BLOCK], b[start : start + _PREFIX_BLOCK]
+        end = start + _PREFIX_BLOCK
+        x, y = mapped(a[start:end]), mapped(b[start:end])
         word: Any = np.uint64 if len(x) % 8 == 0 else np.uint8
         if not (np.frombuffer(x, word) == np.frombuffer(y, word)).all():
             return False

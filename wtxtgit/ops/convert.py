@@ -21,13 +21,13 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Description, ReadOptions, TensorSource
 from wtxtgit.ops.files import (
     failures,
-    map_descriptor,
-    map_file,
     named,
     replace_file,
     shown,
+    view_file,
     write_all,
 )
+from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.sources import (
     Digests,
     common_chunk,
@@ -226,7 +226,7 @@ def _write(
 
     def write(descriptor: int) -> None:
         write_all(descriptor, pieces)
-        data = map_descriptor(descriptor)
+        data = view_of(descriptor)
         refuse_errors(shown(out), data, options)
         if wanted is not None:
             _prove(shown(out), containers.describe(data, options), len(data), wanted, options)
@@ -256,7 +256,7 @@ def _write_set(
             replace_file(folder / file_name, partial(_write_pieces, pieces))
             names.append(file_name)
         index = str(folder / names[-1])
-        data = map_file(Path(index))
+        data = view_file(Path(index))
         open_member = members(index)
         for problem in containers.check(data, options, open_member).errors:
             raise CheckError(f"{shown(out)}: what was written does not hold: {problem}")

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
+from pathlib import Path
 
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions, Tensor
@@ -19,6 +20,7 @@ from wtxtgit.ops import metadata, tensor_bytes
 from wtxtgit.ops.checkpoint import (
     Checkpoint,
     Contents,
+    Side,
     Source,
     open_checkpoint,
     open_source,
@@ -33,6 +35,8 @@ from wtxtgit.ops.comparison import (
     logical_shape,
 )
 from wtxtgit.ops.pages import Pages
+from wtxtgit.ops.same_content import same_content
+from wtxtgit.ops.target import members
 from wtxtgit.ops.text_file import TextFile, shared_arrays
 from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
 
@@ -45,6 +49,7 @@ def diff(
     b: str,
     options: ReadOptions,
     *,
+    key_file: Path | None = None,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> DiffReport:
@@ -52,13 +57,23 @@ def diff(
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
+    What `ops.known` knows under the secret in `key_file` is not read again.
     `progress` gets counts of bytes read. Raises InputError, CheckError and
     EnvironmentFailure.
     """
     pages = Pages(progress)
+    shared = same_content(a, b, key_file)
     with ExitStack() as until:
         before, after = (
-            open_source(side_of(name, threads), pages, threads, until) for name in (a, b)
+            open_source(
+                side_of(name, threads)
+                if shared is None
+                else Side(name, shared, members(name, threads=threads)),
+                pages,
+                threads,
+                until,
+            )
+            for name in (a, b)
         )
         return compare(before, after, options, pages, threads).report
 

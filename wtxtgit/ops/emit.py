@@ -15,8 +15,10 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.model import Buffer, Meta, Signature, Snapshot
+from wtxtgit.model.windows import ByteView, pieces
+from wtxtgit.ops import remote
 from wtxtgit.ops.clean import clean
-from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
+from wtxtgit.ops.files import read_small, replace_file, shown, view_file, write_all
 from wtxtgit.ops.signing_key import key_of_file
 from wtxtgit.text.arrays import read
 from wtxtgit.text.blocking import rows_for
@@ -27,6 +29,7 @@ from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase
 
+TEXT_SUFFIX = ".wtxt"
 MAX_HMAC_KEY = 1024 * 1024
 MAX_WSUM = 64 * 1024
 
@@ -59,37 +62,47 @@ class Emission:
     """A text that is ready to be written; `reason` says why a file is stored whole."""
 
     text: TextWriter | None
-    source: memoryview
+    source: ByteView
     reason: str | None = None
     warning: str | None = None
 
     def pieces(self) -> Iterable[Buffer]:
         """The text in order, for a pipe."""
-        return (self.source,) if self.text is None else self.text.stream()
+        return pieces(self.source) if self.text is None else self.text.stream()
 
-    def write_to(self, path: Path) -> None:
-        """Write the text to a file, which appears only when it is complete."""
-        text = self.text
-        if text is None:
-            replace_file(path, lambda fd: write_all(fd, (self.source,)))
+    def write_to(self, out: Path | str) -> None:
+        """Write the text to a file or URL, where it appears only when it is complete."""
+        if remote.is_url(str(out)):
+            remote.write_url(str(out), self._write)
         else:
-            replace_file(path, text.write_file)
+            replace_file(Path(out), self._write)
+
+    def _write(self, descriptor: int) -> None:
+        if self.text is None:
+            write_all(descriptor, pieces(self.source))
+        else:
+            self.text.write_file(descriptor)
 
 
 def emit(
-    path: Path,
+    path: Path | str,
     generation: Generation,
+    folder: Path | None = None,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
     ask: AskPassphrase | None = None,
 ) -> Emission:
-    """Make the text of the file at `path`; `ask` gives the passphrase of the key that signs."""
-    data = map_file(path)
+    """Make the text of the file at `path` or URL; a path starts from `folder`, if given.
+
+    `ask` gives the passphrase of the key that signs.
+    """
+    name = str(path)
+    data = remote.read_url(name) if remote.is_url(name) else view_file(Path(path), folder)
     if generation.is_plain:
         cleaned = clean(data, threads=threads, progress=progress)
         return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
-    snapshot, reason = _snapshot(path, data, threads)
+    snapshot, reason = _snapshot(shown_name(name), data, threads)
     key = hmac_key(generation.hmac_key)
     sign = None if generation.sign is None else signer(generation.sign, ask)
     try:
@@ -140,7 +153,18 @@ def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:
     return line or None
 
 
-def _snapshot(path: Path, data: memoryview, threads: int | None) -> tuple[Snapshot, str | None]:
+def out_in(folder: str, path: str) -> str:
+    """Where the text of a file goes in a folder, or below a URL: NAME.wtxt."""
+    name = remote.file_name(path) if remote.is_url(path) else Path(path).name
+    return f"{folder.rstrip('/')}/{name}{TEXT_SUFFIX}"
+
+
+def shown_name(path: str) -> str:
+    """What a message calls a file or URL."""
+    return remote.shown_url(path) if remote.is_url(path) else shown(path)
+
+
+def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot, str | None]:
     if data[: len(MAGIC)] != MAGIC:
         cut = containers.split(data)
         return snapshot_of(cut), cut.reason
@@ -149,10 +173,10 @@ def _snapshot(path: Path, data: memoryview, threads: int | None) -> tuple[Snapsh
         snapshot = read(data, threads=threads).snapshot
     except TextError as error:
         raise InputError(
-            f"{shown(path)}: {error}", hint=f"wtxtgit verify -- {shlex.quote(shown(path))}"
+            f"{name}: {error}", hint=f"wtxtgit verify -- {shlex.quote(name)}"
         ) from error
     if snapshot.pending:
-        raise InputError(f"{shown(path)}: the text is pending, finalize it first")
+        raise InputError(f"{name}: the text is pending, finalize it first")
     return replace(snapshot, signature=None), None
 
 

@@ -19,9 +19,11 @@ from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import Pair
 from wtxtgit.git.external_diff import Side as GitSide
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.checkpoint import Side, Source, open_source
 from wtxtgit.ops.diff import compare, listed
-from wtxtgit.ops.files import failures, map_descriptor, shown, shown_path
+from wtxtgit.ops.files import failures, shown, shown_path
+from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.pages import Pages
 from wtxtgit.ops.sources import content_size
 from wtxtgit.report.diff import DiffReport, Status
@@ -119,7 +121,7 @@ def _equal(a: Source, b: Source, pages: Pages) -> bool:
     return len(before) == len(after) and pages.equal(before, after)
 
 
-def _content(file: Path, name: str) -> memoryview:
+def _content(file: Path, name: str) -> ByteView:
     """Map a file that git says is a regular one; raises InputError and EnvironmentFailure."""
     with failures(Path(name)):
         # Git writes down where a link leads as a regular file: one that stands here is none of
@@ -128,12 +130,12 @@ def _content(file: Path, name: str) -> memoryview:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise InputError(f"{name}: no regular file")
-            return map_descriptor(descriptor)
+            return view_of(descriptor)
         finally:
             os.close(descriptor)
 
 
-def _no_member(path: str) -> memoryview:
+def _no_member(path: str) -> ByteView:
     """Of a set git gives the index alone: the files beside it may be of another commit."""
     raise InputError(
         f"{shown(Path(path))} is not part of this diff, wtxtgit diff REV:PATH PATH compares sets"

@@ -15,6 +15,7 @@ from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.model import Extent
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Description, ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.sources import content_size
 from wtxtgit.ops.statistics import Statistics, statistics
@@ -241,7 +242,7 @@ def _inspect_text(
     )
 
 
-def _decoded(text: memoryview, array: ArrayIndex, report: Report) -> Tensor:
+def _decoded(text: ByteView, array: ArrayIndex, report: Report) -> Tensor:
     """An array of a text that verified, as the tensor that it stands for."""
     claim = array.claim
     extents = report.layout.extents if report.layout is not None else ()

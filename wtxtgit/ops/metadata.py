@@ -12,6 +12,7 @@ from wtxtgit import containers
 from wtxtgit.containers import json_limits
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.windows import ByteView
 from wtxtgit.report.diff import MetadataChange, Status
 from wtxtgit.text.index import TextIndex
 
@@ -51,7 +52,7 @@ _TAGS_APART = frozenset({"torch"})
 
 
 def metadata_of(
-    data: memoryview, description: Description, options: ReadOptions
+    data: ByteView, description: Description, options: ReadOptions
 ) -> dict[str, object]:
     """A container's metadata, that of files and of JSON in its chunks included."""
     found: dict[str, object] = dict(description.metadata)
@@ -171,7 +172,7 @@ def _without(value: object, path: tuple[str, ...]) -> object:
     return {**value, head: _without(value[head], rest)}
 
 
-def _json_chunks(data: memoryview, options: ReadOptions) -> Iterator[tuple[str, object]]:
+def _json_chunks(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
     """The values of a FOLD file's JSON chunks that can be read."""
     from wtxtgit.containers.fold import payloads
     from wtxtgit.containers.fold.read import read

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from wtxtgit.model.windows import ByteView, mapped
+
 STEP = 32 * 1024 * 1024
 """Bytes read between two times that pages are given up."""
 _BLOCK = 256 * 1024
@@ -24,9 +26,9 @@ class Pages:
         self._since = 0
         self._progress = progress
 
-    def watch(self, view: memoryview) -> None:
+    def watch(self, view: ByteView) -> None:
         """Give up pages of the file that a view is of, if it is one of a mapped file."""
-        held = view.obj
+        held = view.obj if isinstance(view, memoryview) else None
         if isinstance(held, mmap.mmap):
             self._maps[id(held)] = held
 
@@ -46,11 +48,12 @@ class Pages:
             for held in self._maps.values():
                 held.madvise(_DONT_NEED)
 
-    def equal(self, a: memoryview, b: memoryview) -> bool:
+    def equal(self, a: ByteView, b: ByteView) -> bool:
         """Whether two pieces of one length hold equal bytes."""
         for start in range(0, len(a), _BLOCK):
-            x = np.frombuffer(a[start : start + _BLOCK], np.uint8)
-            if not np.array_equal(x, np.frombuffer(b[start : start + _BLOCK], np.uint8)):
+            x = np.frombuffer(mapped(a[start : start + _BLOCK]), np.uint8)
+            y = np.frombuffer(mapped(b[start : start + _BLOCK]), np.uint8)
+            if not np.array_equal(x, y):
                 return False
             self.advance(len(x))
         return True

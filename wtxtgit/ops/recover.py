@@ -10,7 +10,14 @@ from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repair import repair
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.ops.files import map_descriptor, map_file, named, replace_file, shown, write_all
+from wtxtgit.ops.files import (
+    named,
+    replace_file,
+    shown,
+    view_file,
+    write_all,
+)
+from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.sources import quoted, refuse_errors
 
 
@@ -31,7 +38,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
     Raises InputError for other files, CheckError where a chunk can't be
     mended; nothing is written then.
     """
-    data = map_file(path)
+    data = view_file(path)
     with named(path):
         container = containers.read(data)
     if not isinstance(container, Fold):
@@ -42,7 +49,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
 
     def write(descriptor: int) -> None:
         write_all(descriptor, pieces)
-        refuse_errors(shown(out), map_descriptor(descriptor), options)
+        refuse_errors(shown(out), view_of(descriptor), options)
 
     if mended or out != path:
         replace_file(out, write)

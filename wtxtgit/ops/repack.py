@@ -20,8 +20,16 @@ from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.files import map_descriptor, map_file, named, replace_file, shown, write_all
+from wtxtgit.ops.files import (
+    named,
+    replace_file,
+    shown,
+    view_file,
+    write_all,
+)
+from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.sources import content_size, refuse_errors
 
 _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
@@ -74,7 +82,7 @@ def repack(
     compared before it takes its place. Raises InputError for formats without
     compression, CheckError for a file that does not hold.
     """
-    data = map_file(path)
+    data = view_file(path)
     name = containers.detect(data)
     if name not in containers.WITH_COMPRESSION:
         kind = "a file of no known format has" if name == "opaque" else f"{name} files have"
@@ -96,7 +104,7 @@ def repack(
     def write(descriptor: int) -> None:
         with named(path):
             write_all(descriptor, repacker.repack(container, compression, options))
-        written = map_descriptor(descriptor)
+        written = view_of(descriptor)
         refuse_errors(shown(out), written, options)
         if _facts(written, options, progress) != before:
             raise CheckError(f"{shown(out)}: the tensors would not be what they were")
@@ -107,9 +115,7 @@ def repack(
     return Repacking(str(out), name, len(data), sizes[0], len(before), broken)
 
 
-def _facts(
-    data: memoryview, options: ReadOptions, progress: Callable[[int], None] | None
-) -> _Facts:
+def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:
     """Name, dtype, shape and SHA-256 of every tensor."""
     facts = []
     description = containers.describe(data, options)

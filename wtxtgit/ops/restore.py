@@ -20,7 +20,7 @@ from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.model import Buffer
 from wtxtgit.ops.emit import MAX_WSUM
-from wtxtgit.ops.files import map_file, read_small, replace_file, shown, write_all
+from wtxtgit.ops.files import read_small, replace_file, shown, view_file, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.contents import file_pieces
 from wtxtgit.text.grammar import MAGIC
@@ -75,7 +75,7 @@ def restore(
     write: Callable[[Iterable[Buffer]], None] | None = None,
 ) -> None:
     """Restore the text at `path` to the file `out`, or through `write` where it is None."""
-    text = map_file(path)
+    text = view_file(path)
     if text[: len(MAGIC)] != MAGIC:
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")

@@ -20,7 +20,16 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
 from wtxtgit.git.tree_attributes import TreeAttributes
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger
-from wtxtgit.ops.files import failures, map_file, replace_file, shown, shown_path, write_all
+from wtxtgit.model.windows import ByteView
+from wtxtgit.ops.files import (
+    failures,
+    map_file,
+    replace_file,
+    shown,
+    shown_path,
+    view_file,
+    write_all,
+)
 from wtxtgit.ops.spool import spooled
 from wtxtgit.text import ledger as text
 from wtxtgit.trust import signers as signers_file
@@ -125,7 +134,7 @@ class SealedFiles:
             hint = f"settle it and git add -- {quoted} first"
         raise CheckError(f"{shown_path(path)}: in conflict", hint=hint)
 
-    def content(self, path: bytes) -> memoryview | None:
+    def content(self, path: bytes) -> ByteView | None:
         """An artifact's content, in the index or the work tree."""
         entry = self.entries.get(path)
         if self.is_staged:
@@ -133,7 +142,7 @@ class SealedFiles:
                 return None
             return spooled(self.blobs.chunks(entry.oid)) if entry.is_file else None
         file = self.repo.file(path)
-        return map_file(file) if file.is_file() and not file.is_symlink() else None
+        return view_file(file) if file.is_file() and not file.is_symlink() else None
 
     def ledger(self, path: bytes) -> Ledger | None:
         """The ledger that is there; of index and work tree the same."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit.model import Buffer, Layout
+from wtxtgit.model.windows import ByteView, pieces
 from wtxtgit.ops.clean import is_pending
 from wtxtgit.text.contents import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
@@ -22,7 +23,7 @@ from wtxtgit.text.verify import Report, verify
 class Smudged:
     """What smudge makes of a blob; `layout` is None where it is passed through."""
 
-    text: memoryview
+    text: ByteView
     index: TextIndex | None = None
     layout: Layout | None = None
     threads: int | None = None
@@ -30,18 +31,18 @@ class Smudged:
 
     def pieces(self) -> Iterable[Buffer]:
         if self.layout is None or self.index is None:
-            return (self.text,)
+            return pieces(self.text)
         return file_pieces(self.text, self.index, self.layout, threads=self.threads)
 
 
-def smudge(text: memoryview, *, threads: int | None = None) -> Smudged:
+def smudge(text: ByteView, *, threads: int | None = None) -> Smudged:
     """Smudge a blob's content, given as a flat view of its bytes."""
     if text[: len(MAGIC)] != MAGIC:
         return Smudged(text)
     return smudge_verified(text, verify(text, threads=threads), threads=threads)
 
 
-def smudge_verified(text: memoryview, report: Report, *, threads: int | None = None) -> Smudged:
+def smudge_verified(text: ByteView, report: Report, *, threads: int | None = None) -> Smudged:
     """Smudge a text, given what its verification found."""
     if not report.ok:
         if is_pending(report):

@@ -13,6 +13,7 @@ from wtxtgit import containers
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, clipped
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Description, ReadOptions, Tensor, TensorSource
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.tensor_bytes import item_count
 
@@ -98,7 +99,7 @@ def digests(
     return found
 
 
-def refuse_errors(name: str, data: memoryview, options: ReadOptions) -> None:
+def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
     """Raise CheckError unless everything in a file that was just written holds."""
     for problem in containers.check(data, options).errors:
         raise CheckError(f"{name}: what was written does not hold: {problem}")

@@ -1,4 +1,4 @@
-"""What a command is pointed at: a file, or a blob of a repository as REV:PATH.
+"""What a command is pointed at: a file, a URL, or a blob of a repository as REV:PATH.
 
 A text that stands for a container is looked at as that container. Files that
 a set lists are found beside it, and nowhere else.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.git import index as git_index
 from wtxtgit.git.repository import Repository
-from wtxtgit.ops.files import map_file, shown
+from wtxtgit.model.windows import ByteView
+from wtxtgit.ops import remote
+from wtxtgit.ops.files import shown, view_file
 from wtxtgit.ops.smudge import smudge_verified
 from wtxtgit.ops.spool import spooled
 from wtxtgit.text.grammar import MAGIC
@@ -27,28 +29,70 @@ class Target:
     """The bytes of a target. `report` is there for a text that stands for no container."""
 
     name: str
-    data: memoryview
+    data: ByteView
     report: Report | None = None
 
 
-def read(target: str) -> memoryview:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where targets are looked for.
+
+    `folder` is where relative paths start. `clone` is a folder of the
+    repository, and `prefix` the path in it where `./PATH` starts. Without them
+    they are those of this process.
+    """
+
+    folder: Path | None = None
+    clone: Path | None = None
+    prefix: bytes = b""
+
+    def file(self, path: Path | str) -> Path:
+        """Where the file is that is named by `path`."""
+        return Path(path) if self.folder is None else self.folder / path
+
+    def repository(self) -> Repository:
+        """The repository; raises EnvironmentFailure where there is none."""
+        if self.clone is None:
+            return Repository.discover(self.folder)
+        return replace(Repository.discover(self.clone), prefix=self.prefix)
+
+
+HERE = Place()
+
+
+def read(target: str, place: Place = HERE) -> ByteView:
     """The bytes of a file or blob as they are. A file that exists wins over a revision."""
-    return _blob(target) if is_blob(target) else map_file(Path(target))
+    if _is_url(target, place):
+        return remote.read_url(target)
+    return _blob(target, place) if is_blob(target, place) else view_file(Path(target), place.folder)
 
 
-def is_blob(target: str) -> bool:
+def is_blob(target: str, place: Place = HERE) -> bool:
     """Whether a target is REV:PATH; a file that exists wins."""
-    return ":" in target and not os.path.lexists(target)
+    return ":" in target and not remote.is_url(target) and not _exists(target, place)
 
 
-def _blob(target: str) -> memoryview:
-    repo = Repository.discover()
+def _is_url(target: str, place: Place) -> bool:
+    return remote.is_url(target) and not _exists(target, place)
+
+
+def _exists(target: str, place: Place) -> bool:
+    return os.path.lexists(place.file(target))
+
+
+def _blob(target: str, place: Place) -> ByteView:
+    repo = place.repository()
+    oid = git_index.resolve_blob(repo, blob_name(target, repo))
+    return spooled(git_index.blob_chunks(repo, oid), repo.state_dir)
+
+
+def blob_name(target: str, repo: Repository) -> str:
+    """REV:PATH as git takes it at the top level."""
     revision, _, path = target.partition(":")
     if path.startswith(("./", "../")):
         # Relative to the folder here, as for git itself.
         path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
-    oid = git_index.resolve_blob(repo, f"{revision}:{path}")
-    return spooled(git_index.blob_chunks(repo, oid), repo.state_dir)
+    return f"{revision}:{path}"
 
 
 def open_target(target: str, *, threads: int | None = None) -> Target:
@@ -56,7 +100,7 @@ def open_target(target: str, *, threads: int | None = None) -> Target:
     return _opened(target, read(target), threads)
 
 
-def _opened(target: str, data: memoryview, threads: int | None) -> Target:
+def _opened(target: str, data: ByteView, threads: int | None) -> Target:
     if data[: len(MAGIC)] != MAGIC:
         return Target(target, data)
     report = verify(data, threads=threads)
@@ -66,33 +110,45 @@ def _opened(target: str, data: memoryview, threads: int | None) -> Target:
     return Target(target, spooled(smudged.pieces()))
 
 
-def members(target: str, *, threads: int | None = None) -> Callable[[str], memoryview]:
+def members(
+    target: str, place: Place = HERE, *, threads: int | None = None
+) -> Callable[[str], ByteView]:
     """A function that opens a file listed in the set `target`, by its path there.
 
     Raises InputError for what is not in the set's folder: paths that lead
     out of it, by themselves or through a symbolic link, included.
     """
-    from_commit = is_blob(target)
+    if _is_url(target, place) and (local := remote.local_path(target)) is not None:
+        return members(str(local), place, threads=threads)
 
-    def open_blob(path: str) -> memoryview:
+    def open_url(path: str) -> ByteView:
+        return _opened(path, remote.member_of(target, path), threads).data
+
+    def open_blob(path: str) -> ByteView:
         revision, _, index = target.partition(":")
         member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
-        return _opened(member, _blob(member), threads).data
+        return _opened(member, _blob(member, place), threads).data
 
-    def open_file(path: str) -> memoryview:
-        folder = Path(target).parent
-        file = folder / path
-        if not file.resolve().is_relative_to(folder.resolve()):
+    def open_file(path: str) -> ByteView:
+        file = Path(target).parent / path
+        there, folder = place.file(file), place.file(target).parent
+        if not there.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{shown(Path(path))} leads out of the set's folder")
-        if not file.is_file():
+        if not there.is_file():
             # A pipe or a device would be read without end.
             raise InputError(f"{shown(Path(path))} is no file")
-        return _opened(str(file), map_file(file), threads).data
+        return _opened(str(file), view_file(file, place.folder), threads).data
 
-    def open_member(path: str) -> memoryview:
+    opener = open_file
+    if _is_url(target, place):
+        opener = open_url
+    elif is_blob(target, place):
+        opener = open_blob
+
+    def open_member(path: str) -> ByteView:
         _refuse_outside(path)
         try:
-            return open_blob(path) if from_commit else open_file(path)
+            return opener(path)
         except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
             # Of a set a file that can't be opened is a finding, not the end.
             raise InputError(f"{shown(Path(path))} can't be opened: {error}") from error
@@ -102,13 +158,13 @@ def members(target: str, *, threads: int | None = None) -> Callable[[str], memor
 
 def tree_members(
     repo: Repository, tree: str, index: bytes, *, threads: int | None = None
-) -> Callable[[str], memoryview]:
+) -> Callable[[str], ByteView]:
     """The same for a set in a tree, by the tree's object id and the path there.
 
     No file of the work tree comes in, whatever it is called.
     """
 
-    def open_member(path: str) -> memoryview:
+    def open_member(path: str) -> ByteView:
         _refuse_outside(path)
         try:
             member = posixpath.join(posixpath.dirname(index), os.fsencode(path))

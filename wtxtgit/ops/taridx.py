@@ -22,7 +22,8 @@ from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
 from wtxtgit.model import Buffer, Problem
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.ops.files import failures, map_file, replace_file, shown, write_all
+from wtxtgit.model.windows import ByteView
+from wtxtgit.ops.files import failures, replace_file, shown, view_file, write_all
 from wtxtgit.ops.target import open_target
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
@@ -34,7 +35,7 @@ TEXT_ENDING = ".wtxt"
 class Hit:
     """A member that was found: its bytes, and what a user should know of the choice."""
 
-    data: memoryview
+    data: ByteView
     warnings: tuple[str, ...]
 
 
@@ -196,15 +197,15 @@ def _list(folder: Path, fold: str) -> _Listing:
 
 
 def _map(paths: Sequence[Path]) -> list[Shard]:
-    return [Shard(shown(Path(path.name)), map_file(path)) for path in paths]
+    return [Shard(shown(Path(path.name)), view_file(path)) for path in paths]
 
 
 def _opened(
     paths: Sequence[Path], progress: Callable[[int], None] | None
-) -> Iterable[tuple[str, memoryview]]:
+) -> Iterable[tuple[str, ByteView]]:
     """Shards one after the other, told as done when the next is asked for."""
     for path in paths:
-        data = map_file(path)
+        data = view_file(path)
         yield shown(path), data
         if progress is not None:
             progress(len(data))

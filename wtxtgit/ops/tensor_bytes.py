@@ -17,6 +17,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Tensor
+from wtxtgit.model.windows import pieces
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
@@ -84,11 +85,11 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
     if swap is not None or not steps.is_contiguous:
         item = _item_size(tensor, steps)
     if steps.is_contiguous:
-        pieces = _sliced(tensor.data, max(size // item, 1) * item)
+        stored = pieces(tensor.view, max(size // item, 1) * item)
     else:
         _check_bounds(tensor, steps, item)
-        pieces = _gathered(tensor.data, steps, item, size)
-    for piece in pieces:
+        stored = _gathered(tensor.data, steps, item, size)
+    for piece in stored:
         yield piece if swap is None else _little(tensor, piece, swap)
 
 
@@ -218,11 +219,6 @@ def _check_bounds(tensor: Tensor, steps: _Steps, item: int) -> None:
             tensor,
             f"needs {steps.span * item} bytes and has {tensor.nbytes}",
         )
-
-
-def _sliced(data: memoryview, size: int) -> Iterator[memoryview]:
-    for pos in range(0, data.nbytes, size):
-        yield data[pos : pos + size]
 
 
 def _gathered(data: memoryview, steps: _Steps, item: int, size: int) -> Iterator[memoryview]:

@@ -16,11 +16,10 @@ from functools import partial
 from hashlib import sha256
 from typing import IO
 
-import numpy as np
-
 from wtxtgit.errors import CheckError, TextError
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
-from wtxtgit.ops.files import map_descriptor
+from wtxtgit.model.windows import ByteView
+from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.pages import Pages
 from wtxtgit.text.armor import line_count
 from wtxtgit.text.blocks import Block, blocks_of, check, jobs_of
@@ -41,7 +40,7 @@ class TextFile:
     def __init__(
         self,
         name: str,
-        text: memoryview,
+        text: ByteView,
         pages: Pages,
         threads: int | None,
         until: ExitStack,
@@ -50,7 +49,6 @@ class TextFile:
         self.text = text
         self._pages = pages
         self._threads = threads
-        self._raw = np.frombuffer(text, np.uint8)
         pages.watch(text)
         self.index = index(text, pages.passed)
         if self.index.stop is not None:
@@ -65,14 +63,14 @@ class TextFile:
         )
         self._filled: set[str] = set()
         self._file: IO[bytes] | None = None
-        self.view = memoryview(b"")
+        self.view: ByteView = memoryview(b"")
         if self.size:
             spool = tempfile.TemporaryFile(prefix="wtxtgit-")  # noqa: SIM115 - until closes it
             self._file = until.enter_context(spool)
             self._file.truncate(self.size)
             for start, content in literals:
                 os.pwrite(self._file.fileno(), content, start)
-            self.view = map_descriptor(self._file.fileno())
+            self.view = view_of(self._file.fileno())
         pages.watch(self.view)
 
     @property
@@ -120,7 +118,7 @@ class TextFile:
         lines, theirs = self._lines(array), other._lines(model)
         return len(lines) == len(theirs) and self._pages.equal(lines, theirs)
 
-    def _lines(self, array: ArrayIndex) -> memoryview:
+    def _lines(self, array: ArrayIndex) -> ByteView:
         last = array.chunks - 1
         end = array.starts[last] + line_count(array.size_of(last)) * LINE_TEXT
         return self.text[array.starts[0] : end]
@@ -143,7 +141,7 @@ class TextFile:
         return self._file.fileno()
 
     def _checked(self, block: Block) -> memoryview:
-        checked = check(self._raw, block)
+        checked = check(self.text, block)
         for problem in checked.problems:
             raise self._damaged(problem)
         if checked.raw is None:

@@ -8,17 +8,19 @@ lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.reading import Findings, MemberFindings, ReadOptions
+from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.ops import remote
 from wtxtgit.ops.emit import MAX_WSUM, hmac_key
 from wtxtgit.ops.files import read_small, shown
-from wtxtgit.ops.target import members, read
+from wtxtgit.ops.target import HERE, Place, members, read
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
 from wtxtgit.text.delta import lines as delta_lines
@@ -60,79 +62,141 @@ class Keys:
     reading: ReadOptions = field(default_factory=ReadOptions)
 
 
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What Keys stand for, read: a verification needs no other file."""
+
+    wsum: bytes | None
+    hmac_key: bytes | None = field(repr=False)
+    public_keys: tuple[bytes, ...]
+    require_signed: bool
+    allow_unauthenticated: bool
+    reading: ReadOptions
+
+    @property
+    def has_secrets(self) -> bool:
+        return self.hmac_key is not None or self.reading.decryption_key is not None
+
+
+Progress = Callable[[int], None]
+
+
+def demands(keys: Keys) -> Demands:
+    """Read what `keys` name; raises InputError, KeyFileError or EnvironmentFailure."""
+    return Demands(
+        wsum=None if keys.wsum is None else read_small(keys.wsum, MAX_WSUM, "a WSUM"),
+        hmac_key=hmac_key(keys.hmac_key),
+        public_keys=_public_keys(keys.signers),
+        require_signed=keys.require_signed,
+        allow_unauthenticated=keys.allow_unauthenticated,
+        reading=keys.reading,
+    )
+
+
 def verify_files(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     keys: Keys,
     *,
     threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Verdict:
-    """Verify each file, or blob as REV:PATH; what can't be read is a finding, not the end.
+    """Verify each file, URL, or blob as REV:PATH; what can't be read is a finding, not the end.
 
     Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM files.
     """
-    key = hmac_key(keys.hmac_key)
-    wsum = None if keys.wsum is None else read_small(keys.wsum, MAX_WSUM, "a WSUM")
-    public_keys = _public_keys(keys.signers)
-    verdicts = []
-    for path in paths:
-        try:
-            data = read(str(path))
-        except WtxtgitError as error:
-            problem = Problem("structure", error.message)
-            verdict = FileVerdict(str(path), "unreadable", (problem,), known=False, failure=error)
-            verdicts.append(verdict)
-            continue
-        if data[: len(MAGIC)] == MAGIC:
-            report = verify(
-                data,
-                wsum=wsum,
-                hmac_key=key,
-                public_keys=public_keys,
-                allow_unauthenticated=keys.allow_unauthenticated,
-                threads=threads,
-                progress=progress,
-            )
-            verdicts.append(_text_verdict(path, report, keys.require_signed))
-        elif data[: len(ledger.MAGIC)] == ledger.MAGIC:
-            verdict = _ledger_verdict(path, data, public_keys, keys.require_signed)
-            verdicts.append(_with_demands(keys, verdict))
-            if progress is not None:
-                progress(data.nbytes)
-        elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
-            verdicts.append(_delta_verdict(path, check_delta(data, public_keys=public_keys), keys))
-            if progress is not None:
-                progress(data.nbytes)
-        else:
-            options = replace(keys.reading, integrity_key=key)
-            verdict = _container_verdict(path, data, options, threads)
-            verdicts.append(_with_demands(keys, verdict))
-            if progress is not None:
-                progress(data.nbytes)
-    return Verdict(tuple(verdicts))
+    asked = demands(keys)
+    return Verdict(
+        tuple(verify_file(str(p), asked, threads=threads, progress=progress) for p in paths)
+    )
 
 
-def _with_demands(keys: Keys, verdict: FileVerdict) -> FileVerdict:
+def verify_file(
+    name: str,
+    asked: Demands,
+    place: Place = HERE,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> FileVerdict:
+    """Verify a file, URL or REV:PATH; raises nothing because of it."""
+    try:
+        data = read(name, place)
+    except WtxtgitError as error:
+        return unreadable(name, error)
+    return verify_data(name, data, asked, place, threads=threads, progress=progress)
+
+
+def unreadable(name: str, error: WtxtgitError) -> FileVerdict:
+    """The verdict of what could not be read at all."""
+    problem = Problem("structure", error.message)
+    return FileVerdict(shown_name(name), "unreadable", (problem,), known=False, failure=error)
+
+
+def verify_data(
+    name: str,
+    data: ByteView,
+    asked: Demands,
+    place: Place = HERE,
+    checked: Iterable[MemberFindings] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> FileVerdict:
+    """Verify what was read of `name`; of a set whose files were `checked` already the rest."""
+    path = shown_name(name)
+    if data[: len(MAGIC)] == MAGIC:
+        report = verify(
+            data,
+            wsum=asked.wsum,
+            hmac_key=asked.hmac_key,
+            public_keys=asked.public_keys,
+            allow_unauthenticated=asked.allow_unauthenticated,
+            threads=threads,
+            progress=progress,
+        )
+        return _text_verdict(path, report, asked.require_signed)
+    if data[: len(ledger.MAGIC)] == ledger.MAGIC:
+        verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
+        verdict = _with_demands(asked, verdict)
+    elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
+        found = check_delta(data, public_keys=asked.public_keys)
+        verdict = _delta_verdict(path, found, asked)
+    else:
+        options = replace(asked.reading, integrity_key=asked.hmac_key)
+        open_member = members(name, place, threads=threads)
+        findings = containers.check(data, options, open_member, checked)
+        verdict = _with_demands(asked, _container_verdict(path, data, findings))
+    if progress is not None:
+        progress(data.nbytes)
+    return verdict
+
+
+def shown_name(name: str) -> str:
+    """What a verdict calls a file: a URL without what may be credentials."""
+    return remote.shown_url(name) if remote.is_url(name) else name
+
+
+def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
     """A verdict, and as errors what is asked for that no file of its kind has."""
-    return replace(verdict, errors=(*verdict.errors, *_demands(keys, verdict)))
+    return replace(verdict, errors=(*verdict.errors, *_demands(asked, verdict)))
 
 
-def _demands(keys: Keys, verdict: FileVerdict) -> Iterator[Problem]:
-    if keys.require_signed and verdict.format != LEDGER:
+def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
+    if asked.require_signed and verdict.format != LEDGER:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
     told = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
-    if keys.hmac_key is not None and not (keys.allow_unauthenticated or told):
+    if asked.hmac_key is not None and not (asked.allow_unauthenticated or told):
         yield Problem("hmac", "a key is given: this file carries no hmac")
 
 
-def _public_keys(path: Path | None) -> list[bytes]:
+def _public_keys(path: Path | None) -> tuple[bytes, ...]:
     if path is None:
-        return []
+        return ()
     content = read_small(path, MAX_SIGNERS_FILE, "a signers file")
-    return [signer.public_key for signer in parse_signers(content, shown(path))]
+    return tuple(signer.public_key for signer in parse_signers(content, shown(path)))
 
 
-def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdict:
+def _text_verdict(path: str, report: Report, require_signed: bool) -> FileVerdict:
     errors = list(report.problems)
     if require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
@@ -142,7 +206,7 @@ def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdi
     )
     complete = report.sha256_all is not None
     return FileVerdict(
-        str(path),
+        path,
         "wtxt",
         tuple(errors),
         sha256_all=report.sha256_all.hex() if report.sha256_all is not None else None,
@@ -154,11 +218,11 @@ def _text_verdict(path: Path, report: Report, require_signed: bool) -> FileVerdi
 
 
 def _ledger_verdict(
-    path: Path, data: memoryview, public_keys: Sequence[bytes], require_signed: bool
+    path: str, data: ByteView, public_keys: Sequence[bytes], require_signed: bool
 ) -> FileVerdict:
-    report = ledger.read(data)
+    report = ledger.read(mapped(data))
     if report.ledger is None:
-        return FileVerdict(str(path), LEDGER, report.problems)
+        return FileVerdict(path, LEDGER, report.problems)
     errors = list(report.problems)
     records, states = [], set()
     lines = ledger.record_lines(report.ledger)
@@ -180,21 +244,19 @@ def _ledger_verdict(
         )
         records.append(facts)
     worst = next(state for state in _WORST_FIRST if state in states)
-    return FileVerdict(
-        str(path), LEDGER, tuple(errors), signature=str(worst), records=tuple(records)
-    )
+    return FileVerdict(path, LEDGER, tuple(errors), signature=str(worst), records=tuple(records))
 
 
-def _delta_verdict(path: Path, report: DeltaReport, keys: Keys) -> FileVerdict:
+def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdict:
     found = report.index
     errors = list(report.problems)
-    if keys.require_signed and (missing := _missing(report.signature)) is not None:
+    if asked.require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
-    if keys.hmac_key is not None and not keys.allow_unauthenticated:
+    if asked.hmac_key is not None and not asked.allow_unauthenticated:
         what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
         errors.append(Problem("hmac", what))
     if found.base is None or found.stop is not None:
-        return FileVerdict(str(path), DELTA, tuple(errors))
+        return FileVerdict(path, DELTA, tuple(errors))
     head = found.head
     facts = DeltaFacts(
         "plain" if head is None else "bound",
@@ -207,7 +269,7 @@ def _delta_verdict(path: Path, report: DeltaReport, keys: Keys) -> FileVerdict:
     )
     note = Problem("root", "its target's hashes need the base: wtxtgit delta apply checks them")
     return FileVerdict(
-        str(path),
+        path,
         DELTA,
         tuple(errors),
         (note,),
@@ -225,18 +287,15 @@ def _missing(state: SignatureState) -> str | None:
     return f"a signature by a known key is required: {what}"
 
 
-def _container_verdict(
-    path: Path, data: memoryview, options: ReadOptions, threads: int | None
-) -> FileVerdict:
+def _container_verdict(path: str, data: ByteView, found: Findings) -> FileVerdict:
     kind = containers.identify(data)
-    found = containers.check(data, options, members(str(path), threads=threads))
     if kind is None:
         problem = found.errors[0]
         if not containers.is_foreign(data):
             problem = Problem("syntax", _unknown(data))
-        return FileVerdict(str(path), "unknown", (problem,), known=False)
+        return FileVerdict(path, "unknown", (problem,), known=False)
     return FileVerdict(
-        str(path),
+        path,
         kind,
         tuple(found.errors),
         tuple(found.warnings),
@@ -244,7 +303,7 @@ def _container_verdict(
     )
 
 
-def _unknown(data: memoryview) -> str:
+def _unknown(data: ByteView) -> str:
     """What to say of a file that is nothing that we know."""
     if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
         return "a WSUM says nothing without its text: verify the text with --wsum and this file"

@@ -14,7 +14,8 @@ from wtxtgit.containers import Resealer
 from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.errors import FormatError
 from wtxtgit.model.entries import Entry
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.reading import Packed, ReadOptions
+from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.ops.files import same_bytes
 from wtxtgit.ops.merge.policy import WHOLE, Policy
 from wtxtgit.ops.merge.side import Side
@@ -34,7 +35,7 @@ class Merged:
     """
 
     format: str
-    data: memoryview
+    data: ByteView
     taken: str | None
     settled: tuple[Settled, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -53,7 +54,7 @@ class Merger:
     options: ReadOptions = field(default_factory=ReadOptions)
     left: int = field(init=False, default=0)
 
-    def merge(self, base: memoryview | None, ours: memoryview, theirs: memoryview) -> Merged:
+    def merge(self, base: ByteView | None, ours: ByteView, theirs: ByteView) -> Merged:
         """Merge three files; `base` is None where both sides added it.
 
         Raises nothing because of content: what can't be merged is a conflict.
@@ -64,9 +65,9 @@ class Merger:
 
     def merge_part(
         self,
-        base: memoryview | None,
-        ours: memoryview,
-        theirs: memoryview,
+        base: ByteView | None,
+        ours: ByteView,
+        theirs: ByteView,
         prefix: str,
         depth: int,
     ) -> Merged:
@@ -104,9 +105,9 @@ class Merger:
 
     def by_side(
         self,
-        base: memoryview | None,
-        ours: memoryview,
-        theirs: memoryview,
+        base: ByteView | None,
+        ours: ByteView,
+        theirs: ByteView,
         reason: str,
         prefix: str = "",
     ) -> Merged:
@@ -131,12 +132,12 @@ class Merger:
         """The content of a file in a file; raises FormatError where it can't be decoded."""
         if entry.file is None:
             raise FormatError(f"{entry.name!a} can't be opened", field="payload")
-        if isinstance(entry.file, memoryview):
-            return entry.file
+        if not isinstance(entry.file, Packed):
+            return mapped(entry.file)
         self.spend(entry.file.nbytes)
-        return entry.file.open()
+        return mapped(entry.file.open())
 
-    def _open(self, resealer: Resealer, name: str, data: memoryview) -> Side:
+    def _open(self, resealer: Resealer, name: str, data: ByteView) -> Side:
         """Read a side; raises FormatError for one that does not hold."""
         self.spend(len(data))
         for problem in containers.check(data, self.options).errors:

@@ -13,7 +13,8 @@ from pathlib import Path
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes, config
 from wtxtgit.git.repository import Repository
-from wtxtgit.ops.files import map_file, replace_file, same_bytes, write_all
+from wtxtgit.model.windows import ByteView, pieces
+from wtxtgit.ops.files import replace_file, same_bytes, view_file, write_all
 from wtxtgit.ops.merge import conflicts
 from wtxtgit.report.merge import MergeReport, Strategy
 
@@ -49,10 +50,10 @@ def merge(
     from wtxtgit.ops.merge.texts import merge_texts
 
     strategy = strategy_of(repo, path)
-    contents = map_file(base), map_file(ours), map_file(theirs)
+    contents = view_file(base), view_file(ours), view_file(theirs)
     report, merged = merge_texts(*contents, Merger(Policy(strategy)), threads=threads)
     if report.ok:
-        replace_file(ours, lambda descriptor: write_all(descriptor, (merged,)))
+        replace_file(ours, lambda descriptor: write_all(descriptor, pieces(merged)))
     elif repo is not None and path is not None:
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
@@ -66,14 +67,14 @@ def merge(
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
     """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
-    before, mine, other = map_file(base), map_file(ours), map_file(theirs)
+    before, mine, other = view_file(base), view_file(ours), view_file(theirs)
     side = side_taken(before, mine, other)
     if side == "theirs":
-        replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
+        replace_file(ours, lambda descriptor: write_all(descriptor, pieces(other)))
     return side
 
 
-def side_taken(base: memoryview, ours: memoryview, theirs: memoryview) -> str | None:
+def side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
     """The side that alone changed a content, ours where both are the same; None if both did."""
     if same_bytes(ours, theirs) or same_bytes(base, theirs):
         return "ours"

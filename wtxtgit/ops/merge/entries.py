@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from wtxtgit.containers import Container, Resealer
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.windows import ByteView, pieces
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.comparison import as_numbers
 from wtxtgit.ops.merge import stored
@@ -53,7 +53,7 @@ class EntryMerge:
     notes: list[str] = field(default_factory=list)
     skeleton: Side = field(init=False)
 
-    def run(self, name: str, ours: memoryview) -> Merged:
+    def run(self, name: str, ours: ByteView) -> Merged:
         """Merge all; raises FormatError for what can't be put together."""
         self.skeleton = self._skeleton()
         other = self.theirs if self.skeleton is self.ours else self.ours
@@ -87,7 +87,7 @@ class EntryMerge:
             ]
         return self._merged(name, data)
 
-    def _merged(self, name: str, data: memoryview) -> Merged:
+    def _merged(self, name: str, data: ByteView) -> Merged:
         return Merged(
             name, data, None, tuple(self.settled), tuple(self.conflicts), tuple(self.notes)
         )
@@ -320,5 +320,5 @@ class EntryMerge:
         return is_same_entry(a, b, self.merger)
 
 
-def _of_file(data: memoryview) -> Content:
+def _of_file(data: ByteView) -> Content:
     return Content(len(data), partial(pieces, data))

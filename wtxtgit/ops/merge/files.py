@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wtxtgit.errors import UsageError
+from wtxtgit.model.windows import pieces
 from wtxtgit.ops.files import replace_file, write_all
 from wtxtgit.ops.merge.container import Merger
 from wtxtgit.ops.merge.policy import check_takes
@@ -38,7 +39,7 @@ def merge_files(
     report, merged = merge_texts(*contents, merger, threads=threads)
     check_takes(merger.policy.takes, report)
     if report.ok and out == STDOUT:
-        write_all(1, (merged,))
+        write_all(1, pieces(merged))
     elif report.ok and not (out == Path(ours) and report.taken == "ours"):
-        replace_file(out, lambda descriptor: write_all(descriptor, (merged,)))
+        replace_file(out, lambda descriptor: write_all(descriptor, pieces(merged)))
     return report

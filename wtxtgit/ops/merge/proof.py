@@ -11,6 +11,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.comparison import as_numbers, equal_bytes, is_same
 from wtxtgit.ops.merge import values as metadata
 from wtxtgit.ops.merge.kinds import kind_of
@@ -46,7 +47,7 @@ def is_same_entry(a: Entry, b: Entry, opener: Opener) -> bool:
 
 
 def prove(
-    data: memoryview,
+    data: ByteView,
     resealer: Resealer,
     placed: Sequence[tuple[Key, Placed]],
     sources: Mapping[int, Sequence[Entry]],

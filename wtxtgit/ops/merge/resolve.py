@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import shlex
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
 from wtxtgit.model.ledger import LEDGER_SUFFIX
-from wtxtgit.ops.files import map_file, shown_path
+from wtxtgit.model.windows import PIECE, ByteView, mapped
+from wtxtgit.ops.files import shown_path, view_file
 from wtxtgit.ops.merge import conflicts
 from wtxtgit.ops.merge.container import Merger
 from wtxtgit.ops.merge.driver import strategy_of
@@ -117,7 +117,7 @@ def _check(path: bytes, stages: dict[int, Entry]) -> None:
             raise InputError(f"{shown}: a link or a submodule on one side")
 
 
-def _content(repo: Repository, entry: Entry | None) -> memoryview:
+def _content(repo: Repository, entry: Entry | None) -> ByteView:
     if entry is None:
         return memoryview(b"")
     return spooled(index.blob_chunks(repo, entry.oid), repo.state_dir)
@@ -131,7 +131,7 @@ def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> N
     ):
         return
     with contextlib.suppress(WtxtgitError):
-        content = map_file(file)
+        content = view_file(file)
         if content[: len(MAGIC)] == MAGIC and _has_marker(content):
             # What git leaves without the driver.
             return
@@ -145,13 +145,15 @@ def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> N
     )
 
 
-def _has_marker(content: memoryview) -> bool:
-    held = content.obj
-    return isinstance(held, bytes | mmap.mmap) and held.find(_MARKER) >= 0
+def _has_marker(content: ByteView) -> bool:
+    # One may lie across the end of a piece.
+    starts = range(0, len(content), PIECE)
+    parts = (content[max(start - len(_MARKER), 0) : start + PIECE] for start in starts)
+    return any(bytes(part).find(_MARKER) >= 0 for part in parts)
 
 
-def _stage(repo: Repository, ours: Entry, merged: memoryview) -> None:
+def _stage(repo: Repository, ours: Entry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
-    oid = staging.write_blob(repo, merged)
+    oid = staging.write_blob(repo, mapped(merged))
     staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
     index.checkout(repo, [ours.path])

@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from wtxtgit.containers.splicing import pieces
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.entries import Content
 from wtxtgit.model.reading import Tensor
+from wtxtgit.model.windows import pieces
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.tensor_bytes import PARTS
 

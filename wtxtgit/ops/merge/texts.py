@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.merge.container import Merged, Merger
 from wtxtgit.ops.merge.driver import side_taken
@@ -13,13 +14,13 @@ from wtxtgit.text.verify import verify
 
 
 def merge_texts(
-    base: memoryview,
-    ours: memoryview,
-    theirs: memoryview,
+    base: ByteView,
+    ours: ByteView,
+    theirs: ByteView,
     merger: Merger,
     *,
     threads: int | None = None,
-) -> tuple[MergeReport, memoryview]:
+) -> tuple[MergeReport, ByteView]:
     """Merge three contents as git stores them; `base` is empty where both sides added the file.
 
     Gives the report and the merged content: a text where ours is one, ours
@@ -29,7 +30,7 @@ def merge_texts(
     side = side_taken(base, ours, theirs)
     if side is not None:
         return MergeReport("", side), ours if side == "ours" else theirs
-    found: list[memoryview] = []
+    found: list[ByteView] = []
     for name, content in (("base", base), ("ours", ours), ("theirs", theirs)):
         data, fault = _file_of(content, threads)
         if fault is not None:
@@ -50,11 +51,11 @@ def merge_texts(
     return report, spooled(clean(merged.data, threads=threads).pieces())
 
 
-def _is_text(content: memoryview) -> bool:
+def _is_text(content: ByteView) -> bool:
     return content[: len(MAGIC)] == MAGIC
 
 
-def _file_of(content: memoryview, threads: int | None) -> tuple[memoryview, str | None]:
+def _file_of(content: ByteView, threads: int | None) -> tuple[ByteView, str | None]:
     """The file that a content stands for, or why there is none."""
     if not _is_text(content):
         return content, None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit import containers
 from wtxtgit.errors import CheckError, FormatError, InputError
-from wtxtgit.git import index
+from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.model.reading import ReadOptions
@@ -53,6 +53,7 @@ class Reader:
     """Compares changed checkpoints of a branch; `progress` gets counts of bytes read."""
 
     repo: Repository
+    blobs: BlobReader
     branch: Branch
     options: ReadOptions
     threads: int | None
@@ -87,7 +88,7 @@ class Reader:
 
     def _side(self, name: str, entry: Entry) -> Side:
         commit = self.branch.before if name == _BASE else self.branch.after
-        data = spooled(index.blob_chunks(self.repo, entry.oid), self.repo.state_dir)
+        data = spooled(self.blobs.chunks(entry.oid), self.repo.state_dir)
         members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
         return Side(name, data, members)
 
@@ -149,6 +150,15 @@ class Reader:
             pages.advance(before[name].nbytes)
             if told is not None:
                 yield name, told
+
+
+Comparer = Callable[[Reader, Sequence[Changed]], Iterator[Contents]]
+"""Compares all changed checkpoints of a branch, in their order."""
+
+
+def here(reader: Reader, found: Sequence[Changed]) -> Iterator[Contents]:
+    """Compare checkpoints one after the other, in this process."""
+    return map(reader.compare, found)
 
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:

@@ -6,15 +6,16 @@ told with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from wtxtgit.errors import clipped, counted
+from wtxtgit.errors import clipped
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import AlteredHistory, CommitReader
 from wtxtgit.git.index import BlobHead, blob_heads
+from wtxtgit.git.path_history import changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
@@ -26,7 +27,7 @@ from wtxtgit.ops.forge import large_blob, max_blob
 from wtxtgit.ops.review.attributes import attribute_notes
 from wtxtgit.ops.review.branch import Branch, branch_of
 from wtxtgit.ops.review.changes import Changed, changes
-from wtxtgit.ops.review.contents import Reader
+from wtxtgit.ops.review.contents import Comparer, Contents, Reader, here
 from wtxtgit.ops.review.seals import Seals
 from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.report.review import (
@@ -69,6 +70,7 @@ def review(
     *,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    comparer: Comparer = here,
 ) -> Review:
     """Review what a branch changes; `progress` gets counts of bytes read.
 
@@ -80,13 +82,15 @@ def review(
         seals, notes = _seals(repo, request, branch, blobs, snapshots)
         contents = Reader(
             repo,
+            blobs,
             branch,
             request.options,
             threads,
             request.with_distributions,
             progress,
         )
-        return _Review(repo, branch, commits, seals, contents).run(facts, notes, progress)
+        under_way = _Review(repo, branch, commits, seals, contents, comparer)
+        return under_way.run(facts, notes, progress)
 
 
 def _seals(
@@ -141,6 +145,7 @@ class _Review:
     commits: CommitReader
     seals: Seals
     contents: Reader
+    comparer: Comparer
 
     def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
         branch, walk = self.branch, self.seals.walk
@@ -148,11 +153,14 @@ class _Review:
         known = facts.of(self._to_be_verified(found), progress)
         ends = [walk.state(commit.oid) for commit in (branch.before, branch.after)]
         more += attribute_notes(self.repo, *ends)
-        more += _not_looked_for(found)
         entries = [entry for one in found for entry in (one.before, one.after) if entry]
         stored = blob_heads(self.repo, (entry.oid for entry in entries if entry.is_file))
         limit = max_blob(self.repo)
-        reviewed = [self._reviewed(one, known, stored, limit) for one in found]
+        compared = self.comparer(self.contents, found)
+        reviewed = [
+            self._reviewed(one, contents, known, stored, limit, touching)
+            for one, contents, touching in zip(found, compared, self._commits(found), strict=True)
+        ]
         return Review(
             branch.base,
             branch.head,
@@ -177,11 +185,12 @@ class _Review:
     def _reviewed(
         self,
         changed: Changed,
+        found: Contents,
         facts: dict[str, ArtifactFacts],
         stored: dict[str, BlobHead],
         limit: int,
+        touching: tuple[Commit, ...],
     ) -> Reviewed:
-        found = self.contents.compare(changed)
         seal, of_seal = self.seals.seal(changed, facts)
         before, after = (
             None if entry is None else stored.get(entry.oid)
@@ -204,7 +213,7 @@ class _Review:
             tuple(_once(flags)),
             seal,
             sizes,
-            tuple(self._commits(changed)),
+            touching,
             found.distributions,
         )
 
@@ -236,27 +245,20 @@ class _Review:
         if large is not None:
             yield Flag(Risk.LARGE, large)
 
-    def _commits(self, changed: Changed) -> Iterator[Commit]:
-        """Commits of the branch that change the checkpoint, the newest first."""
-        literal = _pathspecs(changed)
-        if not history.can_choose(literal):
-            return
+    def _commits(self, found: Sequence[Changed]) -> Iterator[tuple[Commit, ...]]:
+        """Commits of the branch that change each checkpoint, the newest first."""
         excluded = [self.branch.tip, self.branch.before.oid]
-        found = history.commits(self.repo, [self.branch.after.oid], excluded, touching=literal)
-        for commit in reversed(found[-MOST_COMMITS:]):
-            yield Commit(commit.oid, clipped(self.commits.subject(commit.oid), MOST_SUBJECT))
-
-
-def _pathspecs(changed: Changed) -> list[bytes]:
-    return [b":(top,literal)" + path for path in changed.paths]
-
-
-def _not_looked_for(found: list[Changed]) -> Iterator[str]:
-    """Whose commits are not told."""
-    long = sum(not history.can_choose(_pathspecs(one)) for one in found)
-    if long:
-        noun = counted(long, "checkpoint")
-        yield f"commits are not looked for of {noun}, for paths that are too long"
+        every = history.commits(self.repo, [self.branch.after.oid], excluded)
+        paths = {path for one in found for path in one.paths}
+        touching = changing(self.repo, every, paths, self.commits)
+        told: dict[str, Commit] = {}
+        for one in found:
+            numbers = sorted({number for path in one.paths for number in touching[path]})
+            newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
+            for oid in newest:
+                if oid not in told:
+                    told[oid] = Commit(oid, clipped(self.commits.subject(oid), MOST_SUBJECT))
+            yield tuple(told[oid] for oid in newest)
 
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:
