@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from conftest import LAUNCHER
+from conftest import LAUNCHER, Repo
 from data import seeded
 
 pytestmark = pytest.mark.slow
@@ -42,10 +42,11 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
 
 
-def run(*arguments: str | Path, stdin: Path = NOTHING) -> None:
+def run(*arguments: str | Path, stdin: Path = NOTHING, cwd: Path | None = None) -> None:
     with stdin.open("rb") as given:
         done = subprocess.run(
             (*LAUNCHER.arguments, *arguments),
+            cwd=cwd,
             stdin=given,
             capture_output=True,
             preexec_fn=limited,
@@ -122,6 +123,22 @@ def test_a_large_file_is_checked_and_comes_back(large: Model) -> None:
     run("verify", large.text)
     with running("restore", large.text, "-o", "-") as restored:
         assert digest(restored) == large.sha256
+
+
+def test_a_large_file_goes_into_git_and_comes_back(large: Model, repo: Repo, driver: None) -> None:
+    if shutil.disk_usage(repo.path).free < 22 * GIB:
+        pytest.skip("less than 22 GiB of disk are free")
+    repo.track("*.safetensors")
+    file = repo.path / "model.safetensors"
+    os.link(large.path, file)
+    run("add", "model.safetensors", cwd=repo.path)
+    assert int(repo.git("cat-file", "-s", ":model.safetensors")) == large.text.stat().st_size
+    file.unlink()
+    run("checkout", "model.safetensors", cwd=repo.path)
+    with file.open("rb") as written:
+        assert digest(written) == large.sha256
+    assert repo.git("diff-files") == b""
+    shutil.rmtree(repo.path)
 
 
 def test_a_filter_takes_and_gives_large_files(tmp_path: Path) -> None:

@@ -122,7 +122,8 @@ class Plain:
     def __init__(self, data: ByteView) -> None:
         self._data = data
         self.size = data.nbytes
-        self.spans = [_PlainSpan(part.nbytes) for part in self._parts()]
+        starts = range(0, self.size, self.SPAN)
+        self.spans = [_PlainSpan(min(self.SPAN, self.size - start)) for start in starts]
 
     def render(self, place: Callable[[int, memoryview], None]) -> None:
         for number, part in enumerate(self._parts()):
