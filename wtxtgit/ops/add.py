@@ -30,6 +30,7 @@ from wtxtgit.ops.known import Known, content_digest
 from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.worktree import filtered_alone, is_driven
 from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.parallel import default_threads
 
 Warn = Callable[[str, str | None], None]
 """Takes a message and a hint."""
@@ -89,7 +90,7 @@ def add(
         with (
             Known.open(repo, key_file) as known,
             ObjectStore(repo) as store,
-            PackWriter(store, len(planned.filtered)) as pack,
+            PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
         ):
             work = _Work(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]

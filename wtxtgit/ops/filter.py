@@ -110,8 +110,10 @@ def filtered(
     if store is None:
         return cleaned.pieces()
     from wtxtgit.git.store.loose import stored
+    from wtxtgit.text.parallel import default_threads
 
-    return stored(store, writer, partial(settings.learn, data, writer))
+    threads = settings.threads or default_threads()
+    return stored(store, writer, threads, partial(settings.learn, data, writer))
 
 
 def smudged(data: ByteView, path: bytes, settings: Settings, warn: Warn) -> Iterable[Buffer]:

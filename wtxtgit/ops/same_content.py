@@ -10,7 +10,7 @@ from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.model.windows import ByteView
 from wtxtgit.ops import remote
-from wtxtgit.ops.files import map_file
+from wtxtgit.ops.files import view_file
 from wtxtgit.ops.known import Known, file_digest
 from wtxtgit.ops.target import blob_name, is_blob, read
 
@@ -35,7 +35,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
         return None
     with Known.open(repo, key_file) as known:
         held = known.file_of(oids[0])
-    return map_file(Path(file)) if held is not None and _is(file, *held) else None
+    return view_file(Path(file)) if held is not None and _is(file, *held) else None
 
 
 def _is(file: str, digest: bytes, size: int) -> bool:

@@ -132,7 +132,7 @@ class TextWriter:
         return grammar.format_wsum(replace(wsum, signature=signature))
 
     def stream(self) -> Iterator[Buffer]:
-        """Give the text in order, in pieces."""
+        """Give the text in order, in pieces, which stay as they are."""
         _ = self.root
         yield self._header()
         plan = self._plan

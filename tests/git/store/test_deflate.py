@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -16,36 +13,16 @@ from hypothesis import strategies as st
 
 from wtxtgit.git.store import deflate
 from wtxtgit.git.store.inflate import Damaged, inflated
-from wtxtgit.git.store.zlib_stream import Plain, ZlibStream
+from wtxtgit.git.store.zlib_stream import Plain, deflated
 
 _BYTES = st.one_of(st.binary(max_size=300), st.sampled_from([b"", deflate.FLUSH * 40, bytes(9000)]))
 
 
-@dataclass(frozen=True)
-class Part:
-    """A span of a content."""
-
-    data: bytes
-    is_late: bool = False
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-
-def stream_of(parts: list[Part], order: list[int] | None = None, lead: bytes = b"") -> bytes:
-    """The zlib stream of parts that arrive in an order."""
-    with tempfile.TemporaryFile() as file:
-        file.write(b"....")
-        file.flush()
-        stream = ZlibStream(file.fileno(), 4, parts, lead)
-        for number in order or range(len(parts)):
-            stream.place(number, memoryview(parts[number].data))
-        end = stream.finish()
-        file.seek(4)
-        content = file.read()
-    assert end == 4 + len(content)
-    return content
+def stream_of(pieces: list[bytes], lead: bytes = b"", threads: int = 2) -> bytes:
+    """The zlib stream of pieces, all of which pass by."""
+    put: list[bytes] = []
+    assert list(deflated(pieces, put.append, threads, lead)) == pieces
+    return b"".join(put)
 
 
 def read(
@@ -63,57 +40,40 @@ def test_a_joined_adler32_is_that_of_the_whole(first: bytes, second: bytes) -> N
     assert joined == zlib.adler32(first + second)
 
 
-@given(st.data())
-def test_spans_in_any_order_make_one_stream(data: st.DataObject) -> None:
-    parts = data.draw(st.lists(st.builds(Part, _BYTES, st.booleans()), max_size=8))
-    order = data.draw(st.permutations(range(len(parts))))
-    lead = data.draw(_BYTES)
-    whole = lead + b"".join(part.data for part in parts)
-    stream = stream_of(parts, order, lead)
+@given(st.lists(_BYTES, max_size=8), _BYTES, st.integers(1, 3))
+def test_pieces_make_one_stream(pieces: list[bytes], lead: bytes, threads: int) -> None:
+    whole = lead + b"".join(pieces)
+    stream = stream_of(pieces, lead, threads)
     assert zlib.decompress(stream) == whole
-    assert read(stream, len(whole), 2, after=b"\0\0\xff\xff more") == whole
+    assert read(stream, len(whole), threads, after=b"\0\0\xff\xff more") == whole
 
 
-@given(st.data())
-def test_stored_blocks_have_the_size_that_is_told(data: st.DataObject) -> None:
-    size = data.draw(st.sampled_from([0, 1, 65534, 65535, 65536, 131070, 131071]))
-    made = deflate.stored(bytes(size))
-    assert len(made) == deflate.stored_size(size)
-    assert zlib.decompress(made + deflate.END, deflate.RAW) == bytes(size)
+def test_threads_do_not_change_a_stream() -> None:
+    pieces = [os.urandom(1000) * (1 + number % 300) for number in range(60)]
+    assert len({stream_of(pieces, b"lead", threads) for threads in (1, 2, 5)}) == 1
 
 
-def test_threads_place_spans_side_by_side() -> None:
-    parts = [Part(os.urandom(5000) * 20, is_late=number % 7 == 0) for number in range(40)]
-    with tempfile.TemporaryFile() as file:
-        stream = ZlibStream(file.fileno(), 0, parts)
-
-        def some(first: int) -> None:
-            for number in range(first, len(parts), 4):
-                stream.place(number, memoryview(parts[number].data))
-
-        threads = [threading.Thread(target=some, args=(first,)) for first in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        stream.finish()
-        file.seek(0)
-        assert zlib.decompress(file.read()) == b"".join(part.data for part in parts)
+def test_a_stream_that_is_not_taken_has_no_end() -> None:
+    put: list[bytes] = []
+    giving = deflated([bytes(100_000)] * 30, put.append, 2)
+    next(giving)
+    giving.close()  # type: ignore[attr-defined]
+    assert not zlib.decompressobj().decompress(b"".join(put)).startswith(bytes(3_000_000))
 
 
-def test_a_span_that_is_missing_is_told() -> None:
-    for parts in ([Part(b"a")], [Part(b"a", is_late=True)]):
-        with tempfile.TemporaryFile() as file, pytest.raises(AssertionError):
-            ZlibStream(file.fileno(), 0, parts).finish()
+@pytest.mark.parametrize("size", [0, 1, 65534, 65535, 65536, 131070, 131071])
+def test_stored_blocks_hold_any_number_of_bytes(size: int) -> None:
+    data = os.urandom(size)
+    assert zlib.decompress(deflate.stored(data) + deflate.END, deflate.RAW) == data
 
 
 STREAMS: dict[str, Callable[[bytes], bytes]] = {
     "zlib's": lambda whole: zlib.compress(whole, 1),
     "stored": lambda whole: zlib.compress(whole, 0),
     "pieces": lambda whole: stream_of(
-        [Part(whole[a:b]) for a, b in pairwise(range(0, len(whole) + 70_001, 70_000))]
+        [whole[start : start + 70_000] for start in range(0, len(whole), 70_000)]
     ),
-    "marks inside": lambda whole: stream_of([Part(whole, is_late=True)]),
+    "marks inside": lambda whole: stream_of([], lead=whole),
 }
 
 
@@ -147,10 +107,8 @@ def test_damage_is_found(threads: int) -> None:
             read(good, nbytes, threads)
 
 
-def test_a_plain_content_is_cut_into_its_spans() -> None:
-    data = os.urandom(2 * Plain.SPAN + 7)
+def test_a_plain_content_gives_its_bytes() -> None:
+    data = os.urandom(2_500_000)
     content = Plain(memoryview(data))
-    assert [span.size for span in content.spans] == [Plain.SPAN, Plain.SPAN, 7]
-    placed: dict[int, bytes] = {}
-    content.render(lambda number, piece: placed.update({number: bytes(piece)}))
-    assert b"".join(placed[number] for number in range(3)) == data == b"".join(content.stream())
+    assert content.size == len(data)
+    assert b"".join(content.stream()) == data

@@ -34,7 +34,7 @@ def plain(content: bytes) -> Plain:
 
 def pack(repo: Repo, contents: list[bytes], expected: int | None = None) -> list[str]:
     store = ObjectStore(repo.repository)
-    with PackWriter(store, len(contents) if expected is None else expected) as writer:
+    with PackWriter(store, len(contents) if expected is None else expected, 2) as writer:
         oids = [writer.add(plain(content)) for content in contents]
         writer.finish()
     return oids
@@ -94,7 +94,7 @@ def test_nothing_is_left_of_a_pack_that_fails(repo: Repo) -> None:
             raise EnvironmentFailure("the file is gone")
 
     store = ObjectStore(repo.repository)
-    with PackWriter(store, 2) as writer:
+    with PackWriter(store, 2, 2) as writer:
         writer.add(plain(b"one"))
         with pytest.raises(EnvironmentFailure):
             writer.add(Failing(memoryview(b"two")))
@@ -107,7 +107,7 @@ def test_a_store_that_takes_nothing_is_told(repo: Repo) -> None:
     folder.write_text("in the way")
     with (
         pytest.raises(EnvironmentFailure, match=r"pack: can't be written"),
-        PackWriter(ObjectStore(repo.repository), 1),
+        PackWriter(ObjectStore(repo.repository), 1, 1),
     ):
         pass
 
@@ -115,21 +115,21 @@ def test_a_store_that_takes_nothing_is_told(repo: Repo) -> None:
 def test_git_finds_a_loose_object(anywhere: Repo) -> None:
     store = ObjectStore(anywhere.repository)
     for content in CONTENTS:
-        assert b"".join(stored(store, plain(content))) == content
+        assert b"".join(stored(store, plain(content), 2)) == content
         oid = anywhere.git("hash-object", "--stdin", stdin=content).decode().strip()
         file = anywhere.path / ".git/objects" / oid[:2] / oid[2:]
         written = file.stat()
         assert anywhere.git("cat-file", "blob", oid) == content
         assert stat.S_IMODE(written.st_mode) == 0o444
         # Once there, it stays as it is.
-        assert b"".join(stored(store, plain(content))) == content
+        assert b"".join(stored(store, plain(content), 2)) == content
         assert file.stat().st_ino == written.st_ino
     fsck(anywhere)
     assert not list((anywhere.path / ".git/objects").glob("tmp_*"))
 
 
 def test_what_is_not_taken_is_no_object(repo: Repo) -> None:
-    giving = stored(ObjectStore(repo.repository), plain(CONTENTS[3]))
+    giving = stored(ObjectStore(repo.repository), plain(CONTENTS[3]), 2)
     next(giving)
     giving.close()  # type: ignore[attr-defined]
     assert repo.git("count-objects").split()[0] == b"0"
@@ -140,7 +140,7 @@ def test_a_full_store_gives_the_bytes_all_the_same(repo: Repo) -> None:
     store = ObjectStore(repo.repository)
     objects = repo.path / ".git/objects"
     objects.rename(repo.path / ".git/elsewhere")
-    assert b"".join(stored(store, plain(CONTENTS[3]))) == CONTENTS[3]
+    assert b"".join(stored(store, plain(CONTENTS[3]), 2)) == CONTENTS[3]
 
 
 def test_a_content_that_fails_halfway_is_no_success(repo: Repo) -> None:
@@ -149,7 +149,7 @@ def test_a_content_that_fails_halfway_is_no_success(repo: Repo) -> None:
             yield memoryview(b"half")
             raise EnvironmentFailure("the file is gone")
 
-    giving = stored(ObjectStore(repo.repository), Failing(memoryview(b"halves")))
+    giving = stored(ObjectStore(repo.repository), Failing(memoryview(b"halves")), 2)
     assert next(giving) == b"half"
     with pytest.raises(EnvironmentFailure):
         next(giving)
@@ -221,7 +221,7 @@ def test_a_shared_repository_is_shared(repo: Repo, value: str, mode: int, folder
     before = os.umask(0o077)
     try:
         content = plain(b"shared")
-        assert b"".join(stored(ObjectStore(repo.repository), content)) == b"shared"
+        assert b"".join(stored(ObjectStore(repo.repository), content, 2)) == b"shared"
         pack(repo, [b"packed"])
         oid = repo.git("hash-object", "--stdin", stdin=b"shared").decode().strip()
     finally:

@@ -31,7 +31,6 @@ Weights hardly repeat further apart than that; looking for it in 32 KiB takes
 up to twice the time for the same size, within 2%.
 """
 _STORED_MOST = 0xFFFF
-_STORED_HEAD = 5
 _ADLER_BASE = 65521
 
 
@@ -43,7 +42,7 @@ def piece(data: Buffer) -> bytes:
 
 
 def stored(data: Buffer) -> bytes:
-    """Put bytes into stored blocks: a piece whose size follows from theirs."""
+    """Put bytes into stored blocks, as they are."""
     view = memoryview(data).cast("B")
     made = bytearray()
     for start in range(0, view.nbytes, _STORED_MOST):
@@ -52,11 +51,6 @@ def stored(data: Buffer) -> bytes:
         made += (block.nbytes ^ _STORED_MOST).to_bytes(2, "little")
         made += block
     return bytes(made)
-
-
-def stored_size(nbytes: int) -> int:
-    """Tell the size of so many bytes in stored blocks."""
-    return nbytes + -(-nbytes // _STORED_MOST) * _STORED_HEAD
 
 
 def adler32(data: Buffer) -> int:

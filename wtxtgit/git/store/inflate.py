@@ -25,6 +25,8 @@ _MOST_PIECE = 8 * 1024 * 1024
 """Deflated bytes up to which the end of a piece is looked for."""
 _MOST_OUT = 32 * 1024 * 1024
 """Inflated bytes of a piece; what gives more is inflated step by step."""
+_MOST_JOINED = 4
+"""Marks in a row that end no piece; by chance there is one in 4 GiB."""
 _HEAD_SIZE = 2
 
 
@@ -116,6 +118,7 @@ def _side_by_side(
 ) -> Generator[bytes, None, int]:
     """Inflate pieces on threads; gives where the rest begins, of which none was given."""
     carried: _Piece | None = None
+    joined = 0
     with ThreadPoolExecutor(threads) as pool:
         window: deque[tuple[_Piece, Future[_Inflated | None]]] = deque()
         pieces = _pieces(descriptor, start)
@@ -126,14 +129,15 @@ def _side_by_side(
                 if not window:
                     return carried.start if carried else start
                 piece, future = window.popleft()
-                if carried is not None:
+                if carried is None:
+                    made, joined = future.result(), 0
+                else:
                     future.cancel()
                     piece = _Piece(carried.start, carried.data + piece.data)
-                    made = _inflate(piece.data) if len(piece.data) <= _MOST_PIECE else None
-                    if made is None and len(piece.data) > _MOST_PIECE:
+                    joined += 1
+                    if joined > _MOST_JOINED or len(piece.data) > _MOST_PIECE:
                         return piece.start
-                else:
-                    made = future.result()
+                    made = _inflate(piece.data)
                 if made is None:
                     carried = piece
                     continue

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.zlib_stream import Content, ZlibStream
+from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
 
 
 def stored(
-    store: ObjectStore, content: Content, made: Callable[[str], None] = lambda _oid: None
+    store: ObjectStore,
+    content: Content,
+    threads: int,
+    made: Callable[[str], None] = lambda _oid: None,
 ) -> Iterator[Buffer]:
     """Give a content's bytes in order; once they are taken, it is an object of the repository.
 
@@ -21,24 +25,34 @@ def stored(
     """
     places = store.places
     head = b"blob %d\0" % content.size
+    digest = places.new_hash()
+    digest.update(head)
     with contextlib.ExitStack() as closing:
         try:
             # `tmp_obj_`: git removes what a process that died left so, git-prune(1).
             opened = places.temporary(places.folder, "tmp_obj_")
             descriptor, path = closing.enter_context(opened)
-            stream = ZlibStream(descriptor, 0, content.spans, head)
-            content.render(stream.place)
-            stream.finish()
-        except (EnvironmentFailure, OSError):
+        except EnvironmentFailure:
             yield from content.stream()
             return
-        digest = places.new_hash()
-        digest.update(head)
-        for data in content.stream():
-            digest.update(data)
-            yield data
+        is_whole = True
+
+        def put(data: bytes) -> None:
+            nonlocal is_whole
+            view = memoryview(data)
+            try:
+                while is_whole and view.nbytes:
+                    view = view[os.write(descriptor, view) :]
+            except OSError:
+                is_whole = False
+
+        for piece in deflated(content.stream(), put, threads, head):
+            digest.update(piece)
+            yield piece
         oid = digest.hexdigest()
         with contextlib.suppress(EnvironmentFailure):
             if store.find(oid) is None:
+                if not is_whole:
+                    return
                 places.put(path, places.make_folder(oid[:2]) / oid[2:])
             made(oid)

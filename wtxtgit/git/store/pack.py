@@ -8,81 +8,75 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 from isal import isal_zlib
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.pack_index import Packed, format_index
-from wtxtgit.git.store.places import Places
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.zlib_stream import Content, ZlibStream, write_at
+from wtxtgit.git.store.zlib_stream import Content, deflated
+from wtxtgit.model import Buffer
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
 _HEAD_SIZE = 12
 _BLOB = 3
 _BLOCK = 1024 * 1024
-_WORTH_SYNCING = 16 * 1024 * 1024
-"""Bytes of an object that are brought to the disk while it is hashed, not at the end."""
+_WORTH_SYNCING = 32 * 1024 * 1024
+"""Bytes that are brought to the disk while more are made, rather than at the end."""
 
 
 class PackWriter:
     """A new pack of a repository; a context manager.
 
     Nothing of it stays unless `finish` was called. `expected` is the number of
-    blobs that are to come; another number costs one more reading of the pack.
+    blobs that are to come; another number costs one reading of the pack.
+    Raises EnvironmentFailure where it can't be written.
     """
 
-    def __init__(self, store: ObjectStore, expected: int) -> None:
+    def __init__(self, store: ObjectStore, expected: int, threads: int) -> None:
         self._store = store
         self._places = store.places
         self._expected = expected
+        self._threads = threads
         self._objects: list[Packed] = []
         self._known: set[bytes] = set()
-        self._end = _HEAD_SIZE
+        self._hash = store.places.new_hash()
+        self._end = 0
+        self._crc32 = 0
+        self._synced = 0
+        self._syncing: Future[None] | None = None
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         folder = self._places.make_folder(FOLDER)
         opened = self._places.temporary(folder, "tmp_pack_")
         self._descriptor, self._path = self._closing.enter_context(opened)
-        self._beside = self._closing.enter_context(ThreadPoolExecutor(2))
-        self._running = _Running(self._descriptor, self._places)
-        write_at(self._descriptor, _head(self._expected), 0)
+        self._disk = self._closing.enter_context(ThreadPoolExecutor(1))
+        self._put(_head(self._expected))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
     def add(self, content: Content) -> str:
-        """Write a blob, if the repository has it not yet; gives its object id."""
-        start = self._end
-        head = _entry_head(content.size)
-        write_at(self._descriptor, head, start)
-        stream = ZlibStream(self._descriptor, start + len(head), content.spans)
-        content.render(stream.place)
-        end = stream.finish()
-        # The blob's own hash takes one core, that of the pack so far the other, and the
-        # disk what was written.
-        hashed = self._beside.submit(self._running.update, start, end)
-        synced = None
-        if end - start >= _WORTH_SYNCING:
-            synced = self._beside.submit(os.fsync, self._descriptor)
-        oid = blob_hash(content, self._places)
-        crc32 = hashed.result()
-        if synced is not None:
-            synced.result()
+        """Write a blob, unless the repository has it; gives its object id."""
+        start, before = self._end, self._hash.copy()
+        digest = self._places.new_hash()
+        digest.update(b"blob %d\0" % content.size)
+        self._crc32 = 0
+        self._put(_entry_head(content.size))
+        for piece in deflated(content.stream(), self._put, self._threads):
+            digest.update(piece)
+        oid = digest.digest()
         if oid in self._known or self._store.find(oid.hex()) is not None:
             os.ftruncate(self._descriptor, start)
-            # What was hashed does not stand there any more.
-            self._running.spoil()
+            self._end, self._hash = start, before
         else:
             self._known.add(oid)
-            self._objects.append(Packed(oid, start, crc32))
-            self._end = end
+            self._objects.append(Packed(oid, start, self._crc32))
         return oid.hex()
 
     def finish(self) -> None:
@@ -91,70 +85,49 @@ class PackWriter:
         if not count:
             return
         if count != self._expected:
-            self._running.spoil()
-            write_at(self._descriptor, _head(count), 0)
-        digest = self._running.digest(self._end)
-        write_at(self._descriptor, digest, self._end)
+            self._rewrite_head(count)
+        digest = self._hash.digest()
+        self._put(digest)
         os.fsync(self._descriptor)
         index = format_index(self._objects, digest, self._places)
         folder = self._path.parent
         with self._places.temporary(folder, "tmp_idx_") as (descriptor, path):
-            write_at(descriptor, index, 0)
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(index)
             os.fsync(descriptor)
             name = f"pack-{digest.hex()}"
             # The index last: git takes a pack for there when its index is.
             self._places.put(self._path, folder / f"{name}.pack")
             self._places.put(path, folder / f"{name}.idx")
 
+    def _put(self, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self._crc32 = isal_zlib.crc32(view, self._crc32)
+        while view.nbytes:
+            written = os.pwrite(self._descriptor, view, self._end)
+            view, self._end = view[written:], self._end + written
+        if self._end - self._synced > _WORTH_SYNCING:
+            if self._syncing is not None:
+                self._syncing.result()
+            self._synced = self._end
+            self._syncing = self._disk.submit(os.fsync, self._descriptor)
 
-class _Running:
-    """The hash over a pack as it grows; begun anew where what was hashed is not what stands."""
-
-    def __init__(self, descriptor: int, places: Places) -> None:
-        self._descriptor = descriptor
-        self._places = places
-        self._hash = places.new_hash()
-        self._end = 0
-        self._spoiled = False
-
-    def update(self, start: int, end: int) -> int:
-        """Go on to `end`; gives CRC-32 of the bytes from `start`."""
-        if not self._spoiled:
-            self._go_on(start)
-        crc32 = 0
-        for block in _blocks(self._descriptor, start, end):
-            crc32 = isal_zlib.crc32(block, crc32)
-            if not self._spoiled:
-                self._hash.update(block)
-        self._end = end
-        return crc32
-
-    def spoil(self) -> None:
-        self._spoiled = True
-
-    def digest(self, end: int) -> bytes:
-        if self._spoiled:
-            self._hash = self._places.new_hash()
-            self._end = 0
-        self._go_on(end)
-        return self._hash.digest()
-
-    def _go_on(self, end: int) -> None:
-        for block in _blocks(self._descriptor, self._end, end):
+    def _rewrite_head(self, count: int) -> None:
+        """Tell another number of objects, and hash everything again."""
+        self._hash = self._places.new_hash()
+        os.pwrite(self._descriptor, _head(count), 0)
+        place = 0
+        while place < self._end:
+            block = os.pread(self._descriptor, min(_BLOCK, self._end - place), place)
+            if not block:
+                raise EnvironmentFailure(f"{self._path}: was cut short while it was written")
             self._hash.update(block)
-
-
-def blob_hash(content: Content, places: Places) -> bytes:
-    """Give the object id of a content that was rendered."""
-    digest = places.new_hash()
-    digest.update(b"blob %d\0" % content.size)
-    for data in content.stream():
-        digest.update(data)
-    return digest.digest()
+            place += len(block)
 
 
 def _head(count: int) -> bytes:
-    return _MAGIC + count.to_bytes(4, "big")
+    return _MAGIC + count.to_bytes(_HEAD_SIZE - len(_MAGIC), "big")
 
 
 def _entry_head(size: int) -> bytes:
@@ -166,12 +139,3 @@ def _entry_head(size: int) -> bytes:
         head.append(size & 0x7F)
         size >>= 7
     return bytes(head)
-
-
-def _blocks(descriptor: int, start: int, end: int) -> Iterator[bytes]:
-    while start < end:
-        block = os.pread(descriptor, min(_BLOCK, end - start), start)
-        if not block:
-            raise EnvironmentFailure("the new pack was cut short while it was written")
-        start += len(block)
-        yield block
