@@ -10,6 +10,8 @@ import pytest
 from docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
 HOSTS = {
+    "sqlite.org",
+    "www.w3.org",
     "distributed.dask.org",
     "docs.github.com",
     "docs.oasis-open.org",

@@ -40,12 +40,16 @@ def assert_as_git_adds(repo: Sealed, *arguments: str, cwd: str = "") -> None:
     """Add in one way, then the other: the index and the objects are the same."""
     index = repo.path / ".git/index"
     before = index.read_bytes() if index.exists() else None
+    moment = index.stat() if before is not None else None
     repo.git("add", *arguments, cwd=cwd)
     by_git = staged(repo)
     if before is None:
         index.unlink()
     else:
         index.write_bytes(before)
+    if moment is not None:
+        # Git tells by it which files may be younger than their entries.
+        os.utime(index, ns=(moment.st_atime_ns, moment.st_mtime_ns))
     place = Sealed(repo.path / cwd)
     place.call("add", *arguments)
     assert staged(repo) == by_git
@@ -213,6 +217,70 @@ def test_what_changes_meanwhile_is_not_added(here: Sealed, monkeypatch: pytest.M
     assert list((here.path / ".git/objects/pack").glob("*")) == []
 
 
+def test_what_is_mapped_and_changes_without_its_times_is_not_added(here: Sealed) -> None:
+    from wtxtgit.ops import add
+
+    file = here.write(MODEL, safetensors(1.0))
+    clean = add.clean
+
+    def meanwhile(*arguments: object, **options: object) -> object:
+        made = clean(*arguments, **options)  # type: ignore[arg-type]
+        file.write_bytes(safetensors(2.0))
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(add, "clean", meanwhile)
+        patch.setattr(add, "_moment", lambda _status: (0,))
+        assert "changed while it was read" in here.call("add", MODEL, ok=(5,)).err
+    here.call("add", MODEL)
+    text = b"".join(clean(memoryview(safetensors(2.0))).pieces())
+    assert here.blob(MODEL) == text
+
+
+def test_files_and_folders_take_each_others_places(here: Sealed) -> None:
+    here.write("a.safetensors/inner.safetensors", safetensors(1.0))
+    here.write("b.safetensors", safetensors(2.0))
+    here.add()
+    here.commit()
+    (here.path / "a.safetensors/inner.safetensors").unlink()
+    (here.path / "a.safetensors").rmdir()
+    (here.path / "b.safetensors").unlink()
+    here.write("a.safetensors", safetensors(3.0))
+    here.write("b.safetensors/inner.safetensors", safetensors(4.0))
+    assert_as_git_adds(here, "-A")
+
+
+def test_links_are_links_where_the_work_tree_has_none(here: Sealed) -> None:
+    link = here.path / "link.safetensors"
+    link.symlink_to("elsewhere")
+    here.add()
+    here.git("config", "core.symlinks", "false")
+    link.unlink()
+    link.write_text("elsewhere.else")
+    assert_as_git_adds(here, ".")
+
+
+def test_what_is_found_is_kept_from_a_gc(here: Sealed) -> None:
+    """Git makes young what it need not write: nothing names it yet."""
+    here.write(MODEL, safetensors(1.0))
+    here.add()
+    oid = here.git("rev-parse", f":{MODEL}").decode().strip()
+    here.git("reset", "-q")
+    loose = here.path / ".git/objects" / oid[:2] / oid[2:]
+    os.utime(loose, (OLD, OLD))
+    here.call("add", MODEL)
+    here.git("reset", "-q")
+    here.git("prune", "--expire=1.week.ago")
+    assert here.git("cat-file", "-t", oid) == b"blob\n"
+
+
+def test_a_path_outside_of_a_sparse_checkout_is_refused_as_git_does(here: Sealed) -> None:
+    here.write(MODEL, safetensors(1.0))
+    here.add()
+    here.git("update-index", "--skip-worktree", MODEL)
+    assert "sparse" in here.call("add", MODEL, ok=(2,)).err
+
+
 def test_without_the_driver_nothing_is_added(repo: Repo) -> None:
     here = Sealed(repo.path)
     here.track("*.safetensors")
@@ -240,10 +308,11 @@ def test_other_conversions_are_left_to_git(here: Sealed) -> None:
 def test_modes_are_the_indexs_where_files_have_none(here: Sealed) -> None:
     here.write(MODEL, safetensors(1.0)).chmod(0o755)
     here.add()
-    here.git("config", "core.fileMode", "false")
-    here.write(MODEL, safetensors(2.0)).chmod(0o644)
-    here.write("new.safetensors", safetensors(3.0)).chmod(0o755)
-    assert_as_git_adds(here, ".")
+    for value, number in (("false", 2.0), ("yes", 3.0)):
+        here.git("config", "core.fileMode", value)
+        here.write(MODEL, safetensors(number)).chmod(0o644)
+        here.write(f"{value}.safetensors", safetensors(number)).chmod(0o755)
+        assert_as_git_adds(here, ".")
 
 
 def test_a_conflict_is_settled(here: Sealed) -> None:

@@ -267,3 +267,34 @@ def test_attributes_may_be_in_the_work_tree_or_in_the_index_alone(here: Sealed) 
     here.write(".gitattributes", attributes)
     (here.path / MODEL).unlink()
     assert here.call("checkout").out == "1 file written\n"
+
+
+def test_what_is_written_meanwhile_stays(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wtxtgit.ops import checkout
+
+    smudged = checkout.smudged
+
+    def saved(data: memoryview, path: bytes, *more: object) -> object:
+        here.write(path, b"saved meanwhile")
+        return smudged(data, path, *more)  # type: ignore[arg-type]
+
+    (here.path / MODEL).unlink()
+    clone = bare_of_driver(here, "clone")
+    monkeypatch.setattr(checkout, "smudged", saved)
+    assert "was written meanwhile" in here.call("checkout", ok=(5,)).err
+    assert content(here, MODEL) == [b"saved meanwhile"]
+    assert not list(here.path.glob(".wtxtgit-*"))
+    here.path.joinpath(MODEL).unlink()
+    monkeypatch.setattr(checkout, "smudged", smudged)
+    clone.call("checkout")
+    assert content(clone, OTHER) == content(here, OTHER)
+
+
+def test_one_blob_that_is_missing_keeps_no_other_from_being_written(here: Sealed) -> None:
+    oid = here.git("rev-parse", f":{MODEL}").decode().strip()
+    for name in (MODEL, OTHER):
+        (here.path / name).unlink()
+    (here.path / ".git/objects" / oid[:2] / oid[2:]).unlink()
+    said = here.call("checkout", ok=(5,))
+    assert f"{MODEL}: " in said.err
+    assert (here.path / OTHER).exists()

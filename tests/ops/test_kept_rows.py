@@ -252,3 +252,33 @@ class TestBounds:
         before = file.stat().st_mtime_ns, file.read_bytes()
         assert get(file) == ROWS
         assert (file.stat().st_mtime_ns, file.read_bytes()) == before
+
+
+def test_a_journal_that_names_another_file_deletes_none(tmp_path: Path, file: Path) -> None:
+    """SQLite deletes what a journal left behind names as that of several databases."""
+    put(file, {b"a": b"1"})
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"kept")
+    magic = bytes.fromhex("d9d505f920a163d7")
+    name = str(victim).encode()
+    page = (0x40000000 // 4096 + 1).to_bytes(4, "big")
+    checksum = sum(name).to_bytes(4, "big")
+    header = magic + bytes(4) + bytes(4) + (2).to_bytes(4, "big") + (512).to_bytes(4, "big")
+    header += (4096).to_bytes(4, "big")
+    tail = page + name + len(name).to_bytes(4, "big") + checksum + magic
+    journal = file.with_name(file.name + "-journal")
+    journal.write_bytes(header.ljust(512, b"\0") + tail)
+    assert get(file, b"a") == {}
+    assert victim.read_bytes() == b"kept"
+    assert not journal.exists()
+    put(file, {b"a": b"2"})
+    assert get(file, b"a") == {b"a": b"2"}
+
+
+def test_a_foreign_file_that_stays_is_as_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.parent.mkdir()
+    with opened(file) as db:
+        db.execute("CREATE TABLE other (a)")
+    monkeypatch.setattr(KeptRows, "_remove", lambda _self: None)
+    put(file, {b"a": b"1"})
+    assert get(file, b"a") == {}

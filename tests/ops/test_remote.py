@@ -52,6 +52,9 @@ def test_no_urls(name: str) -> None:
     [
         (f"{HTTP}u:p@h/x?token=1#y", f"{HTTP}h/x"),
         (f"{HTTP}u:p@p@h/x@y", f"{HTTP}h/x@y"),
+        (f"{HTTP}u:se/cret@h/x", f"{HTTP}h/x"),
+        (f"{HTTP}u:se?cret@h/x", f"{HTTP}h/x"),
+        (f"{HTTP}h:80/x@y", f"{HTTP}h:80/x@y"),
         (f"simplecache::{HTTP}u:p@h/x", f"simplecache::{HTTP}h/x"),
         ("s3://bucket/a\nb", "s3://bucket/a\\x0ab"),
     ],

@@ -112,6 +112,7 @@ def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
 def _store() -> ObjectStore | None:
     """Where `git add` will look for an object before it writes one."""
     from wtxtgit.errors import EnvironmentFailure
+    from wtxtgit.git import config
     from wtxtgit.git.caller import is_adding
     from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
@@ -119,7 +120,13 @@ def _store() -> ObjectStore | None:
     if not is_adding():
         return None
     try:
-        return ObjectStore(Repository.discover())
+        repo = Repository.discover()
+        # Who wants objects brought to the disk at once has git do it.
+        if config.effective("core.fsync", cwd=repo.home) or config.is_true(
+            "core.fsyncObjectFiles", cwd=repo.home
+        ):
+            return None
+        return ObjectStore(repo)
     except EnvironmentFailure:
         return None
 

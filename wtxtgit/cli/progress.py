@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
@@ -48,16 +49,19 @@ class _Bar:
         self._label = label
         self._total = total
         self._done = 0
+        self._lock = Lock()
         self._since = time.monotonic()
         self._show: Callable[[int], None] | None = None
         self._stop: Callable[[], None] | None = None
 
     def advance(self, count: int) -> None:
-        self._done += count
-        if self._show is None and time.monotonic() - self._since > _PATIENCE:
-            self._start()
-        if self._show is not None:
-            self._show(self._done)
+        # Files that are written side by side tell from threads.
+        with self._lock:
+            self._done += count
+            if self._show is None and time.monotonic() - self._since > _PATIENCE:
+                self._start()
+            if self._show is not None:
+                self._show(self._done)
 
     def close(self) -> None:
         if self._stop is not None:

@@ -80,7 +80,7 @@ def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
     if not wanted.pathspecs:
         return
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
-    if run.call(*listed, cwd=here, ok=(0, 1, 128)).code:
+    if run.call(*listed, cwd=here, ok=(0, 1, 128)).code or _are_skipped(here, wanted):
         # Nothing there that is tracked or new: ignored, empty, outside, misspelled.
         given = {"--update": wanted.only_tracked, "--force": wanted.with_ignored}
         options = [option for option, is_given in given.items() if is_given]
@@ -88,6 +88,12 @@ def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
             run.git(*UNFILTERED, "add", "--dry-run", *options, "--", *wanted.pathspecs, cwd=here)
         except run.GitFailure as error:
             raise UsageError(_words(error.stderr)) from error
+
+
+def _are_skipped(here: Path, wanted: Wanted) -> bool:
+    """Whether some of what is named is left out of a sparse checkout, which git may refuse."""
+    tagged = run.records(run.git("ls-files", "-t", "-z", "--", *wanted.pathspecs, cwd=here))
+    return any(record.startswith(b"S ") for record in tagged)
 
 
 def _words(stderr: bytes) -> str:

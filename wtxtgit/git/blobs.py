@@ -139,6 +139,18 @@ def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
     return digest.hexdigest()
 
 
+def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
+    """Ask for the sizes of blobs, as far as they are there."""
+    wanted = list(dict.fromkeys(map(check_oid, oids)))
+    asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
+    answers = repo.git("cat-file", "--batch-check", stdin=asked, env=run.TRUE_OBJECTS).splitlines()
+    found = {}
+    for oid, line in zip(wanted, answers, strict=False):
+        with contextlib.suppress(EnvironmentFailure):
+            found[oid] = _parse_answer(line, "blob", oid)[1]
+    return found
+
+
 def check_oid(oid: str) -> str:
     """Give `oid` back; raises EnvironmentFailure unless it is a whole object id."""
     # Anything else may be a revision's name, or more than one line.

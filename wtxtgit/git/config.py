@@ -171,10 +171,10 @@ def path(key: str, *, cwd: Path | None = None) -> str | None:
     return next((os.fsdecode(value) for value in run.records(found.stdout)), None)
 
 
-def is_true(key: str, *, cwd: Path | None = None) -> bool:
-    """Read a value that is true or false, as git spells them; False for a key that is not set."""
+def is_true(key: str, *, cwd: Path | None = None, default: bool = False) -> bool:
+    """Read a value that is true or false, as git spells them; `default` for a key not set."""
     found = run.call("config", "--type=bool", "--get", key, cwd=cwd, ok=(0, 1))
-    return found.stdout.strip() == b"true"
+    return default if found.code else found.stdout.strip() == b"true"
 
 
 def size(key: str, default: int, *, cwd: Path | None = None) -> int:

@@ -139,7 +139,7 @@ class _Index:
             mode = _STAT.unpack_from(self._data, start)[_MODE]
             if (mode, oid) == (file.mode, file.oid):
                 _STAT.pack_into(self._data, start, *_stat_fields(file))
-                del missing[path]
+                missing.pop(path, None)
         return list(missing)
 
     def has_racy(self) -> bool:

@@ -7,24 +7,32 @@ a link, and what stands at a path is replaced whole, never written through.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+Moment = tuple[int, ...]
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_file(
-    top: Path, path: bytes, *, is_executable: bool, write: Callable[[int], None]
+    top: Path,
+    path: bytes,
+    *,
+    is_executable: bool,
+    write: Callable[[int], None],
+    replaces: Moment | None,
 ) -> os.stat_result:
     """Put a new file at a path below `top`; gives its stat, as git's index wants it.
 
     `write` gets a descriptor. Folders on the way are made. The file is there
-    when it is whole; permissions follow the user's umask, as git's do. Raises
-    OSError where a file or a link stands in a folder's place, or a folder in
-    the file's.
+    when it is whole; permissions follow the user's umask, as git's do.
+    `replaces` is what may be replaced, None for nothing. Raises OSError where
+    something else stands there by now, a file or a link in a folder's place,
+    or a folder in the file's.
     """
     *folders, name = path.split(b"/")
     with _folder(top, folders) as folder:
@@ -32,40 +40,46 @@ def write_file(
         mode = 0o777 if is_executable else 0o666
         descriptor = os.open(temporary, _NEW_FILE, mode, dir_fd=folder)
         try:
-            try:
-                write(descriptor)
-            finally:
-                os.close(descriptor)
+            write(descriptor)
+            if _moment_at(name, folder) != replaces:
+                raise OSError(errno.EBUSY, "was written meanwhile")
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            return os.fstat(descriptor)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
             raise
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        finally:
+            os.close(descriptor)
 
 
-def find_file(top: Path, path: bytes) -> os.stat_result | None:
-    """The stat of what stands at a path below `top`, None where nothing does, or behind a link."""
-    *folders, name = path.split(b"/")
+def moment(top: Path, path: bytes) -> Moment | None:
+    """What changes when something is written at a path, or replaced; None where nothing is."""
     try:
-        with _folder(top, folders, make=False) as folder:
-            return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
+        return _moment_at(os.fsencode(top) + b"/" + path, None)
+    except NotADirectoryError:
         return None
 
 
+def _moment_at(name: bytes, folder: int | None) -> Moment | None:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 @contextlib.contextmanager
-def _folder(top: Path, names: list[bytes], *, make: bool = True) -> Iterator[int]:
-    """Open a folder below `top`, one by one, without following a link."""
+def _folder(top: Path, names: list[bytes]) -> Iterator[int]:
+    """Open a folder below `top`, made where it is missing, without following a link."""
     here = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in names:
             try:
                 inner = os.open(name, _FOLDER, dir_fd=here)
             except FileNotFoundError:
-                if not make:
-                    raise
-                os.mkdir(name, dir_fd=here)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=here)
                 inner = os.open(name, _FOLDER, dir_fd=here)
             os.close(here)
             here = inner

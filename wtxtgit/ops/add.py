@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
@@ -23,7 +23,7 @@ from wtxtgit.git.store.pack import PackWriter
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Plain
 from wtxtgit.model.windows import ByteView
-from wtxtgit.ops.artifact import written_facts
+from wtxtgit.ops.artifact import ArtifactFacts, written_facts
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.files import failures, shown, shown_path
 from wtxtgit.ops.known import Known, content_digest
@@ -59,7 +59,12 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = config.is_true("core.sparseCheckout", cwd=repo.home)
     asked = found.tracked if is_sparse else [*found.tracked, *found.untracked]
-    filtered = tuple(p for p in filtered_alone(repo, asked) if _is_regular(repo.file(p)))
+    links = _links(repo)
+    filtered = tuple(
+        path
+        for path in filtered_alone(repo, asked)
+        if path not in links and _is_regular(repo.file(path))
+    )
     chosen = set(filtered)
     others = tuple(path for path in (*found.tracked, *found.untracked) if path not in chosen)
     if filtered and not is_driven(repo):
@@ -95,8 +100,20 @@ def add(
             work = _Work(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
             pack.finish()
-        stage_files(repo, staged)
+            work.learn()
+    # First, so that folders are gone where files come, and the other way round.
     adding.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
+    if planned.filtered:
+        stage_files(repo, staged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A content of which a blob was made: its BLAKE3, its size, and whether it is no text."""
+
+    digest: bytes
+    size: int
+    is_binary: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +127,8 @@ class _Work:
     warn: Warn
     threads: int | None
     progress: Progress | None
+    made: dict[str, _Made] = field(default_factory=dict)
+    facts: dict[str, ArtifactFacts] = field(default_factory=dict)
 
     def file(self, path: bytes, mode: int | None) -> StagedFile:
         """Write a file's blob, unless it is there; the mode is the file's own where None."""
@@ -121,48 +140,62 @@ class _Work:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
                     raise EnvironmentFailure(f"{shown(name)}: no regular file any more")
-                oid, learn = self._blob(path, view_of(descriptor))
+                data = view_of(descriptor)
+                digest = content_digest(data, threads=self.threads)
+                oid = self.known.blob_of(digest, len(data))
+                if oid is None or not self.store.keep(oid):
+                    oid = self._blob(path, data, digest)
             finally:
                 os.close(descriptor)
             after = name.stat(follow_symlinks=False)
         if _moment(before) != _moment(after):
-            raise EnvironmentFailure(
-                f"{shown(name)}: changed while it was read", hint="add it when it is written"
-            )
-        # Of a file that changes, what was hashed may not be what was cleaned.
-        learn()
+            raise _changed(name)
         if mode is None:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
 
-    def _blob(self, path: bytes, data: ByteView) -> tuple[str, Callable[[], None]]:
-        """The blob of a file's content, and what takes note of it for the next time."""
-        digest = content_digest(data, threads=self.threads)
-        oid = self.known.blob_of(digest, len(data))
-        if oid is not None and self.store.find(oid) is not None:
-            return oid, lambda: None
+    def _blob(self, path: bytes, data: ByteView, digest: bytes) -> str:
+        """Write the blob of a file with this content."""
         cleaned = clean(data, threads=self.threads, progress=self.progress)
+        writer = cleaned.writer
+        oid = self.pack.add(Plain(cleaned.source) if writer is None else writer)
+        # A program that has the file mapped changes it without its times.
+        if content_digest(data, threads=self.threads) != digest:
+            raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
-            return self.pack.add(Plain(cleaned.source)), lambda: None
-        writer = cleaned.writer
-        made = self.pack.add(Plain(cleaned.source) if writer is None else writer)
+            return oid
+        self.made[oid] = _Made(digest, len(data), data[: len(MAGIC)] != MAGIC)
+        if writer is not None:
+            self.facts[oid] = written_facts(writer)
+        return oid
 
-        def learn() -> None:
-            is_binary = data[: len(MAGIC)] != MAGIC
-            self.known.put_blob(digest, len(data), made, is_binary=is_binary)
-            if writer is not None:
-                self.known.put_facts({made: written_facts(writer)})
+    def learn(self) -> None:
+        """Take note of what was made, for the next time; it is in the repository now."""
+        for oid, made in self.made.items():
+            self.known.put_blob(made.digest, made.size, oid, is_binary=made.is_binary)
+        self.known.put_facts(self.facts)
 
-        return made, learn
+
+def _changed(name: Path) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"{shown(name)}: changed while it was read", hint="add it when it is written"
+    )
 
 
 def _modes(repo: Repository, paths: Sequence[bytes]) -> dict[bytes, int]:
     """Modes as the index has them, where those of files say nothing (core.fileMode)."""
-    if (config.effective("core.fileMode", cwd=repo.home) or "true") == "true":
+    if config.is_true("core.fileMode", cwd=repo.home, default=True):
         return {}
     known = {entry.path: entry.mode for entry in index.entries(repo) if entry.is_file}
     return {path: known.get(path, _PLAIN) for path in paths}
+
+
+def _links(repo: Repository) -> set[bytes]:
+    """Paths that are links in the index, where the work tree can't tell (core.symlinks)."""
+    if config.is_true("core.symlinks", cwd=repo.home, default=True):
+        return set()
+    return {entry.path for entry in index.entries(repo) if not entry.is_file}
 
 
 def _is_regular(file: Path) -> bool:

@@ -9,7 +9,7 @@ has them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,11 +17,12 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import index, work_tree
-from wtxtgit.git.blobs import sizes
+from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.index import Change, Entry
 from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.work_tree import Moment, moment
 from wtxtgit.ops import worktree
 from wtxtgit.ops.files import reason, write_all
 from wtxtgit.ops.filter import Settings, Warn, is_smudged, smudged
@@ -88,20 +89,24 @@ def checkout(
     wanted = [files[path] for path in worktree.filtered_alone(repo, files)]
     with Known.open(repo, key_file) as known:
         differing = worktree.changes(repo, wanted, known, settings.threads)
-    todo: list[Entry] = []
+    todo: dict[Entry, Moment | None] = {}
     changed: list[Entry] = []
     left: list[bytes] = []
     for entry in wanted:
         change = differing.get(entry.path)
+        # Before it is looked at: what is written later is not what was looked at.
+        seen = moment(repo.worktree, entry.path)
         if change is Change.DELETED:
-            todo.append(entry)
+            todo[entry] = seen if force else None
         elif _stands_as_blob(repo, entry, change):
             if is_smudged(entry.path, settings):
-                todo.append(entry)
+                todo[entry] = seen
             else:
                 left.append(entry.path)
+        elif change is not None and force:
+            todo[entry] = seen
         elif change is not None:
-            (todo if force else changed).append(entry)
+            changed.append(entry)
     done = write_files(repo, todo, settings, warn, progress)
     left += done.as_text
     return CheckedOut(done.whole, tuple(entry.path for entry in changed), tuple(left), done.failed)
@@ -118,16 +123,17 @@ class WrittenFiles:
 
 def write_files(
     repo: Repository,
-    entries: Sequence[Entry],
+    entries: Mapping[Entry, Moment | None],
     settings: Settings,
     warn: Warn,
     progress: Progress | None = None,
 ) -> WrittenFiles:
-    """Write files of index entries, whatever stands in their places, and note them in the index."""
+    """Write files of index entries, each in the place of what is given; note them in the index."""
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
     with ObjectStore(repo) as store:
-        for entry, outcome in _Work(repo, store, settings, warn, progress).write(entries):
+        work = _Work(repo, store, settings, warn, entries, progress)
+        for entry, outcome in work.write(list(entries)):
             if isinstance(outcome, str):
                 failed.append((entry.path, outcome))
             else:
@@ -156,15 +162,16 @@ class _Work:
     store: ObjectStore
     settings: Settings
     warn: Warn
+    replaced: Mapping[Entry, Moment | None]
     progress: Progress | None
 
     def write(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, StagedFile | str]]:
         """Write files; gives what is noted in the index, or why one could not be written."""
         threads = self.settings.threads or default_threads()
-        known = sizes(self.repo, (entry.oid for entry in entries)) if entries else {}
-        small = [entry for entry in entries if known[entry.oid] < _LARGE]
+        known = known_sizes(self.repo, (entry.oid for entry in entries))
+        small = [entry for entry in entries if known.get(entry.oid, 0) < _LARGE]
         for entry in entries:
-            if known[entry.oid] >= _LARGE:
+            if known.get(entry.oid, 0) >= _LARGE:
                 yield entry, self._file(entry, threads)
         if len(small) < 2:
             yield from ((entry, self._file(entry, threads)) for entry in small)
@@ -186,11 +193,14 @@ class _Work:
                 entry.path,
                 is_executable=entry.mode == _EXECUTABLE,
                 write=lambda descriptor: write_all(descriptor, pieces),
+                replaces=self.replaced[entry],
             )
         except OSError as error:
             return reason(error)
         except EnvironmentFailure as error:
             return error.message
+        except Exception as error:  # noqa: BLE001 - the other files are written
+            return f"{type(error).__name__}: {error}"
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
     def _told(self, pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -53,11 +53,6 @@ def map_file(path: Path, folder: Path | None = None) -> memoryview:
     return mapped(view_file(path, folder))
 
 
-def map_descriptor(descriptor: int) -> memoryview:
-    """What a regular file that is open holds, as a read-only view."""
-    return mapped(view_of(descriptor))
-
-
 def same_bytes(a: ByteView, b: ByteView) -> bool:
     """Whether two views hold the same bytes; without numpy, for what starts fast."""
     # Bytes are compared in one go, views item by item.

@@ -15,8 +15,10 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import config, index, tuning
 from wtxtgit.git.index import Change, Entry
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.work_tree import moment
 from wtxtgit.ops import hooks
 from wtxtgit.ops.checkout import write_files
+from wtxtgit.ops.files import shown_path
 from wtxtgit.ops.filter import Settings
 from wtxtgit.ops.status import tracked
 from wtxtgit.ops.worktree import filtered_alone
@@ -164,13 +166,17 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
         return Resmudged(changed=tuple(changed))
     config.check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
     alone = filtered_alone(repo, unchanged)
-    files = [unchanged[path] for path in alone]
+    files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
     done = write_files(repo, files, settings or Settings(), lambda *_: None)
     # What other conversions change on the way is git's to write.
-    others = [path for path in unchanged if path not in set(alone)]
+    ours = set(alone)
+    others = [path for path in unchanged if path not in ours]
     index.rewrite_files(repo, others)
-    left = {*done.as_text, *(path for path, _ in done.failed)}
+    if done.failed:
+        path, message = done.failed[0]
+        raise EnvironmentFailure(f"{shown_path(path)}: {message}")
+    left = set(done.as_text)
     left |= {p for p in others if (index.file_head(repo.file(p)) or b"").startswith(grammar.MAGIC)}
     written = tuple(path for path in unchanged if path not in left)
     return Resmudged(written, tuple(changed), tuple(sorted(left)))

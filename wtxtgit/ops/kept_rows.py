@@ -52,6 +52,8 @@ _OF_THE_PLACE = {3, 5, 6, 7, 8, 10, 13, 14, 15, 22, 23}
 https://sqlite.org/rescode.html"""
 
 _T = TypeVar("_T")
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""How a journal ends that names another one."""
 
 
 class KeptRows:
@@ -133,6 +135,7 @@ class KeptRows:
             file.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         elif not stat.S_ISREG(file.lstat().st_mode):
             return None
+        self._drop_foreign_journal()
         db = self._db = sqlite3.connect(
             file, timeout=_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -151,12 +154,32 @@ class KeptRows:
         if schema:
             self._disconnect()
             self._remove()
-            return self._connected(write=write)
+            # One that can't be removed is as none.
+            return None if os.path.lexists(file) else self._connected(write=write)
         if write:
             _make_schema(db)
             return db
         self._disconnect()
         return None
+
+    def _drop_foreign_journal(self) -> None:
+        """Remove a journal that names another file, and what it belongs to.
+
+        SQLite deletes a file that a journal left behind names as that of
+        several databases (https://sqlite.org/fileformat.html, "The Rollback
+        Journal"). There is one here, so such a journal is not ours.
+        """
+        journal = self._file.with_name(self._file.name + "-journal")
+        if not os.path.lexists(journal):
+            return
+        if stat.S_ISREG(journal.lstat().st_mode):
+            with journal.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - len(_JOURNAL_MAGIC)))
+                if file.read() != _JOURNAL_MAGIC:
+                    return
+        journal.unlink()
+        self._remove()
 
     def _read(self, db: sqlite3.Connection, names: Iterable[bytes]) -> dict[bytes, bytes]:
         newest = _newest(db)

@@ -25,7 +25,8 @@ _BLOCK = 8 * 1024 * 1024
 _SILENCE = 60
 """Seconds that an HTTP server may say nothing."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
-_USER = re.compile(r"://[^/?#]*@")
+_AUTHORITY = re.compile(r"([^/?#@:]*):(?![0-9]*(?:[/?#]|$))")
+"""A user and the begin of a password, which may hold what ends a name elsewhere."""
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _NOT_IN_MEMBERS = re.compile(r"[%?#:*{}\[\]\\\x00-\x1f\x7f]")
 """What a store may read as more than a character of a name: escapes, queries, patterns, URLs."""
@@ -38,7 +39,13 @@ def is_url(name: str) -> bool:
 
 def shown_url(url: str) -> str:
     """A URL for a message: without user, password and query."""
-    return shown(_QUERY.sub("", _USER.sub("://", url)))
+    scheme, sign, rest = url.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        rest = rest[authority.rindex("@") + 1 :]
+    elif _AUTHORITY.match(rest):
+        rest = rest.rpartition("@")[2]
+    return shown(scheme + sign + _QUERY.sub("", rest))
 
 
 def file_name(url: str) -> str:

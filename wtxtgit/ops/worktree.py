@@ -26,8 +26,8 @@ from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.touched import touched
 from wtxtgit.ops.artifact import written_facts
-from wtxtgit.ops.files import map_descriptor
 from wtxtgit.ops.known import Known, file_digest
+from wtxtgit.ops.mapping import view_of
 from wtxtgit.text.grammar import MAGIC
 
 _NO_MORE = {"text": b"unset", "ident": b"unspecified", "working-tree-encoding": b"unspecified"}
@@ -131,7 +131,7 @@ def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bo
     # With numpy, which is needed for nothing else here.
     from wtxtgit.ops.clean import clean
 
-    cleaned = clean(map_descriptor(descriptor), threads=threads)
+    cleaned = clean(view_of(descriptor), threads=threads)
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
     if file_digest(descriptor) != (digest, size):

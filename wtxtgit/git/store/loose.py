@@ -51,7 +51,7 @@ def stored(
             yield piece
         oid = digest.hexdigest()
         with contextlib.suppress(EnvironmentFailure):
-            if store.find(oid) is None:
+            if not store.keep(oid):
                 if not is_whole:
                     return
                 places.put(path, places.make_folder(oid[:2]) / oid[2:])

@@ -15,6 +15,7 @@ from isal import isal_zlib
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.pack_index import Packed, format_index
+from wtxtgit.git.store.places import told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
@@ -71,7 +72,7 @@ class PackWriter:
         for piece in deflated(content.stream(), self._put, self._threads):
             digest.update(piece)
         oid = digest.digest()
-        if oid in self._known or self._store.find(oid.hex()) is not None:
+        if oid in self._known or self._store.keep(oid.hex()):
             os.ftruncate(self._descriptor, start)
             self._end, self._hash = start, before
         else:
@@ -88,10 +89,10 @@ class PackWriter:
             self._rewrite_head(count)
         digest = self._hash.digest()
         self._put(digest)
-        os.fsync(self._descriptor)
         index = format_index(self._objects, digest, self._places)
         folder = self._path.parent
-        with self._places.temporary(folder, "tmp_idx_") as (descriptor, path):
+        with told(folder), self._places.temporary(folder, "tmp_idx_") as (descriptor, path):
+            os.fsync(self._descriptor)
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(index)
             os.fsync(descriptor)
@@ -104,9 +105,10 @@ class PackWriter:
         view = memoryview(data).cast("B")
         self._hash.update(view)
         self._crc32 = isal_zlib.crc32(view, self._crc32)
-        while view.nbytes:
-            written = os.pwrite(self._descriptor, view, self._end)
-            view, self._end = view[written:], self._end + written
+        with told(self._path.parent):
+            while view.nbytes:
+                written = os.pwrite(self._descriptor, view, self._end)
+                view, self._end = view[written:], self._end + written
         if self._end - self._synced > _WORTH_SYNCING:
             if self._syncing is not None:
                 self._syncing.result()

@@ -8,13 +8,13 @@ of 63 bits that the former point to, and two hashes: the pack's, and the own.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-
-import numpy as np
 
 from wtxtgit.git.store.places import Places
 
@@ -22,6 +22,7 @@ _HEAD = b"\xfftOc\x00\x00\x00\x02"
 _FANOUT = 256
 _TABLE = len(_HEAD) + 4 * _FANOUT
 _FAR = 1 << 31
+_SMALL = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def format_index(objects: Sequence[Packed], pack_hash: bytes, places: Places) ->
     counts = [0] * _FANOUT
     for packed in ordered:
         counts[packed.oid[0]] += 1
-    fanout = np.cumsum(counts).astype(">u4").tobytes()
+    fanout = struct.pack(f">{_FANOUT}I", *accumulate(counts))
     near: list[int] = []
     far: list[int] = []
     for packed in ordered:
@@ -71,8 +72,17 @@ class PackIndex:
         self.pack = path.with_suffix(".pack")
         self._size = digest_size
         self._count = 0
-        with path.open("rb") as file:
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._data: bytes | mmap.mmap
+        # A pipe would block for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_size > _SMALL:
+                self._data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            else:
+                # A mapping keeps a descriptor, and there may be very many packs.
+                self._data = os.read(descriptor, _SMALL)
+        finally:
+            os.close(descriptor)
         if self._data[: len(_HEAD)] == _HEAD and len(self._data) >= _TABLE:
             (count,) = struct.unpack_from(">I", self._data, _TABLE - 4)
             if _TABLE + count * (digest_size + 8) + 2 * digest_size <= len(self._data):

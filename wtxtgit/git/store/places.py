@@ -73,7 +73,7 @@ class Places:
     def make_folder(self, name: str) -> Path:
         """Make a folder below the objects' where there is none."""
         folder = self.folder / name
-        with _told(folder):
+        with told(folder):
             if not folder.is_dir():
                 folder.mkdir(mode=_FOLDER, exist_ok=True)
                 if self.shared:
@@ -85,18 +85,18 @@ class Places:
     @contextlib.contextmanager
     def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
         """Give an empty file that is open for both, and goes at the end unless it was moved."""
-        with _told(folder):
+        with told(folder):
             descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
-            path = Path(name)
-            try:
-                yield descriptor, path
-            finally:
-                os.close(descriptor)
-                path.unlink(missing_ok=True)
+        path = Path(name)
+        try:
+            yield descriptor, path
+        finally:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
 
     def put(self, temporary: Path, path: Path) -> None:
         """Give a whole temporary file its name, read-only; one that is there holds the same."""
-        with _told(path):
+        with told(path):
             mask = os.umask(0)
             os.umask(mask)
             temporary.chmod(_READ_ONLY & ~mask | self.shared & ~_WRITING)
@@ -139,8 +139,12 @@ def _borrowed(folder: Path) -> Iterator[Path]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_ALTERNATES)
+        # A pipe would block for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            content = os.read(descriptor, _MOST_ALTERNATES)
+        finally:
+            os.close(descriptor)
     except OSError:
         return []
     lines = content.split(b"\n")
@@ -148,7 +152,7 @@ def _lines(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def told(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

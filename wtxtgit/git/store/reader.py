@@ -28,6 +28,7 @@ from wtxtgit.git.store.places import Places
 _BLOB = 3
 _HEAD_MOST = 32
 """Bytes that hold an entry's kind and size in a pack, or what stands before a loose blob."""
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _LOOSE_HEAD = re.compile(rb"blob (0|[1-9][0-9]{0,18})\0")
 
 
@@ -72,13 +73,29 @@ class ObjectStore:
         raw = bytes.fromhex(check_oid(oid))
         for index in self._indexes:
             offset = index.offset(raw)
-            if offset is not None:
+            # A pack may be gone, and its index left.
+            if offset is not None and index.pack.is_file():
                 return Location(index.pack, offset, is_loose=False)
         for folder in self.places.all:
             path = folder / oid[:2] / oid[2:]
             if path.is_file():
                 return Location(path, 0, is_loose=True)
         return None
+
+    def keep(self, oid: str) -> bool:
+        """Whether there is an object that will not be taken for garbage soon.
+
+        What is found is made young, as git does with what it need not write:
+        `git gc` may be about to remove an old object that nothing names.
+        """
+        location = self.find(oid)
+        if location is None:
+            return False
+        try:
+            os.utime(location.path)
+        except OSError:
+            return False
+        return True
 
     def blob(self, oid: str, threads: int = 1) -> Iterator[bytes]:
         """Give a blob's bytes in pieces; raises EnvironmentFailure, maybe after some.
@@ -91,7 +108,7 @@ class ObjectStore:
             if location is not None:
                 # A pack may go at any time (gc); git finds where the object is then.
                 with contextlib.suppress(OSError):
-                    descriptor = os.open(location.path, os.O_RDONLY | os.O_CLOEXEC)
+                    descriptor = os.open(location.path, _READING)
                     closing.callback(os.close, descriptor)
                     stream = _stream(descriptor, location)
             if stream is None:

@@ -36,7 +36,8 @@ class Plain:
         self.size = data.nbytes
 
     def stream(self) -> Iterator[Buffer]:
-        return pieces(self._data)
+        # Copied: a file that is mapped may change between being hashed and deflated.
+        return map(bytes, pieces(self._data))
 
 
 def deflated(
