@@ -70,8 +70,10 @@ def test_looking_grows_with_the_number_of_tensors(wtxtgit: Command, ending: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_hundred_thousand_tensors(wtxtgit: Command, ending: str) -> None:
-    there_and_back(wtxtgit, make(wtxtgit, ending, 100_000))
+def test_very_many_tensors(wtxtgit: Command, ending: str) -> None:
+    # In other formats work grows in the same way, which the counts above tell.
+    count = 100_000 if ending == "safetensors" else 10_000
+    there_and_back(wtxtgit, make(wtxtgit, ending, count))
 
 
 @pytest.mark.slow
