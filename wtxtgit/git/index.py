@@ -20,6 +20,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
 
 HEAD_SIZE = 1024
 """Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
@@ -172,7 +173,7 @@ def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
     """Read sizes and beginnings of blobs.
 
     Small ones come from one running `cat-file --batch`; of a big one only the
-    beginning is inflated where it lies loose.
+    beginning is inflated where it is stored whole.
     """
     wanted = sizes(repo, oids)
     heads = {}
@@ -180,11 +181,22 @@ def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
         for oid, size in wanted.items():
             if size <= _SMALL_BLOB:
                 heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
-    for oid, size in wanted.items():
-        if oid not in heads:
-            with repo.stream("cat-file", "blob", oid, env=run.TRUE_OBJECTS) as blob:
-                heads[oid] = BlobHead(size, blob.stdout.read(HEAD_SIZE))
+    large = {oid: size for oid, size in wanted.items() if oid not in heads}
+    if large:
+        # Git inflates a blob of a pack to its end, whoever reads a few bytes of it.
+        with ObjectStore(repo) as store:
+            for oid, size in large.items():
+                heads[oid] = BlobHead(size, _first(store.blob(oid), HEAD_SIZE))
     return heads
+
+
+def _first(pieces: Iterable[bytes], count: int) -> bytes:
+    head = b""
+    for piece in pieces:
+        head += piece[:count]
+        if len(head) >= count:
+            break
+    return head[:count]
 
 
 def blob_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
