@@ -89,6 +89,7 @@ def test_texts_before_one_that_fails_stay(wtxtgit: Command, folder: Path) -> Non
     assert [file.name for file in (folder / "out").iterdir()] == [f"{FOLD.name}.wtxt"]
 
 
+@pytest.mark.slow
 def test_a_passphrase_is_asked_for_once(wtxtgit: Command, folder: Path) -> None:
     made = with_fd(wtxtgit, b"words\n", "key", "new", "--name", "alice")
     assert made.code == 0, made.err

@@ -70,6 +70,7 @@ def test_objects_and_index_are_those_of_git_add(here: Sealed) -> None:
     assert here.status() == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "cwd"),
     [
@@ -165,6 +166,7 @@ def test_all_blobs_are_one_pack(here: Sealed) -> None:
     assert here.git("fsck", "--full", "--strict") == b""
 
 
+@pytest.mark.slow
 def test_real_files_are_pushed_and_cloned(repo: Repo, driver: None, tmp_path: Path) -> None:
     repo.track("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
     here = Sealed(repo.path)
@@ -326,6 +328,7 @@ def test_a_conflict_is_settled(here: Sealed) -> None:
     assert here.git("ls-files", "-u") == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linked", "submodule", "sha256", "git-dir", "shallow", "partial"])
 def test_repositories_of_all_kinds(
     here: Sealed, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -166,6 +166,7 @@ def test_what_is_not_wanted_stays_text(here: Sealed) -> None:
     assert clone.path.joinpath(OTHER).read_bytes().startswith(b"WTXT 1\n")
 
 
+@pytest.mark.slow
 def test_deltas_are_gits_to_give(here: Sealed) -> None:
     for number in range(4):
         here.write(OTHER, safetensors(*range(number, 70_000)))
@@ -192,6 +193,7 @@ def test_many_small_files_are_written_side_by_side(here: Sealed) -> None:
     assert here.git("diff-files") == b""
 
 
+@pytest.mark.slow
 def test_real_files_come_back(repo: Repo, driver: None) -> None:
     repo.track("*.aero", "*.fold", "*.checkpoint", "*.taridx", "*.safetensors")
     here = Sealed(repo.path)
@@ -243,6 +245,7 @@ def test_a_linked_worktree(here: Sealed) -> None:
     assert linked.status() == b""
 
 
+@pytest.mark.slow
 def test_a_partial_clone_fetches(here: Sealed) -> None:
     here.git("config", "uploadpack.allowFilter", "true")
     clone = Sealed(here.clone("clone", "--no-local", "--no-checkout", "--filter=blob:none").path)

@@ -275,6 +275,7 @@ def test_offsets_beyond_two_gigabytes(repo: Repo, tmp_path: Path) -> None:
     assert [int(listed[n]) for n in (0, 3, 6)] == [12, 2**31, 2**40]
 
 
+@pytest.mark.slow
 def test_an_index_that_is_damaged_finds_nothing_that_is_not_there(repo: Repo) -> None:
     """Every count and offset of it may be anything."""
     oids = pack(repo, CONTENTS)
