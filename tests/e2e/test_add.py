@@ -232,7 +232,7 @@ def test_what_is_mapped_and_changes_without_its_times_is_not_added(here: Sealed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(add, "clean", meanwhile)
-        patch.setattr(add, "_moment", lambda _status: (0,))
+        patch.setattr(add, "moment_of", lambda _status: (0,))
         assert "changed while it was read" in here.call("add", MODEL, ok=(5,)).err
     here.call("add", MODEL)
     text = b"".join(clean(memoryview(safetensors(2.0))).pieces())

@@ -122,12 +122,26 @@ class BlobReader(ObjectReader):
 
 def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
     """Ask for the sizes of many blobs; raises EnvironmentFailure for one that is not there."""
+    return dict(_parse_answer(line, "blob", oid) for oid, line in _size_answers(repo, oids))
+
+
+def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
+    """Ask for the sizes of blobs, as far as they are there."""
+    found = {}
+    for oid, line in _size_answers(repo, oids):
+        with contextlib.suppress(EnvironmentFailure):
+            found[oid] = _parse_answer(line, "blob", oid)[1]
+    return found
+
+
+def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, bytes]]:
+    """What git says of each object, asked once."""
     wanted = list(dict.fromkeys(map(check_oid, oids)))
     asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
     answers = repo.git("cat-file", "--batch-check", stdin=asked, env=run.TRUE_OBJECTS).splitlines()
     if len(answers) != len(wanted):
         raise EnvironmentFailure(f"git tells {len(answers)} of {len(wanted)} sizes")
-    return dict(_parse_answer(line, "blob", oid) for line, oid in zip(answers, wanted, strict=True))
+    return list(zip(wanted, answers, strict=True))
 
 
 def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
@@ -137,18 +151,6 @@ def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
-
-
-def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
-    """Ask for the sizes of blobs, as far as they are there."""
-    wanted = list(dict.fromkeys(map(check_oid, oids)))
-    asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
-    answers = repo.git("cat-file", "--batch-check", stdin=asked, env=run.TRUE_OBJECTS).splitlines()
-    found = {}
-    for oid, line in zip(wanted, answers, strict=False):
-        with contextlib.suppress(EnvironmentFailure):
-            found[oid] = _parse_answer(line, "blob", oid)[1]
-    return found
 
 
 def check_oid(oid: str) -> str:

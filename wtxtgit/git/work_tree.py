@@ -66,6 +66,11 @@ def _moment_at(name: bytes, folder: int | None) -> Moment | None:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    return moment_of(status)
+
+
+def moment_of(status: os.stat_result) -> Moment:
+    """What of a stat changes when a file is written or replaced."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -22,6 +22,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.pack import PackWriter
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Plain
+from wtxtgit.git.work_tree import moment_of
 from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.artifact import ArtifactFacts, written_facts
 from wtxtgit.ops.clean import clean
@@ -148,7 +149,7 @@ class _Work:
             finally:
                 os.close(descriptor)
             after = name.stat(follow_symlinks=False)
-        if _moment(before) != _moment(after):
+        if moment_of(before) != moment_of(after):
             raise _changed(name)
         if mode is None:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
@@ -203,8 +204,3 @@ def _is_regular(file: Path) -> bool:
         return stat.S_ISREG(file.lstat().st_mode)
     except OSError:
         return False
-
-
-def _moment(status: os.stat_result) -> tuple[int, ...]:
-    """What changes when a file is written or replaced."""
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -25,6 +25,7 @@ from wtxtgit.git.index import Change, Entry
 from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.touched import touched
+from wtxtgit.git.work_tree import moment_of
 from wtxtgit.ops.artifact import written_facts
 from wtxtgit.ops.known import Known, file_digest
 from wtxtgit.ops.mapping import view_of
@@ -113,7 +114,7 @@ def _compare(file: Path, entry: Entry, known: Known, threads: int | None) -> _Ou
         return None
     finally:
         os.close(descriptor)
-    if is_same is None or _moment(before) != _moment(after):
+    if is_same is None or moment_of(before) != moment_of(after):
         return None
     return _Outcome(is_same, before)
 
@@ -140,7 +141,3 @@ def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bo
     if cleaned.writer is not None:
         known.put_facts({blob: written_facts(cleaned.writer)})
     return blob == oid
-
-
-def _moment(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
