@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from wtxtgit.text import parallel
-from wtxtgit.text.parallel import Lane, Pool
+from wtxtgit.text.parallel import Pool
 
 WORK = 1 << 30
 
@@ -19,30 +19,6 @@ WORK = 1 << 30
 def test_results_come_in_order(threads: int) -> None:
     with Pool(threads, WORK) as pool:
         assert list(pool.ordered((lambda n=n: n) for n in range(100))) == list(range(100))  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_a_lane_keeps_its_order(threads: int) -> None:
-    done: list[int] = []
-    with Pool(threads, WORK) as pool:
-        lane = Lane(pool)
-        for n in range(200):
-            lane.put(lambda n=n: done.append(n))  # type: ignore[misc]
-        lane.wait()
-    assert done == list(range(200))
-
-
-def test_a_lane_whose_task_fails_takes_tasks_on_and_tells_at_the_end() -> None:
-    def fail() -> NoReturn:
-        raise MemoryError("no room")
-
-    with Pool(2, WORK) as pool:
-        lane = Lane(pool)
-        lane.put(fail)
-        for _ in range(10 * Lane.BACKLOG):
-            lane.put(int)
-        with pytest.raises(MemoryError, match="no room"):
-            lane.wait()
 
 
 def test_where_no_thread_can_start_the_caller_does_the_work(

@@ -63,8 +63,8 @@ class Block:
 class CheckedBlock:
     """A block's bytes and what its own checksums say of them.
 
-    `raw` is None where the lines could not be read to the end (`stopped`).
-    `sha256` is that of the last chunk, an array's own where it has just one.
+    `raw` is None where the lines could not be read to the end: what follows
+    is not read. `sha256` is that of the last chunk, an array's own where it has just one.
     """
 
     block: Block
@@ -72,7 +72,11 @@ class CheckedBlock:
     fastxor: int = 0
     sha256: bytes = b""
     problems: list[Problem] = field(default_factory=list)
-    stopped: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its array ends with it."""
+        return self.block.first + self.block.count == self.block.array.chunks
 
 
 def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Iterator[Block]:
@@ -127,17 +131,23 @@ def check(text: ByteView, block: Block) -> CheckedBlock:
 
 
 def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
-    """Check blocks as `check` does, those of short arrays together where nothing is wrong."""
+    """Check blocks as `check` does, those of short arrays together where nothing is wrong.
+
+    A block that can't be read to the end is the last.
+    """
     checked: list[CheckedBlock] = []
     for blocks in _groups(job):
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
-        if raws is None:
-            checked += (check(text, block) for block in blocks)
-        else:
+        if raws is not None:
             for block, raw in zip(blocks, raws, strict=True):
                 checked.append(_compare(CheckedBlock(block, raw), raw))
+            continue
+        for block in blocks:
+            checked.append(check(text, block))
+            if checked[-1].raw is None:
+                return checked
     return checked
 
 
@@ -186,7 +196,6 @@ def _check_singly(text: ByteView, block: Block) -> CheckedBlock:
         checked = check(text, Block(block.array, ix, 1, block.size))
         result.problems += checked.problems
         if checked.raw is None:
-            result.stopped = True
             return result
         result.fastxor ^= checked.fastxor
         result.sha256 = checked.sha256
@@ -220,6 +229,6 @@ def _diagnose(text: ByteView, block: Block) -> tuple[CheckedBlock, memoryview | 
         for fault in faults
     ]
     if any(fault.stops for fault in faults):
-        return CheckedBlock(block, None, problems=problems, stopped=True), None
+        return CheckedBlock(block, None, problems=problems), None
     held = memoryview(raw)
     return CheckedBlock(block, held, problems=problems), held

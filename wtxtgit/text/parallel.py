@@ -1,10 +1,9 @@
 """Threads for work that releases the GIL: hashing, base64, numpy.
 
 A `Pool` runs tasks on a bounded number of threads, or in the caller where
-one thread or little work makes threads a loss. A `Lane` runs tasks in the
-order in which they were put, one at a time: a running hash over blocks that
-other threads decode. Tasks beside which the caller has work of its own are a
-crew's.
+one thread or little work makes threads a loss. Tasks beside which the caller
+has work of its own are a crew's; where something follows their results in
+order, as a running hash does, they are a pipeline's.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Barrier, BoundedSemaphore, Lock
+from threading import Barrier
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -124,55 +123,3 @@ class Pool:
     ) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=error is not None)
-
-
-class Lane:
-    """Tasks that run one after another, in order, on any thread of a pool.
-
-    `put` waits while `BACKLOG` tasks wait, which bounds the blocks in flight.
-    """
-
-    BACKLOG = 16
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._room = BoundedSemaphore(self.BACKLOG)
-        self._tasks: deque[Callable[[], object]] = deque()
-        self._lock = Lock()
-        self._running = False
-        self._last: Future[None] | None = None
-        self._error: BaseException | None = None
-
-    def put(self, task: Callable[[], object]) -> None:
-        if self._pool.threads == 1:
-            task()
-            return
-        self._room.acquire()
-        with self._lock:
-            self._tasks.append(task)
-            if self._running:
-                return
-            self._running = True
-        self._last = self._pool.submit(self._drain)
-
-    def wait(self) -> None:
-        """Return when all tasks that were put are done; raise the first error of one."""
-        if self._last is not None:
-            self._last.result()
-        if self._error is not None:
-            raise self._error
-
-    def _drain(self) -> None:
-        while True:
-            with self._lock:
-                if not self._tasks:
-                    self._running = False
-                    return
-                task = self._tasks.popleft()
-            self._room.release()
-            if self._error is None:
-                try:
-                    task()
-                except BaseException as error:  # noqa: BLE001 - wait() raises it
-                    # What follows would build on what failed: it is dropped.
-                    self._error = error

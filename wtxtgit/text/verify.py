@@ -7,8 +7,8 @@ Syntax and structure faults stop the reading; all other findings are collected.
 No clock, file or environment is read.
 
 SHA-256 runs three times over every byte. hash_all takes each array's `arr`
-line as the text claims it, so it need not wait for the array's own hash: the
-three passes run side by side on the pool's threads.
+line as the text claims it, so it need not wait for the array's own hash: both
+follow the blocks that are decoded, as two chains of a pipeline.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import chain
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
@@ -34,8 +33,12 @@ from wtxtgit.text.blocks import (
 )
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import check_layout, parse_layout
-from wtxtgit.text.parallel import Lane, Pool
+from wtxtgit.text.parallel import worthwhile
+from wtxtgit.text.pipeline import Pipeline
 from wtxtgit.text.signature import SignatureState
+
+Deliver = Callable[[Block, memoryview], None]
+"""Takes a block and its raw bytes; called from several threads, in any order."""
 
 
 @dataclass(slots=True)
@@ -75,16 +78,17 @@ def verify(
     allow_unauthenticated: bool = False,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    deliver: Deliver | None = None,
 ) -> Report:
     """Verify a text.
 
     `text` is a flat view of bytes; `wsum` the content of its WSUM file;
-    `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw bytes.
+    `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw
+    bytes. `deliver` gets the bytes of blocks whose own checksums are right.
     """
     report = Report(index(text))
-    with Pool(threads, len(text), jobs_at_least(report.index.arrays)) as pool:
-        body = _Body(text, report, pool, hmac_key, allow_unauthenticated)
-        stopped = body.check(progress)
+    body = _Body(text, report, hmac_key, allow_unauthenticated, progress, deliver)
+    stopped = body.check(threads)
     # What is nearest to the damage comes first: lines and chunks, then arrays.
     report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
     stop = report.index.stop
@@ -117,93 +121,119 @@ class _Body:
         self,
         text: ByteView,
         report: Report,
-        pool: Pool,
         hmac_key: bytes | None,
         allow_unauthenticated: bool,
+        progress: Callable[[int], None] | None,
+        deliver: Deliver | None,
     ) -> None:
         self._text = text
         self._report = report
-        self._pool = pool
         self._hmac_key = hmac_key
         self._allow_unauthenticated = allow_unauthenticated
-        self._own = Lane(pool)
-        self._all = Lane(pool)
-        self._mac = Lane(pool)
+        self._progress = progress
+        self._deliver = deliver
         self.hash_all = sha256()
         self.fastxor = 0
         self.layout_bytes = bytearray()
+        self._own = sha256()
+        self._own_problems: list[Problem] = []
+        self._mac: digest.Mac | None = None
+        self._mac_problems: list[Problem] = []
+        self._stopped = False
 
-    def check(self, progress: Callable[[int], None] | None) -> bool:
+    def check(self, threads: int | None) -> bool:
         """Check all indexed chunks; True where a fault stopped the reading."""
         arrays = self._report.index.arrays
         blocks = (block for array in arrays for block in blocks_of(array))
         tasks = (partial(self._check_job, job) for job in jobs_of(blocks))
-        stopped = False
-        for checked in chain.from_iterable(self._pool.ordered(tasks)):
-            self._report.problems += checked.problems
-            if checked.stopped or checked.raw is None:
-                stopped = True
-                break
-            self._take(checked.block, checked.raw, checked)
-            if progress is not None:
-                progress(checked.raw.nbytes)
-        for lane in (self._own, self._all, self._mac):
-            lane.wait()
-        if not stopped and self._hmac_key is not None:
-            wrong = any(problem.kind == "hmac" for problem in self._report.problems)
+        chains = [self._to_all, self._to_own]
+        if self._hmac_key is not None:
+            chains.append(self._to_mac)
+        threads = worthwhile(threads, len(self._text), jobs_at_least(arrays))
+        Pipeline(tasks, chains, threads, is_last=_stops).run()
+        self._report.problems += self._own_problems + self._mac_problems
+        if not self._stopped and self._hmac_key is not None:
             every = bool(arrays) and all(array.has_hmac for array in arrays)
+            wrong = any(problem.kind == "hmac" for problem in self._mac_problems)
             self._report.authenticated = every and not wrong
-        return stopped
+        return self._stopped
 
     def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
-        return check_job(self._text, job)
+        checked = check_job(self._text, job)
+        if self._deliver is not None:
+            for found in checked:
+                if found.raw is not None and not found.problems:
+                    self._deliver(found.block, found.raw)
+        return checked
 
-    def _take(self, block: Block, raw: memoryview, checked: CheckedBlock) -> None:
-        array = block.array
-        self.fastxor ^= checked.fastxor
-        if block.first == 0:
-            self._array_hash = sha256()
-            self._array_mac = self._start_mac(array)
-            self._all.put(partial(self.hash_all.update, array.header))
-        self._all.put(partial(self.hash_all.update, raw))
-        last = block.first + block.count == array.chunks
-        if array.chunks == 1:
-            self._compare(array, checked.sha256)
-        else:
-            self._own.put(partial(self._array_hash.update, raw))
-            if last:
-                self._own.put(partial(self._finish_own, array, self._array_hash.digest))
-        if self._array_mac is not None:
-            self._mac.put(partial(self._array_mac.update, raw))
-            if last:
-                self._mac.put(partial(self._finish_mac, array, self._array_mac.digest))
-        if array.name == LAYOUT_ARRAY:
-            self.layout_bytes += raw
+    def _to_all(self, job: list[CheckedBlock]) -> None:
+        """Follow with what all arrays have in common."""
+        done = 0
+        for checked in job:
+            self._report.problems += checked.problems
+            if checked.raw is None:
+                self._stopped = True
+                break
+            block = checked.block
+            self.fastxor ^= checked.fastxor
+            if block.first == 0:
+                self.hash_all.update(block.array.header)
+            self.hash_all.update(checked.raw)
+            done += checked.raw.nbytes
+            if block.array.name == LAYOUT_ARRAY:
+                self.layout_bytes += checked.raw
+        if done and self._progress is not None:
+            self._progress(done)
 
-    def _finish_own(self, array: ArrayIndex, found: Callable[[], bytes]) -> None:
-        if array.complete:
-            self._compare(array, found())
+    def _to_own(self, job: list[CheckedBlock]) -> None:
+        """Follow with each array's own SHA-256."""
+        for checked in job:
+            if checked.raw is None:
+                break
+            array = checked.block.array
+            found = checked.sha256
+            if array.chunks > 1:
+                if checked.block.first == 0:
+                    self._own = sha256()
+                self._own.update(checked.raw)
+                if not checked.is_last:
+                    continue
+                found = self._own.digest()
+            if array.complete and found != array.claim.sha256:
+                message = mismatch("the array's sha256", found, array.claim.sha256)
+                self._own_problems.append(_of_array("array_sha256", message, array))
 
-    def _compare(self, array: ArrayIndex, found: bytes) -> None:
-        if found != array.claim.sha256:
-            message = mismatch("the array's sha256", found, array.claim.sha256)
-            self._problem("array_sha256", message, array)
+    def _to_mac(self, job: list[CheckedBlock]) -> None:
+        """Follow with each array's HMAC."""
+        for checked in job:
+            if checked.raw is None:
+                break
+            array = checked.block.array
+            if checked.block.first == 0:
+                self._mac = self._start_mac(array)
+            if self._mac is None:
+                continue
+            self._mac.update(checked.raw)
+            is_due = checked.is_last and array.complete
+            if is_due and not digest.same_mac(self._mac.digest(), array.claim.hmac):
+                message = "the hmac does not fit the key"
+                self._mac_problems.append(_of_array("hmac", message, array))
 
     def _start_mac(self, array: ArrayIndex) -> digest.Mac | None:
-        if self._hmac_key is None:
-            return None
-        if array.has_hmac:
+        if self._hmac_key is not None and array.has_hmac:
             return digest.array_hmac(self._hmac_key, array.claim.salt)
         if not self._allow_unauthenticated:
-            self._problem("hmac", "a key is given, but the array carries no hmac", array)
+            message = "a key is given, but the array carries no hmac"
+            self._mac_problems.append(_of_array("hmac", message, array))
         return None
 
-    def _finish_mac(self, array: ArrayIndex, found: Callable[[], bytes]) -> None:
-        if array.complete and not digest.same_mac(found(), array.claim.hmac):
-            self._problem("hmac", "the hmac does not fit the key", array)
 
-    def _problem(self, kind: str, message: str, array: ArrayIndex) -> None:
-        self._report.problems.append(Problem(kind, message, line=array.line, array=array.name))
+def _stops(job: list[CheckedBlock]) -> bool:
+    return bool(job) and job[-1].raw is None
+
+
+def _of_array(kind: str, message: str, array: ArrayIndex) -> Problem:
+    return Problem(kind, message, line=array.line, array=array.name)
 
 
 def _check_root(report: Report, body: _Body, wsum_bytes: bytes | None) -> None:

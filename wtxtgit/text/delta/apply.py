@@ -22,7 +22,6 @@ from wtxtgit.text.delta.hashing import Hashes, hash_arrays
 from wtxtgit.text.delta.index import Change, DeltaChunk, DeltaIndex, check_places, check_whole
 from wtxtgit.text.delta.sides import Raw, Side, SideArray, Text
 from wtxtgit.text.layout import check_layout, parse_layout
-from wtxtgit.text.parallel import Pool
 from wtxtgit.text.render import chunk_line_size, chunk_text_size
 
 _ZERO_HMAC = bytes(32)
@@ -115,15 +114,13 @@ def apply(
         message = f"the delta is for a base with sha256_all {wanted}..., this one has {found}..."
         raise TextError("root", message)
     arrays = tuple(_patched(base, text, delta))
-    nbytes = sum(array.claim.nbytes for array in arrays)
-    with Pool(threads, nbytes, len(arrays)) as pool:
-        if delta.head is None:
-            return Applied(_regenerated(base, arrays, given, pool, progress), None)
-        head = delta.head
-        target = Side(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
-        hashes = hash_arrays(
-            arrays, pool, own=_is_patched, hmac_key=given.hmac_key, progress=progress
-        )
+    if delta.head is None:
+        return Applied(_regenerated(base, arrays, given, threads, progress), None)
+    head = delta.head
+    target = Side(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
+    hashes = hash_arrays(
+        arrays, threads=threads, own=_is_patched, hmac_key=given.hmac_key, progress=progress
+    )
     _prove(target, hashes)
     return Applied(target, _layout(target, bytes(hashes.layout)))
 
@@ -193,14 +190,14 @@ def _regenerated(
     base: Side,
     arrays: tuple[SideArray, ...],
     given: Regeneration,
-    pool: Pool,
+    threads: int | None,
     progress: Callable[[int], None] | None,
 ) -> Side:
     """The target of a plain delta: the base's next generation, with hashes of its own."""
     meta = given.meta_after(base.meta)
     key = given.hmac_key
     touched = [array for array in arrays if key is not None or _is_patched(array)]
-    found = hash_arrays(touched, pool, own=_is_patched, hmac_key=key)
+    found = hash_arrays(touched, threads=threads, own=_is_patched, hmac_key=key)
 
     def sealed(array: SideArray) -> SideArray:
         claim = array.claim
@@ -209,7 +206,7 @@ def _regenerated(
         return replace(array, claim=claim)
 
     arrays = tuple(map(sealed, arrays))
-    hashes = hash_arrays(arrays, pool, progress=progress)
+    hashes = hash_arrays(arrays, threads=threads, progress=progress)
     prev = base.root.merkle_this
     this = digest.merkle(prev, hashes.sha256_all, meta)
     root = grammar.Root(hashes.sha256_all, prev, this, hashes.fastxor)
