@@ -13,9 +13,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from threading import Barrier
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from wtxtgit.model.memory import keep_freed_memory
 
@@ -77,40 +78,31 @@ def worthwhile(threads: int | None, work: int, tasks: int = 1) -> int:
 
 
 class Pool:
-    """A thread pool; with one thread, tasks run at once in the caller.
+    """Runs tasks ahead on several threads, the caller's among them.
 
+    With one thread the caller runs them when their results are asked for.
     `threads`, `work` and `tasks` are as for `worthwhile`.
     """
 
     def __init__(self, threads: int | None, work: int, tasks: int = 1) -> None:
         self.threads = worthwhile(threads, work, tasks)
-        self._executor = started(self.threads) if self.threads > 1 else None
+        self._executor = started(self.threads - 1) if self.threads > 1 else None
         if self._executor is None:
             self.threads = 1
 
-    def submit(self, task: Callable[[], T]) -> Future[T]:
-        if self._executor is not None:
-            return self._executor.submit(task)
-        return self._run(task)
-
-    @staticmethod
-    def _run(task: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        try:
-            future.set_result(task())
-        except Exception as error:  # noqa: BLE001 - handed to whoever asks for the result
-            future.set_exception(error)
-        return future
-
     def ordered(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
-        """Run tasks ahead, a bounded window of them, and give results in order."""
-        window: deque[Future[T]] = deque()
+        """Run tasks ahead, a bounded number of them, and give results in order."""
+        if self._executor is None:
+            for task in tasks:
+                yield task()
+            return
+        ahead: deque[_Ahead[T]] = deque()
         for task in tasks:
-            window.append(self.submit(task))
-            if len(window) > self.threads * 2 or self._executor is None:
-                yield window.popleft().result()
-        while window:
-            yield window.popleft().result()
+            ahead.append(_Ahead(task, self._executor.submit(task)))
+            if len(ahead) > self.threads * 2:
+                yield _first(ahead)
+        while ahead:
+            yield _first(ahead)
 
     def __enter__(self) -> Self:
         return self
@@ -123,3 +115,29 @@ class Pool:
     ) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=error is not None)
+
+
+@dataclass(slots=True)
+class _Ahead(Generic[T]):
+    """A task that is to be run ahead, and what comes of it."""
+
+    task: Callable[[], T]
+    future: Future[T]
+
+    def run(self) -> None:
+        """Run it here, unless another thread has begun it."""
+        if self.future.cancel():
+            self.future = Future()
+            try:
+                self.future.set_result(self.task())
+            except Exception as error:  # noqa: BLE001 - raised for whoever asks for the result
+                self.future.set_exception(error)
+
+
+def _first(ahead: deque[_Ahead[T]]) -> T:
+    """The first one's result; while another thread makes it, others are run here."""
+    for one in ahead:
+        if ahead[0].future.done():
+            break
+        one.run()
+    return ahead.popleft().future.result()
