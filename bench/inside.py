@@ -22,6 +22,7 @@ from bench.measure import MIB, PYTHON, BenchError, Place, Row, Sample, Subject, 
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import read as fold_read
 from wtxtgit.ops.files import map_file, write_all
+from wtxtgit.text.blocking import text_size
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter
@@ -60,6 +61,15 @@ def write_file(data: memoryview, out: Path) -> None:
         os.close(descriptor)
 
 
+def fill_file(data: memoryview, out: Path) -> None:
+    """As many bytes as a text of `data` has, the same ones again and again, to a new file."""
+    left = text_size(len(data))
+    buffer = memoryview(bytes(MIB))
+    with out.open("wb", buffering=0) as file:
+        while left > 0:
+            left -= file.write(buffer[: min(left, MIB)])
+
+
 def write_pipe(data: memoryview, _: Path) -> None:
     with subprocess.Popen(("cat",), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
         assert reader.stdin is not None  # noqa: S101
@@ -88,7 +98,7 @@ def _writer(data: memoryview) -> TextWriter:
 ACTIONS: dict[str, Action] = {
     action.__name__: action
     for action in (
-        sha256_pass, two_passes, blake3_pass, sha256_and_zstd,
+        sha256_pass, two_passes, fill_file, blake3_pass, sha256_and_zstd,
         write_file, write_pipe, write_nowhere, read_text, check_container,
     )
 }  # fmt: skip

@@ -24,6 +24,8 @@ from bench.measure import (
 ONCE = "one hashlib pass"
 TWICE = "two hashlib passes in a row"
 """As fast as two threads can be with one array: hash_all follows the array's own hash."""
+FILL = "fill a file of a text's size"
+"""What the system's pages for a new file take, with nothing to compute."""
 SMALL, TINY = "2,000 arrays of 50 KB", "20,000 arrays of 64 bytes"
 WRITE, READ = "write a text to a file", "read a text, all checked"
 
@@ -49,6 +51,7 @@ def library(place: Place, size: int, runs: int) -> list[Row]:
 
     text = text_of(place, model)
     groups = [
+        [Job(Subject(FILL, nbytes, note=note), inside.fill_file, model)],
         group(WRITE, inside.write_file, model, 0.95),
         group("write a text to a pipe", inside.write_pipe, model, 0.8),
         group("write a text to nowhere", inside.write_nowhere, model, None),
