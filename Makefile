@@ -61,7 +61,7 @@ check: lint types layers test test-slow wheel  ## everything that CI runs, torch
 bench: $(READY)  ## speed and memory, as ratios measured in one run; BENCH="--only git" has options
 	$(BIN)/python -m bench $(BENCH)
 
-bench-docs: $(READY)  ## put the figures of the last bench into docs/performance.md
+bench-docs: $(READY)  ## put the figures of the last bench into docs/
 	$(BIN)/python -m bench --update-docs
 
 bench-deps:  ## install git-lfs, with which bench compares, from Debian's packages

@@ -14,13 +14,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import audit, cluster, compare, containers, git, protocol, start, text
+from bench import audit, cluster, compare, containers, git, growth, protocol, start, text
 from bench.chart import chart
 from bench.measure import BenchError, Place, Row
-from bench.report import Report, machine, markdown, rewritten
+from bench.plan import Figures
+from bench.report import Report, machine, markdown, rewritten, tables
+from wtxtgit.text.parallel import default_threads
 
 OUT = Path(__file__).parent / "out"
-DOCS = Path(__file__).parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[1] / "docs"
 START_RUNS = 15
 """At least so many runs of what takes some hundredths of a second."""
 
@@ -36,6 +38,7 @@ PARTS: dict[str, Part] = {
     "merge": lambda place, o: compare.merges(place, o.size, o.runs),
     "protocol": lambda place, o: protocol.filters(place, o.size, o.runs),
     "git": lambda place, o: git.adds_and_checkouts(place, o.size, o.runs),
+    "growth": lambda place, o: growth.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
     "audit": lambda place, o: audit.audits(place, o.commits, o.runs),
     "cluster": lambda place, o: cluster.verifications(place, o.size, o.runs),
@@ -82,6 +85,7 @@ def measured(options: argparse.Namespace) -> Report:
                     print(f"bench: {name}: {error}", file=sys.stderr)
         imports = start.imports(place) if "start" in wanted else {}
     asked = {key: getattr(options, key) for key in ("size", "big", "commits", "runs", "only")}
+    asked["threads"] = default_threads()
     return Report(machine(), asked, parts, imports, failed)
 
 
@@ -95,14 +99,20 @@ def write(out: Path, report: Report) -> None:
     (out / "bench.svg").write_text(chart(report.parts))
 
 
-def update_docs(page: Path, record: Path) -> None:
-    """Put the last run's tables into the page."""
+def update_docs(docs: Path, record: Path) -> None:
+    """Put the last run's tables into the pages, and what is planned with them."""
     if not record.exists():
         raise BenchError(f"{record} is not there, make bench writes it")
     report = Report.from_dict(json.loads(record.read_text()))
     if report.options["only"] or report.failed:
-        raise BenchError("the last run measured some parts only, the page wants all of one run")
-    page.write_text(rewritten(page.read_text(), report))
+        raise BenchError("the last run measured some parts only, the pages want all of one run")
+    figures = Figures.of(report.parts, report.options["threads"], report.options["commits"])
+    pages = {"performance.md": tables(report), "scale.md": figures.tables()}
+    made = {
+        docs / name: rewritten((docs / name).read_text(), found) for name, found in pages.items()
+    }
+    for page, text in made.items():
+        page.write_text(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--update-docs", action="store_true",
-        help="write the last run's tables into docs/performance.md, measure nothing",
+        help="write the last run's tables into docs/, measure nothing",
     )  # fmt: skip
     return parser
 

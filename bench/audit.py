@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.history import add_generations
 from bench.measure import (
+    MIB,
     WTXTGIT,
     Against,
     BenchError,
@@ -47,20 +48,20 @@ def audits(place: Place, commits: int, runs: int) -> list[Row]:
         return Sample(fsck.seconds + seconds, fsck.resident, fsck.anonymous)
 
     name = "git fsck, and SHA-256 of the texts"
-    note = f"{commits} commits, {len(texts)} texts of 1 MiB"
+    nbytes, note = len(texts) * MIB, f"{commits} commits, {len(texts)} texts of 1 MiB"
     return race(
         [
-            Entrant(name, note=note, action=floor),
+            Entrant(name, nbytes, note=note, action=floor),
             Entrant(
                 "audit --no-cache",
-                None,
+                nbytes,
                 (Against(name),),
                 note,
                 action=partial(command, place, *audit, "--no-cache", cwd=repo),
             ),
             Entrant(
                 "audit, again",
-                None,
+                nbytes,
                 (Against(name),),
                 note,
                 action=partial(command, place, *audit, cwd=repo),

@@ -41,13 +41,13 @@ def text_of(place: Place, file: Path) -> Path:
     return text
 
 
-def changed_rows(model: Path, path: Path, part: int | None = None) -> Path:
-    """The model with one row in a hundred changed.
+def changed_rows(model: Path, path: Path, part: int | None = None, *, turn: int = 1) -> Path:
+    """The model with one row in a hundred changed, other ones in each `turn`.
 
     Of the odd (`part` 1) or the even rows (0) alone, or of all.
     """
     content, values = _matrix(model)
-    generator = np.random.default_rng(_SEED + 1)
+    generator = np.random.default_rng((_SEED, turn))
     count = len(values) // 100
     if part is None:
         chosen = generator.choice(len(values), count, replace=False)
@@ -61,7 +61,7 @@ def changed_rows(model: Path, path: Path, part: int | None = None) -> Path:
 def changed_chunks(model: Path, path: Path) -> Path:
     """The model with one chunk in a hundred changed, one at least."""
     content, values = _matrix(model)
-    blocks = np.random.default_rng(_SEED + 2).permutation(len(values) // CHUNK_ROWS)
+    blocks = np.random.default_rng((_SEED, 0)).permutation(len(values) // CHUNK_ROWS)
     for block in blocks[: max(1, len(blocks) // 100)]:
         values[block * CHUNK_ROWS : (block + 1) * CHUNK_ROWS] += np.float32(1e-3)
     path.write_bytes(content)

@@ -7,14 +7,13 @@ import os
 import shlex
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bench.data import model_of, text_of
 from bench.floors import hashing
 from bench.measure import (
-    MIB,
     WTXTGIT,
     Against,
     BenchError,
@@ -57,6 +56,10 @@ class Repository:
     def drop_file(self) -> None:
         self.file.unlink(missing_ok=True)
 
+    def remove(self) -> None:
+        """Take it away, for the room."""
+        shutil.rmtree(self.path)
+
     def stored(self) -> int:
         """Bytes of what `git add` put under the git folder."""
         return sum(path.stat().st_size for path in self.path.glob(".git/**/*") if path.is_file())
@@ -65,27 +68,25 @@ class Repository:
 def adds_and_checkouts(place: Place, size: int, runs: int) -> list[Row]:
     """`git add` and checkout: raw, git-lfs, the filter, and wtxtgit's own commands."""
     model = model_of(place, size)
-    raw, by_filter, own = (_repository(place, kind, model) for kind in ("raw", "filter", "own"))
+    raw, by_filter, own = (repository(place, kind, model) for kind in ("raw", "filter", "own"))
     told = _told(place, model)
     repositories = {RAW: raw, TOLD: told, BY_FILTER: by_filter, "wtxtgit add": own}
     with_lfs = shutil.which("git-lfs") is not None
     if with_lfs:
-        lfs = _repository(place, "lfs", model)
+        lfs = repository(place, "lfs", model)
         repositories[LFS] = lfs
     found = race(_adds(place, model, repositories), runs)
-    stored = {name: repo.stored() for name, repo in repositories.items()}
-    found = [_with_note(row, stored.get(row.name)) for row in found]
     _same_blob(told, by_filter, own)
     cat = _through_cat(own)
     found += race(_checkouts(place, model, raw, cat, own, lfs if with_lfs else None), runs)
-    shutil.rmtree(told.path)
+    told.remove()
     del repositories[TOLD]
     for repo in repositories.values():
         if repo.file.read_bytes() != model.read_bytes():
             raise BenchError(f"the checkout of {repo.kind} differs")
     found += race(_looks(place, model, own), runs)
     for repo in (*repositories.values(), cat):
-        shutil.rmtree(repo.path)
+        repo.remove()
     return found
 
 
@@ -111,6 +112,7 @@ def _adds(place: Place, model: Path, repositories: dict[str, Repository]) -> lis
                 against.get(name, ()),
                 action=partial(command, place, *program, "add", NAME, cwd=repo.path),
                 before=repo.renew,
+                stored=repo.stored,
             )
         )
     return entrants
@@ -183,7 +185,7 @@ def _looks(place: Place, model: Path, repo: Repository) -> list[Entrant]:
     ]
 
 
-def _repository(place: Place, kind: str, model: Path) -> Repository:
+def repository(place: Place, kind: str, model: Path) -> Repository:
     """The template of a kind, and a repository made of it when that is due."""
     template = place.folder(f"template-{kind}")
     command(place, "git", "init", "-q", "-b", "main", template)
@@ -206,7 +208,7 @@ def _told(place: Place, model: Path) -> Repository:
 
     What is left is git's own part: it hands the file over, takes the text and hashes it.
     """
-    repo = _repository(place, "told", model)
+    repo = repository(place, "told", model)
     template, text = place.top / "template-told", text_of(place, model)
     answer = f"cat >{os.devnull} && cat {shlex.quote(str(text))}"
     command(place, "git", "config", "filter.told.clean", answer, cwd=template)
@@ -232,7 +234,3 @@ def _same_blob(*repositories: Repository) -> None:
     }
     if len(listed) != 1:
         raise BenchError(f"the blobs differ: {listed}")
-
-
-def _with_note(row: Row, stored: int | None) -> Row:
-    return row if stored is None else replace(row, note=f"{stored / MIB:.0f} MiB under .git")

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -100,10 +100,14 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant(Subject):
-    """A subject with what is timed of it; `before` is called before each run, and not timed."""
+    """A subject with what is timed of it; `before` is called before each run, and not timed.
+
+    `stored` is asked at the end for the bytes that the last run left.
+    """
 
     action: Callable[[], Sample]
     before: Callable[[], object] | None = None
+    stored: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Row:
-    """One measured thing: times in seconds, rate in MB/s (10^6) of raw bytes, memory in bytes."""
+    """One measured thing: times in seconds, rate in MB/s (10^6) of raw bytes, memory in bytes.
+
+    `stored` is what it left under .git, in bytes.
+    """
 
     name: str
     times: tuple[float, ...]
@@ -136,6 +143,7 @@ class Row:
     anonymous: int | None
     ratios: tuple[Ratio, ...]
     note: str
+    stored: int | None = None
 
 
 def race(entrants: Sequence[Entrant], runs: int) -> list[Row]:
@@ -146,7 +154,10 @@ def race(entrants: Sequence[Entrant], runs: int) -> list[Row]:
             if entrant.before is not None:
                 entrant.before()
             series[entrant.name].append(entrant.action())
-    return rows(entrants, series)
+    return [
+        row if entrant.stored is None else replace(row, stored=entrant.stored())
+        for row, entrant in zip(rows(entrants, series), entrants, strict=True)
+    ]
 
 
 def rows(subjects: Sequence[Subject], series: Mapping[str, Sequence[Sample]]) -> list[Row]:

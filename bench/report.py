@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -112,7 +113,7 @@ def table(rows: list[Row]) -> str:
             "; ".join(map(said, row.ratios)),
             _mebibytes(row.resident),
             _mebibytes(row.anonymous),
-            row.note,
+            _about(row),
         )
         for row in rows
     ]
@@ -142,14 +143,18 @@ def import_table(imports: Imported) -> str:
     return "\n".join(lines)
 
 
-def rewritten(page: str, report: Report) -> str:
+def tables(report: Report) -> dict[str, str]:
+    """What `docs/performance.md` has a place for."""
+    found = {part: table(rows) for part, rows in report.parts.items()}
+    return found | {"machine": report.about(), "imports": import_table(report.imports)}
+
+
+def rewritten(page: str, tables: Mapping[str, str]) -> str:
     """The page with every marked place filled anew.
 
-    Raises BenchError for a place whose part was not measured, and for a part
+    Raises BenchError for a place that there is no table for, and for a table
     that has no place.
     """
-    tables = {part: table(rows) for part, rows in report.parts.items()}
-    tables |= {"machine": report.about(), "imports": import_table(report.imports)}
     placed = [match["part"] for match in _MARK.finditer(page)]
     if sorted(placed) != sorted(tables):
         odd = ", ".join(sorted(set(placed) ^ set(tables)))
@@ -158,6 +163,11 @@ def rewritten(page: str, report: Report) -> str:
         lambda match: f"<!-- bench: {match['part']} -->\n{tables[match['part']]}\n<!-- end -->",
         page,
     )
+
+
+def _about(row: Row) -> str:
+    left = "" if row.stored is None else f"{row.stored / MIB:.0f} MiB under .git"
+    return "; ".join(filter(None, (row.note, left)))
 
 
 def _mebibytes(size: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from bench.__main__ import DOCS, PARTS, main, update_docs
 from bench.chart import chart, used
 from bench.measure import MIB, BenchError, Ratio, Row
-from bench.report import Report, markdown, rewritten, said, table
+from bench.plan import Figures
+from bench.report import Report, markdown, rewritten, said, table, tables
 from bench.start import longest
 
 MET = Ratio("git-lfs add", "time", 1.1, 1.25)
@@ -107,38 +109,98 @@ after
 
 
 def test_the_page_is_filled_and_its_prose_kept() -> None:
-    page = rewritten(PAGE, report())
+    page = rewritten(PAGE, tables(report()))
     assert "old" not in page
     assert page.index("prose") < page.index("| write |") < page.index("| wtxtgit add |")
     assert page.endswith("<!-- end -->\nafter\n")
-    assert rewritten(page, report()) == page
+    assert rewritten(page, tables(report())) == page
 
 
 def test_a_page_and_a_run_have_the_same_parts() -> None:
     with pytest.raises(BenchError, match="other parts than were measured: git"):
-        rewritten(PAGE.replace("<!-- bench: git -->", ""), report())
+        rewritten(PAGE.replace("<!-- bench: git -->", ""), tables(report()))
     with pytest.raises(BenchError, match="other parts than were measured: merge"):
-        rewritten(PAGE + "<!-- bench: merge -->\n<!-- end -->\n", report())
+        rewritten(PAGE + "<!-- bench: merge -->\n<!-- end -->\n", tables(report()))
+
+
+def planned() -> Report:
+    """A run with all that a plan wants."""
+    added = replace(row("wtxtgit add"), rate=200.0, median=1.0, stored=210 * 10**6)
+    grown = replace(row("git gc, texts"), rate=100.0, median=10.0, stored=114 * 10**6)
+    parts = {
+        "git": [added],
+        "growth": [grown],
+        "cluster": [replace(row("verify files here"), rate=400.0)],
+        "audit": [
+            replace(row("audit --no-cache"), rate=160.0),
+            replace(row("audit, again"), median=2.5),
+        ],
+    }
+    options = {**report().options, "commits": 1000, "threads": 2}
+    return replace(report(), parts=parts, options=options)
+
+
+def test_what_a_plan_puts_in() -> None:
+    found = Figures.of(planned().parts, 2, 1000)
+    assert found.w == 200e6
+    assert found.v == 200e6
+    assert found.a == 80e6
+    assert found.c == pytest.approx(0.0025)
+    assert found.p == pytest.approx(1.05)
+    # 10 versions of 100 MB took 114: the first 105, each of the other nine 1.
+    assert found.d == pytest.approx(0.01)
+
+
+def test_what_follows_from_it() -> None:
+    made = Figures.of(planned().parts, 2, 1000).tables()
+    assert "| w | bytes of files that `wtxtgit add` takes in a second, two cores | 0.20 GB |" in (
+        made["figures"].splitlines()
+    )
+    assert "| on disk, one version | p F | 105 TB |" in made["files"]
+    assert "| F / w | 139 hours |" in made["files"]
+    assert "| 33 minutes of work; B = 10 GB/s: 2.78 hours |" in made["files"]
+    assert "| 10^6 c | 42 minutes |" in made["commits"]
+
+
+def test_a_plan_wants_all_that_it_follows_from() -> None:
+    for part in planned().parts:
+        parts = {name: rows for name, rows in planned().parts.items() if name != part}
+        with pytest.raises(BenchError, match=f"of the part '{part}'"):
+            Figures.of(parts, 2, 1000)
 
 
 def test_the_documentation_has_a_place_for_every_part() -> None:
-    placed = re.findall("<!-- bench: (.*?) -->", DOCS.read_text())
+    placed = re.findall("<!-- bench: (.*?) -->", (DOCS / "performance.md").read_text())
     assert sorted(placed) == sorted([*PARTS, "machine", "imports"])
+    placed = re.findall("<!-- bench: (.*?) -->", (DOCS / "scale.md").read_text())
+    assert sorted(placed) == sorted(Figures.of(planned().parts, 2, 1000).tables())
 
 
 def test_the_documentation_takes_a_whole_run_only(tmp_path: Path) -> None:
-    page, record = tmp_path / "page.md", tmp_path / "bench.json"
-    page.write_text(PAGE)
+    places = [*planned().parts, "machine", "imports"]
+    pages = {
+        tmp_path / "performance.md": "".join(
+            f"<!-- bench: {p} -->\n<!-- end -->\n" for p in places
+        ),
+        tmp_path / "scale.md": (DOCS / "scale.md").read_text(),
+    }
+    record = tmp_path / "bench.json"
+    for page, text in pages.items():
+        page.write_text(text)
     with pytest.raises(BenchError, match="make bench writes it"):
-        update_docs(page, record)
-    for partial in (report(only=["git"]), report(failed={"merge": "no room"})):
-        record.write_text(json.dumps(partial.as_dict()))
+        update_docs(tmp_path, record)
+    for options, failed in (({"only": ["git"]}, {}), ({}, {"merge": "no room"})):
+        run = replace(planned(), options=planned().options | options, failed=failed)
+        record.write_text(json.dumps(run.as_dict()))
         with pytest.raises(BenchError, match="some parts only"):
-            update_docs(page, record)
-    assert page.read_text() == PAGE
-    record.write_text(json.dumps(report().as_dict()))
-    update_docs(page, record)
-    assert page.read_text() == rewritten(PAGE, report())
+            update_docs(tmp_path, record)
+    assert {page: page.read_text() for page in pages} == pages
+    record.write_text(json.dumps(planned().as_dict()))
+    update_docs(tmp_path, record)
+    assert (tmp_path / "performance.md").read_text() == rewritten(
+        pages[tmp_path / "performance.md"], tables(planned())
+    )
+    assert "139 hours" in (tmp_path / "scale.md").read_text()
 
 
 def test_the_chart_shows_what_has_a_target() -> None:
