@@ -111,8 +111,8 @@ def update_docs(docs: Path, record: Path) -> None:
     made = {
         docs / name: rewritten((docs / name).read_text(), found) for name, found in pages.items()
     }
-    for page, text in made.items():
-        page.write_text(text)
+    for page, content in made.items():
+        page.write_text(content)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,8 @@ import struct
 from hashlib import sha256
 from itertools import pairwise
 
+import pytest
+from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
@@ -22,6 +24,12 @@ def slow_fastxor(raw: bytes) -> int:
     for (word,) in struct.iter_unpack("<Q", padded):
         value ^= word
     return value
+
+
+@pytest.mark.parametrize("size", range(136))
+def test_fastxor_of_every_small_size_is_that_of_the_padded_words(size: int) -> None:
+    raw = seeded(size).randbytes(size)
+    assert digest.fastxor(raw) == slow_fastxor(raw)
 
 
 @given(st.binary(max_size=100))

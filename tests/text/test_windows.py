@@ -13,7 +13,7 @@ from model.copies import windowed
 from wtxtgit.containers import split
 from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.smudge import smudge
-from wtxtgit.text import index as indexing
+from wtxtgit.text import cursor
 from wtxtgit.text.arrays import LazySnapshot
 from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.check import check
@@ -32,8 +32,8 @@ BIG = 16 * 1024 * 1024
 @pytest.fixture(autouse=True)
 def little_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are looked at in parts that most of them are longer than."""
-    monkeypatch.setattr(indexing, "HELD", 150)
-    monkeypatch.setattr(indexing, "LEAST", 100)
+    monkeypatch.setattr(cursor, "HELD", 150)
+    monkeypatch.setattr(cursor, "LEAST", 100)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda c: c.file)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot
-from wtxtgit.text import digest, signature
+from wtxtgit.text import armor, digest, grammar, signature
 from wtxtgit.text.arrays import read
 from wtxtgit.text.blocking import default_rows
 from wtxtgit.text.grammar import CAP
@@ -126,10 +126,24 @@ SNAPSHOTS = {
     "work for several threads": snapshot(
         blocked("f32", 1200, 300), blocked("u8", 3), blocked("f64", 100_001), blocked("i8", 0)
     ),
+    "short ones among others": snapshot(
+        *[blocked("u8", 65_535 + n) for n in range(3)],
+        *[blocked("f32", n) for n in range(4)],
+        ("u8", (9,), Rows(1, 4)),
+        blocked("u8", 57),
+    ),
+    "more in a run than is armored at a time": snapshot(*[blocked("u8", 57_000)] * 19),
     "an audit line": snapshot(blocked("u8", 3), audit='a=1 b="x y"'),
     "a chain": snapshot(blocked("u8", 3), prev=bytes(range(32))),
     "pending": snapshot(blocked("u8", 3), pending=True),
 }
+
+
+def test_a_run_has_more_lines_than_are_armored_at_a_time() -> None:
+    plan = TextWriter(SNAPSHOTS["more in a run than is armored at a time"])
+    lines = plan.spans[1].size // grammar.LINE_TEXT
+    assert len(plan.spans) == 3
+    assert lines > armor.PASS_LINES
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, None])

@@ -105,8 +105,8 @@ def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:
 def _array(name: str, piece: Range, data: ByteView) -> Array:
     dtype, shape = piece.array_type()
     length = piece.end - piece.start
-    rows = default_rows(dtype, shape)
-    if chunk_count(length, rows.rows_per_chunk * rows.row_size) > MAX_CHUNKS:
+    # A chunk holds a byte at least.
+    if length > MAX_CHUNKS and _chunks(length, dtype, shape) > MAX_CHUNKS:
         raise FormatError(
             f"array {quoted(name)} of {length} bytes would have over {MAX_CHUNKS} chunks",
             kind="limit",
@@ -114,3 +114,8 @@ def _array(name: str, piece: Range, data: ByteView) -> Array:
             field="length",
         )
     return Array(name, dtype, shape, data[piece.start : piece.end])
+
+
+def _chunks(length: int, dtype: str, shape: tuple[int, ...]) -> int:
+    rows = default_rows(dtype, shape)
+    return chunk_count(length, rows.rows_per_chunk * rows.row_size)

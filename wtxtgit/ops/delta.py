@@ -21,6 +21,7 @@ from wtxtgit.ops.emit import hmac_key
 from wtxtgit.ops.files import replace_file, shown, write_all
 from wtxtgit.ops.target import is_blob, read
 from wtxtgit.text import grammar
+from wtxtgit.text.cursor import quote
 from wtxtgit.text.delta import contents
 from wtxtgit.text.delta.apply import Regeneration
 from wtxtgit.text.delta.apply import apply as apply_to
@@ -29,7 +30,6 @@ from wtxtgit.text.delta.lines import MAGIC
 from wtxtgit.text.delta.make import Making
 from wtxtgit.text.delta.make import make as make_of
 from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
-from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 

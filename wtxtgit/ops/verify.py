@@ -23,11 +23,11 @@ from wtxtgit.ops.files import read_small, shown
 from wtxtgit.ops.target import HERE, Place, members, read
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
+from wtxtgit.text.cursor import quote
 from wtxtgit.text.delta import lines as delta_lines
 from wtxtgit.text.delta.check import DeltaReport
 from wtxtgit.text.delta.check import check as check_delta
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.index import quote
 from wtxtgit.text.ledger_chain import signed_by
 from wtxtgit.text.signature import SignatureState
 from wtxtgit.text.verify import Report, read_wsum, verify

@@ -22,7 +22,7 @@ from wtxtgit.text.index import ArrayIndex
 
 _JOB_BLOCKS = 1024
 """How many blocks of short arrays make one job."""
-_SHORT = 8 * 1024
+_SHORT = 64 * 1024
 """Chunks of at most so many bytes are decoded together: steps for each would cost more."""
 
 

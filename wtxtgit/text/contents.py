@@ -12,14 +12,36 @@ from functools import partial
 import numpy as np
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import Layout
+from wtxtgit.model import LAYOUT_ARRAY, Layout
 from wtxtgit.model.windows import ByteView
 from wtxtgit.text.armor import U1
 from wtxtgit.text.blocking import BLOCK_BYTES
 from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_at_least, jobs_of
 from wtxtgit.text.index import TextIndex
-from wtxtgit.text.layout import pieces
+from wtxtgit.text.layout import check_layout, parse_layout, pieces
 from wtxtgit.text.parallel import Pool
+
+
+def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
+    """The layout that a container's text has if it is whole; nothing of it is verified.
+
+    It fits the claims of the text's arrays, which are all there. None for any other text.
+    """
+    array = index.array(LAYOUT_ARRAY)
+    if index.stop is not None or array is None:
+        return None
+    raw = bytearray()
+    for block in blocks_of(array):
+        part = decode(text, block)
+        if part is None:
+            return None
+        raw += part
+    try:
+        layout = parse_layout(bytes(raw))
+        check_layout(layout, index.meta, index.cap, [other.claim for other in index.arrays])
+    except TextError:
+        return None
+    return layout if layout.is_container else None
 
 
 def file_pieces(

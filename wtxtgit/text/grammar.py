@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from binascii import Error as Base64Error
-from binascii import a2b_base64, b2a_base64
+from binascii import a2b_base64, a2b_hex, b2a_base64
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -70,11 +70,12 @@ _ROOT = re.compile(
     + rb") fastxor=(" + _HEX16 + rb")\n"
 )  # fmt: skip
 _SIGN = re.compile(rb"sign ed25519=(" + _BASE64_64 + rb") keyid=(" + _HEX16 + rb")\n")
-_ARRAY = re.compile(
-    rb"arr name=(" + _NAME + rb") dtype=(" + _DTYPE + rb") shape=(scalar|" + _DIMS
-    + rb") order=C bytes=(" + _NUMBER + rb") sha256=(" + _HASH
-    + rb") hmac=(" + _HASH + rb") salt=(" + _HEX16 + rb")\n"
-)  # fmt: skip
+_KIND = (
+    rb"dtype=(" + _DTYPE + rb") shape=(scalar|" + _DIMS + rb") order=C bytes=(" + _NUMBER + rb")"
+)
+_ARRAY_HASHES = rb" sha256=(" + _HASH + rb") hmac=(" + _HASH + rb") salt=(" + _HEX16 + rb")\n"
+_ARRAY = re.compile(rb"arr name=(" + _NAME + rb") " + _KIND + _ARRAY_HASHES)
+_ARRAY_KIND = re.compile(_KIND)
 _ROWS = re.compile(
     rb"idx rows_per_chunk=(" + _NUMBER + rb") row_size=(" + _NUMBER + rb") row_blocking=(on|off)\n"
 )
@@ -82,6 +83,25 @@ _CHUNK = re.compile(
     rb"ch ix=([0-9]{6}) off=([0-9]{12}) len=(" + _NUMBER + rb") sha256=(" + _HASH
     + rb") crc32c=([0-9a-f]{8}) b64=on width=76 lines=(" + _NUMBER + rb")\n"
 )  # fmt: skip
+CHUNK_FRAME = re.compile(
+    rb"ch (ix=[0-9]{6} off=[0-9]{12} len=[0-9]{1,20}) sha256=(" + _HASH
+    + rb") crc32c=([0-9a-f]{8}) b64=on width=76 (lines=[0-9]{1,20})\n"
+)  # fmt: skip
+"""A `ch` line in parts: place and size, SHA-256, CRC-32C, count of lines.
+
+For who knows what place, size and count must be, as they are spelled.
+"""
+ARRAY_FRAME = re.compile(
+    rb"arr name=(" + _NAME
+    + rb") (dtype=[a-z0-9]{1,9} shape=[a-z0-9,]{1,200} order=C bytes=[0-9]{1,20})"
+    + _ARRAY_HASHES + rb"(idx [a-z0-9_= ]{1,99}\n)?" + CHUNK_FRAME.pattern
+)  # fmt: skip
+"""What stands before the armored lines of an array's first chunk, in parts.
+
+Name; kind, for `parse_kind`; SHA-256, HMAC, salt; the `idx` line, for
+`parse_rows`, or None; the parts of CHUNK_FRAME. Kinds and `idx` lines of
+unusual length do not match.
+"""
 _WSUM = re.compile(
     rb"WSUM 1 sha256_all=(" + _HASH + rb") merkle_prev=(" + _HASH + rb") merkle_this=(" + _HASH
     + rb")(?: sign=(" + _BASE64_64 + rb"))?\n"
@@ -204,7 +224,7 @@ def format_cap(items: tuple[str, ...]) -> bytes:
 def parse_root(text: Buffer, pos: int) -> tuple[Root, int] | None:
     if (m := _ROOT.match(text, pos)) is None:
         return None
-    return Root(_unhex(m[1]), _unhex(m[2]), _unhex(m[3]), int(m[4], 16)), m.end()
+    return Root(a2b_hex(m[1]), a2b_hex(m[2]), a2b_hex(m[3]), int(m[4], 16)), m.end()
 
 
 def format_root(root: Root) -> bytes:
@@ -231,29 +251,45 @@ def check_sign(sign: Signature) -> None:
 
 
 def parse_array(text: Buffer, pos: int) -> tuple[ArrayLine, int] | None:
-    if (m := _ARRAY.match(text, pos)) is None:
+    if (m := _ARRAY.match(text, pos)) is None or (shape := _parse_shape(m[3])) is None:
         return None
-    dims = [] if m[3] == b"scalar" else m[3].split(b",")
-    if not all(map(_DIM.fullmatch, dims)):
-        return None
-    shape = tuple(map(int, dims))
     return ArrayLine(
         m[1].decode("ascii"),
         m[2].decode("ascii"),
         shape,
         int(m[4]),
-        _unhex(m[5]),
-        _unhex(m[6]),
-        _unhex(m[7]),
+        a2b_hex(m[5]),
+        a2b_hex(m[6]),
+        a2b_hex(m[7]),
     ), m.end()
 
 
+def parse_kind(kind: bytes) -> tuple[str, tuple[int, ...], int] | None:
+    """Dtype, shape and bytes as an `arr` line claims them, from that part of it alone."""
+    if (m := _ARRAY_KIND.fullmatch(kind)) is None or (shape := _parse_shape(m[2])) is None:
+        return None
+    return m[1].decode("ascii"), shape, int(m[3])
+
+
+def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
+    dims = [] if spelled == b"scalar" else spelled.split(b",")
+    return tuple(map(int, dims)) if all(map(_DIM.fullmatch, dims)) else None
+
+
 def format_array(line: ArrayLine) -> bytes:
-    shape = ",".join(map(str, line.shape)) if line.shape else "scalar"
-    return (
-        f"arr name={line.name} dtype={line.dtype} shape={shape} order=C bytes={line.nbytes} "
-        f"sha256={line.sha256.hex()} hmac={line.hmac.hex()} salt={line.salt.hex()}\n"
-    ).encode("ascii")
+    start = format_array_start(line.name, line.dtype, line.shape, line.nbytes)
+    return start + format_array_hashes(line.sha256, line.hmac, line.salt)
+
+
+def format_array_start(name: str, dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:
+    """The `arr` line up to its hashes: what is known before the bytes are hashed."""
+    dims = ",".join(map(str, shape)) if shape else "scalar"
+    return f"arr name={name} dtype={dtype} shape={dims} order=C bytes={nbytes} ".encode("ascii")
+
+
+def format_array_hashes(sha256: bytes, hmac: bytes, salt: bytes) -> bytes:
+    """The rest of the `arr` line, which has always the same length."""
+    return f"sha256={sha256.hex()} hmac={hmac.hex()} salt={salt.hex()}\n".encode("ascii")
 
 
 def parse_rows(text: Buffer, pos: int) -> tuple[Rows, int] | None:
@@ -274,7 +310,7 @@ def parse_chunk(text: Buffer, pos: int) -> tuple[ChunkLine, int] | None:
         return None
     ix, off, size, sha256, crc32c, lines = m.groups()
     return ChunkLine(
-        int(ix), int(off), int(size), _unhex(sha256), int(crc32c, 16), int(lines)
+        int(ix), int(off), int(size), a2b_hex(sha256), int(crc32c, 16), int(lines)
     ), m.end()
 
 
@@ -310,7 +346,7 @@ def parse_wsum(text: Buffer, pos: int) -> tuple[Wsum, int] | None:
     signature = None
     if m[4] is not None and (signature := _canonical_base64(m[4])) is None:
         return None
-    return Wsum(_unhex(m[1]), _unhex(m[2]), _unhex(m[3]), signature), m.end()
+    return Wsum(a2b_hex(m[1]), a2b_hex(m[2]), a2b_hex(m[3]), signature), m.end()
 
 
 def wsum_covered(wsum: Wsum) -> bytes:
@@ -324,10 +360,6 @@ def wsum_covered(wsum: Wsum) -> bytes:
 def format_wsum(wsum: Wsum) -> bytes:
     sign = b"" if wsum.signature is None else b" sign=" + _base64(wsum.signature)
     return wsum_covered(wsum) + sign + b"\n"
-
-
-def _unhex(digits: bytes) -> bytes:
-    return bytes.fromhex(digits.decode("ascii"))
 
 
 def _base64(raw: bytes) -> bytes:

@@ -9,25 +9,20 @@ a chunk is indexed only when its lines are there.
 
 from __future__ import annotations
 
+from binascii import a2b_hex
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar
+from functools import lru_cache
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
-from wtxtgit.model.windows import ByteView, mapped, pieces
+from wtxtgit.model.windows import ByteView
 from wtxtgit.text import armor, blocking, grammar
+from wtxtgit.text.cursor import LineCursor, quote
 
-_T = TypeVar("_T")
-
-_SHOWN = 40
-"""How many bytes of a wrong line a message quotes."""
-HELD = 1024 * 1024
-"""Bytes of a large text that are at hand at a time."""
-LEAST = 4096
-"""At least so many of them follow: most lines are shorter."""
 _ZERO_HMAC = bytes(32)
+_END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 
 @dataclass(slots=True)
@@ -108,100 +103,6 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
     return reader.result
 
 
-class LineCursor:
-    """A cursor over a text's lines; `line` is the number of the line at `pos`.
-
-    Faults are raised as TextError with the line, and the array and chunk that
-    the cursor is in.
-    """
-
-    def __init__(self, text: ByteView) -> None:
-        self._text = text
-        self._held = text if isinstance(text, memoryview) else mapped(text[:HELD])
-        self._first = 0
-        self._pos = 0
-        self._line = 1
-        self._array: str | None = None
-        self._chunk: int | None = None
-
-    def _find_bad_line(self, start: int, first: int, lines: int) -> None:
-        """A chunk's lines do not end where they should: fail at the first that is off."""
-        faults, _ = armor.diagnose(self._text[start:], lines * grammar.LINE_RAW)
-        # Lines that are whole but of the wrong count of characters are another fault.
-        bad = next((fault for fault in faults if fault.kind == "syntax"), None)
-        at = lines if bad is None else bad.index
-        self._pos = min(len(self._text), start + at * grammar.LINE_TEXT)
-        self._line = first + at
-        if bad is not None and self._pos < len(self._text):
-            if len(self._text) - self._pos < grammar.LINE_TEXT and self._no_more_lines():
-                self._fail("syntax", "the text ends inside a chunk")
-            self._fail("syntax", bad.message)
-        if self._pos == len(self._text):
-            self._fail("syntax", "the text ends inside a chunk")
-
-    def _no_more_lines(self) -> bool:
-        return b"\n" not in bytes(self._text[self._pos :])
-
-    def _at(self, start: bytes) -> bool:
-        held, at = self._near()
-        return held[at : at + len(start)] == start
-
-    def _expect(self, line: bytes) -> None:
-        if not self._at(line):
-            self._fail("syntax", f"{line.decode().rstrip()} is wanted, there is {self._shown()}")
-        self._pos += len(line)
-        self._line += 1
-
-    def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
-        held, at = self._near()
-        parsed = parse(held, at)
-        if parsed is None and not self._holds_line():
-            parsed = parse(self._whole_line(), 0)
-            at = 0
-        if parsed is None:
-            self._fail("syntax", f"not a proper {label} line: {self._shown()}")
-        value, end = parsed
-        self._pos += end - at
-        self._line += 1
-        return value
-
-    def _near(self) -> tuple[memoryview, int]:
-        """The text from here on, as far as it is at hand, and where in that this is."""
-        at = self._pos - self._first
-        end = self._first + len(self._held)
-        if self._pos + LEAST > end and end < len(self._text):
-            self._first, at = self._pos, 0
-            self._held = mapped(self._text[self._pos : self._pos + HELD])
-        return self._held, at
-
-    def _holds_line(self) -> bool:
-        """Whether what is at hand goes on to the end of the line."""
-        held, at = self._near()
-        return self._first + len(held) == len(self._text) or b"\n" in bytes(held[at:])
-
-    def _whole_line(self) -> memoryview:
-        """The line here, however long it is."""
-        end = self._pos
-        for piece in pieces(self._text[self._pos :]):
-            found = bytes(piece).find(b"\n")
-            end += len(piece) if found < 0 else found + 1
-            if found >= 0:
-                break
-        return mapped(self._text[self._pos : end])
-
-    def _shown(self) -> str:
-        if self._pos >= len(self._text):
-            return "the end of the text"
-        rest = bytes(self._text[self._pos : self._pos + _SHOWN + 1])
-        line = rest.split(b"\n", 1)[0]
-        return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
-
-    def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
-        raise TextError(
-            kind, message, line=line or self._line, array=self._array, chunk=self._chunk
-        )
-
-
 class _Indexer(LineCursor):
     """Reads a text's lines into an index, up to the first fault."""
 
@@ -213,8 +114,11 @@ class _Indexer(LineCursor):
     def read(self) -> None:
         self._read_header()
         self.result.has_header = True
-        while not self._at(grammar.LAST_LINE):
+        while True:
+            self._read_short_arrays()
             self._array = self._chunk = None
+            if self._at(grammar.LAST_LINE):
+                break
             if self._at(b"arr "):
                 self._read_array()
             elif self._at(b"audit "):
@@ -270,7 +174,11 @@ class _Indexer(LineCursor):
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
-        for ix in range(array.chunks):
+        while True:
+            self._read_whole_chunks(array)
+            ix = len(array.starts)
+            if ix == array.chunks:
+                break
             self._chunk = ix
             if self._at(grammar.END_ARRAY):
                 have = ix * array.chunk_size
@@ -281,6 +189,87 @@ class _Indexer(LineCursor):
             self._fail("structure", f"more chunks than {claim.nbytes} bytes take")
         self._expect(grammar.END_ARRAY)
         array.complete = True
+
+    def _read_short_arrays(self) -> None:
+        """Read arrays of one chunk for as long as nothing is wrong with them.
+
+        There may be very many. What is wrong, unusual, or at hand in part only is
+        left to `_read_array`, from its `arr` line on.
+        """
+        held, at = self._near()
+        arrays = self.result.arrays
+        first = self._pos - at
+        while (found := grammar.ARRAY_FRAME.match(held, at)) is not None:
+            spelled, kind, sha256, hmac, salt, rows, place, chunk_sha256, crc32c, count = (
+                found.groups()
+            )
+            form = _form_of(kind, rows, place, count)
+            start = found.end()
+            name = spelled.decode("ascii")
+            if form is None or (arrays and name <= arrays[-1].name):
+                break
+            end = start + form.lines * grammar.LINE_TEXT
+            if held[end : end + len(_END_SHORT)] != _END_SHORT:
+                break
+            claim = grammar.ArrayLine(
+                name,
+                form.dtype,
+                form.shape,
+                form.nbytes,
+                a2b_hex(sha256),
+                a2b_hex(hmac),
+                a2b_hex(salt),
+            )
+            lines = self._line + (2 if rows is None else 3)
+            arrays.append(
+                ArrayIndex(
+                    claim,
+                    bytes(held[at : found.end(5)]),
+                    self._line,
+                    form.rows,
+                    form.chunk_size,
+                    [first + start],
+                    [lines],
+                    [a2b_hex(chunk_sha256)],
+                    [int(crc32c, 16)],
+                    True,
+                )
+            )
+            at = end + len(_END_SHORT)
+            self._pos = first + at
+            self._line = lines + form.lines + 2
+            if self._progress is not None:
+                self._progress(end - start)
+
+    def _read_whole_chunks(self, array: ArrayIndex) -> None:
+        """Read chunks of full size for as long as nothing is wrong with them."""
+        held, at = self._near()
+        first = self._pos - at
+        size = array.chunk_size
+        lines = armor.line_count(size)
+        wanted = b"lines=%d" % lines
+        for ix in range(len(array.starts), array.nbytes // size):
+            found = grammar.CHUNK_FRAME.match(held, at)
+            if found is None:
+                break
+            place, sha256, crc32c, count = found.groups()
+            start = found.end()
+            end = start + lines * grammar.LINE_TEXT
+            if (
+                place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size)
+                or count != wanted
+                or held[end : end + len(grammar.END_CHUNK)] != grammar.END_CHUNK
+            ):
+                break
+            array.starts.append(first + start)
+            array.lines.append(self._line + 1)
+            array.sha256.append(a2b_hex(sha256))
+            array.crc32c.append(int(crc32c, 16))
+            at = end + len(grammar.END_CHUNK)
+            self._pos = first + at
+            self._line += lines + 2
+            if self._progress is not None:
+                self._progress(end - start)
 
     def _read_chunk(self, array: ArrayIndex, ix: int) -> None:
         line = self._line
@@ -311,6 +300,39 @@ class _Indexer(LineCursor):
             self._progress(end - start)
 
 
-def quote(raw: bytes) -> str:
-    """Bytes in double quotes, everything but printable ASCII escaped."""
-    return '"' + ascii(raw.decode("latin-1"))[1:-1].replace('"', '\\"') + '"'
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What arrays of one chunk have in common: their claims but for hashes and name."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    rows: Rows | None
+    chunk_size: int
+    lines: int
+
+
+@lru_cache(maxsize=1024)
+def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Form | None:
+    """The form that parts of an array's lines spell, None where anything is wrong with it.
+
+    The parts are those of grammar.ARRAY_FRAME.
+    """
+    claim = grammar.parse_kind(kind)
+    if claim is None:
+        return None
+    dtype, shape, nbytes = claim
+    if blocking.bounded_product(shape, ITEM_SIZE[dtype]) != nbytes:
+        return None
+    rows = None
+    if idx is not None:
+        parsed = grammar.parse_rows(idx, 0)
+        if parsed is None or blocking.check_rows(parsed[0], dtype) is not None:
+            return None
+        rows = parsed[0]
+    size = blocking.chunk_size(rows)
+    lines = armor.line_count(nbytes)
+    is_right = (
+        place == b"ix=%06d off=%012d len=%d" % (0, 0, nbytes) and count == b"lines=%d" % lines
+    )
+    return _Form(dtype, shape, nbytes, rows, size, lines) if is_right and nbytes <= size else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from wtxtgit.errors import TextError
@@ -25,6 +25,7 @@ from wtxtgit.model import (
     Extent,
     Layout,
     Meta,
+    Rows,
     Snapshot,
 )
 from wtxtgit.model.rows import default_rows
@@ -32,8 +33,11 @@ from wtxtgit.text.dtypes import view_as
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
 
 NATIVE_SCHEMA = "weights/v1"
+_INTEGERS = {int}
 _MAX_DIGITS = len(str(MAX_NUMBER))
 _TENSOR_KEYS = frozenset({"array", "dtype", "name", "shape"})
+_ZEROS_KEYS, _HEX_KEYS = frozenset({"zeros"}), frozenset({"hex"})
+_PART_KEYS, _NAMED_PART_KEYS = frozenset({"array"}), frozenset({"array", "name"})
 
 
 def format_layout(layout: Layout) -> bytes:
@@ -45,6 +49,10 @@ def format_layout(layout: Layout) -> bytes:
     }
     if layout.size is not None:
         record["size"] = layout.size
+    return _spelled(record)
+
+
+def _spelled(record: dict[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -75,10 +83,10 @@ def parse_layout(raw: bytes) -> Layout:
     if not isinstance(record["extents"], list):
         _refuse("has no list of extents")
     extents = tuple(_parse_extent(item, kind) for item in record["extents"])
-    layout = Layout(kind, size, extents)
-    if format_layout(layout) != raw:
+    # What was parsed is all that a layout says, but for a size of null, which none has.
+    if ("size" in record and size is None) or _spelled(record) != raw:
         _refuse("is not spelled canonically")
-    return layout
+    return Layout(kind, size, extents)
 
 
 def check_layout(
@@ -142,14 +150,24 @@ def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot
             _refuse(f'gives "{extent.array}" a name that is no Unicode')
     raw = memoryview(format_layout(layout))
     everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
-    ordered = sorted(
-        (
-            array if array.rows else replace(array, rows=default_rows(array.dtype, array.shape))
-            for array in everything
-        ),
-        key=lambda array: array.name,
-    )
+    ordered = sorted(map(_Blocking().given, everything), key=attrgetter("name"))
     return Snapshot(meta, tuple(ordered), (*CAP, CAP_LAYOUT), layout=layout)
+
+
+class _Blocking:
+    """The default blocking of rows; of many arrays few have a shape of their own."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[int, ...]], Rows] = {}
+
+    def given(self, array: Array) -> Array:
+        """The array, with the default blocking where it has none."""
+        if array.rows is not None:
+            return array
+        name, dtype, shape = array.name, array.dtype, array.shape
+        if (rows := self._known.get((dtype, shape))) is None:
+            rows = self._known[dtype, shape] = default_rows(dtype, shape)
+        return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
 
 
 def _extent_record(extent: Extent) -> dict[str, Any]:
@@ -171,34 +189,34 @@ def _extent_record(extent: Extent) -> dict[str, Any]:
 def _parse_extent(item: Any, kind: str) -> Extent:
     if not isinstance(item, dict):
         _refuse("has an extent that is no object")
-    keys = set(item)
+    keys = item.keys()
     if kind == NATIVE_FORMAT and keys != _TENSOR_KEYS:
         _refuse(f"has an extent with the keys {sorted(keys)}")
-    if keys == {"zeros"}:
+    if keys == _ZEROS_KEYS:
         run = item["zeros"]
         if type(run) is not int or not 1 <= run <= MAX_ZEROS:
             _refuse(f"has a run of {run!r} zeros, 1 to {MAX_ZEROS} are allowed")
         return Extent(zeros=run)
-    if keys == {"hex"}:
+    if keys == _HEX_KEYS:
         return Extent(hex=_parse_hex(item["hex"]))
     array = item.get("array")
     if not isinstance(array, str):
         _refuse(f"has an extent with the keys {sorted(keys)}")
-    if keys == {"array"}:
+    if keys == _PART_KEYS:
         return Extent(array)
     name = item.get("name")
     if not isinstance(name, str) or not _is_unicode(name):
         _refuse(f'has an extent "{array}" without a proper name')
     if array.startswith("_"):
         _refuse(f'gives the role "{array}" a name')
-    if keys == {"array", "name"}:
+    if keys == _NAMED_PART_KEYS:
         return Extent(array, name=name)
     if keys - {"order"} != _TENSOR_KEYS or item.get("order", "F") != "F":
         _refuse(f'has an extent "{array}" with the keys {sorted(keys)}')
     dtype, shape = item["dtype"], item["shape"]
     if not isinstance(dtype, str) or not _is_unicode(dtype):
         _refuse(f'has an extent "{array}" without a proper dtype')
-    if not isinstance(shape, list) or not all(type(dim) is int for dim in shape):
+    if not isinstance(shape, list) or not set(map(type, shape)) <= _INTEGERS:
         _refuse(f'has an extent "{array}" without a proper shape')
     return Extent(array, dtype, name, tuple(shape), item.get("order"))
 
@@ -216,6 +234,8 @@ def _parse_hex(value: Any) -> bytes:
 
 
 def _is_unicode(value: str) -> bool:
+    if value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:

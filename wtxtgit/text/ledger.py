@@ -18,7 +18,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.model import Problem, Signature
 from wtxtgit.model.ledger import Head, Ledger, Record
 from wtxtgit.text import digest, grammar
-from wtxtgit.text.index import quote
+from wtxtgit.text.cursor import quote
 
 _T = TypeVar("_T")
 

@@ -19,6 +19,7 @@ from wtxtgit.text import blocking, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.render import chunk_text_size
 
+_HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
 RUN_TEXT = 3 * BLOCK_BYTES // 2
 """Most bytes of text in a run of more than one block; a full block of 1 MiB fits."""
 
@@ -47,8 +48,8 @@ class ArrayPlan:
     source: Array
     chunk_size: int
     chunks: int
+    line_start: bytes
     rows_line: bytes
-    line_size: int
     hmac: bytes
     salt: bytes
     is_long: bool = False
@@ -58,7 +59,7 @@ class ArrayPlan:
     @property
     def lead(self) -> int:
         """Bytes of the `arr` and `idx` lines."""
-        return self.line_size + len(self.rows_line)
+        return len(self.line_start) + _HASHES_SIZE + len(self.rows_line)
 
     @property
     def claim(self) -> grammar.ArrayLine:
@@ -74,7 +75,8 @@ class ArrayPlan:
         )
 
     def line(self) -> bytes:
-        return grammar.format_array(self.claim)
+        hashes = grammar.format_array_hashes(self.sha256 or bytes(32), self.hmac, self.salt)
+        return self.line_start + hashes
 
     def lines(self) -> bytes:
         """What stands before the chunks."""
@@ -104,6 +106,8 @@ class Block:
 
     @property
     def raw(self) -> memoryview:
+        if self.array.chunks == 1:
+            return mapped(self.array.source.data)
         return mapped(self.array.source.data[self.offset : self.offset + self.count * self.size])
 
 
@@ -178,21 +182,22 @@ def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
     hmac, salt = array.hmac or bytes(32), array.salt or bytes(8)
     if hmac_key is not None:
         hmac, salt = bytes(32), array.salt or digest.salt_for(hmac_key, gen, array.name)
-    plan = ArrayPlan(
+    nbytes = array.data.nbytes
+    return ArrayPlan(
         array,
         size,
-        chunk_count(array.data.nbytes, size),
+        chunk_count(nbytes, size),
+        grammar.format_array_start(array.name, array.dtype, array.shape, nbytes),
         b"" if array.rows is None else grammar.format_rows(array.rows),
-        0,
         hmac,
         salt,
     )
-    plan.line_size = len(plan.line())
-    return plan
 
 
 def _body_size(plan: ArrayPlan) -> int:
     """Bytes of text from an array's first `ch` line to its `endarr`."""
+    if plan.chunks == 1:
+        return len(grammar.END_ARRAY) + chunk_text_size(plan.source.data.nbytes)
     whole, tail = divmod(plan.source.data.nbytes, plan.chunk_size)
     size = len(grammar.END_ARRAY) + (whole * chunk_text_size(plan.chunk_size) if whole else 0)
     if tail or not whole:
@@ -204,6 +209,9 @@ def blocks_of(plan: ArrayPlan) -> Iterator[Block]:
     """Cut an array into blocks whose chunks are all of one size."""
     size = plan.chunk_size
     nbytes = plan.source.data.nbytes
+    if plan.chunks == 1:
+        yield Block(plan, 0, 1, nbytes)
+        return
     whole = nbytes // size
     step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
     first = 0

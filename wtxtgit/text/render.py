@@ -7,6 +7,7 @@ size of the chunk alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from wtxtgit.text import armor, grammar
 
@@ -19,6 +20,7 @@ def chunk_line_size(size: int) -> int:
     return _CHUNK_LINE + len(str(size)) + len(str(armor.line_count(size)))
 
 
+@lru_cache(maxsize=1024)
 def chunk_text_size(size: int) -> int:
     """Bytes of text of a chunk of `size` bytes, from its `ch` line to its `endch`."""
     armored = armor.line_count(size) * grammar.LINE_TEXT

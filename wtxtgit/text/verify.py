@@ -19,7 +19,7 @@ from functools import partial
 from hashlib import sha256
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
+from wtxtgit.model import LAYOUT_ARRAY, Buffer, Layout, Problem
 from wtxtgit.model.windows import ByteView
 from wtxtgit.text import digest, grammar, signature
 from wtxtgit.text.blocks import (
@@ -79,14 +79,16 @@ def verify(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     deliver: Deliver | None = None,
+    indexed: TextIndex | None = None,
 ) -> Report:
     """Verify a text.
 
     `text` is a flat view of bytes; `wsum` the content of its WSUM file;
     `public_keys` raw ed25519 keys of 32 bytes. `progress` gets counts of raw
     bytes. `deliver` gets the bytes of blocks whose own checksums are right.
+    `indexed` is what `index` gives for the text, where that was called already.
     """
-    report = Report(index(text))
+    report = Report(index(text) if indexed is None else indexed)
     body = _Body(text, report, hmac_key, allow_unauthenticated, progress, deliver)
     stopped = body.check(threads)
     # What is nearest to the damage comes first: lines and chunks, then arrays.
@@ -168,6 +170,7 @@ class _Body:
 
     def _to_all(self, job: list[CheckedBlock]) -> None:
         """Follow with what all arrays have in common."""
+        parts: list[Buffer] = []
         done = 0
         for checked in job:
             self._report.problems += checked.problems
@@ -177,11 +180,14 @@ class _Body:
             block = checked.block
             self.fastxor ^= checked.fastxor
             if block.first == 0:
-                self.hash_all.update(block.array.header)
-            self.hash_all.update(checked.raw)
+                parts.append(block.array.header)
+            parts.append(checked.raw)
             done += checked.raw.nbytes
             if block.array.name == LAYOUT_ARRAY:
                 self.layout_bytes += checked.raw
+        # Short ones are joined: each step for itself would wait for the interpreter's lock.
+        for part in parts if len(job) == 1 else (b"".join(parts),):
+            self.hash_all.update(part)
         if done and self._progress is not None:
             self._progress(done)
 

@@ -36,8 +36,10 @@ from wtxtgit.text.render import render_chunks
 _STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
 
-_SHORT = 8 * 1024
+_SHORT = 64 * 1024
 """Arrays of at most so many bytes are armored together: steps for each would cost more."""
+
+_END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
 HASH_SIZE = 32
 
@@ -175,25 +177,24 @@ class TextWriter:
     def _digest(self, place: Place | None) -> grammar.Root:
         """Hash everything; `place`, where given, gets the text of all runs."""
         tasks: list[Callable[[], None]] = []
-        made_by: dict[int, int] = {}
+        links: list[tuple[int, ArrayPlan | Run]] = []
         for run in self._plan.runs:
             first = run.blocks[0]
-            if first.array.is_long and first.first == 0:
-                made_by[id(first.array)] = len(tasks)
+            if not first.array.is_long:
+                links.append((len(tasks), run))
+            elif first.first == 0:
+                links.append((len(tasks), first.array))
                 tasks.append(partial(self._hash_array, first.array))
-            for block in run.blocks:
-                made_by.setdefault(id(block.array), len(tasks))
             tasks.append(partial(self._hash_run, run, place))
         hash_all = sha256()
         with self._crew(tasks) as crew:
-            for plan in self._plan.arrays:
-                crew.need(made_by[id(plan)])
-                hash_all.update(plan.line().removesuffix(b"\n"))
-                for piece in pieces(plan.source.data, _STEP):
+            for number, link in links:
+                crew.need(number)
+                for piece, raw in _parts_of_all(link):
                     hash_all.update(piece)
                     crew.check()
                     if self._progress is not None:
-                        self._progress(piece.nbytes)
+                        self._progress(raw)
             crew.finish()
         fastxor = 0
         for run in self._plan.runs:
@@ -220,11 +221,14 @@ class TextWriter:
     def _hash_run(self, run: Run, place: Place | None) -> None:
         for block in run.blocks:
             raw = block.raw
-            block.sha256, block.crc32c = [], []
-            for start in range(0, max(1, raw.nbytes), max(1, block.size)):
-                chunk = raw[start : start + block.size]
-                block.sha256.append(sha256(chunk).digest())
-                block.crc32c.append(crc32c(chunk))
+            if block.count == 1:
+                block.sha256, block.crc32c = [sha256(raw).digest()], [crc32c(raw)]
+            else:
+                block.sha256, block.crc32c = [], []
+                for start in range(0, raw.nbytes, block.size):
+                    chunk = raw[start : start + block.size]
+                    block.sha256.append(sha256(chunk).digest())
+                    block.crc32c.append(crc32c(chunk))
             block.fastxor = digest.fastxor(raw, block.offset)
             array = block.array
             if block.is_last and not array.is_long:
@@ -254,9 +258,7 @@ class TextWriter:
         position = 0
         for blocks in _groups(run.blocks):
             if isinstance(blocks, list):
-                piece = _short_arrays(blocks)
-                view[position : position + len(piece)] = piece
-                position += len(piece)
+                position = _put_short_arrays(view, position, blocks)
                 continue
             block, array = blocks, blocks.array
             if block.first == 0 and not array.is_long:
@@ -299,6 +301,27 @@ def dumps(
     return b"".join(TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign).stream())
 
 
+def _parts_of_all(link: ArrayPlan | Run) -> Iterator[tuple[Buffer, int]]:
+    """What hash_all takes of a long array or a run of short ones, with its count of raw bytes.
+
+    Short ones are joined: each step for itself would contend for the interpreter's lock.
+    """
+    if isinstance(link, ArrayPlan):
+        yield link.line()[:-1], 0
+        for piece in pieces(link.source.data, _STEP):
+            yield piece, piece.nbytes
+        return
+    parts: list[Buffer] = []
+    size = 0
+    for block in link.blocks:
+        raw = block.raw
+        if block.first == 0:
+            parts.append(block.array.line()[:-1])
+        parts.append(raw)
+        size += raw.nbytes
+    yield b"".join(parts), size
+
+
 def _groups(blocks: Sequence[Block]) -> Iterator[Block | list[Block]]:
     """Blocks in order, those of arrays of a few lines together."""
     group: list[Block] = []
@@ -319,23 +342,24 @@ def _groups(blocks: Sequence[Block]) -> Iterator[Block | list[Block]]:
         yield group
 
 
-def _short_arrays(blocks: Sequence[Block]) -> bytes:
-    """The text of arrays of one chunk each, from `arr` to `endarr`."""
+def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[Block]) -> int:
+    """Write arrays of one chunk each, from `arr` to `endarr`; returns where they end."""
     lines = memoryview(armor.encode_short([block.raw for block in blocks]))
-    parts: list[bytes | memoryview] = []
-    position = 0
+    start = 0
     for block in blocks:
-        count = armor.line_count(block.size)
-        end = position + count * grammar.LINE_TEXT
-        claim = grammar.ChunkLine(0, 0, block.size, block.sha256[0], block.crc32c[0], count)
-        parts += (
-            block.array.lines(),
-            grammar.format_chunk(claim),
-            lines[position:end],
-            grammar.END_CHUNK + grammar.END_ARRAY,
-        )
-        position = end
-    return b"".join(parts)
+        size = block.size
+        count = armor.line_count(size)
+        end = start + count * grammar.LINE_TEXT
+        claim = grammar.ChunkLine(0, 0, size, block.sha256[0], block.crc32c[0], count)
+        head = block.array.lines() + grammar.format_chunk(claim)
+        body = position + len(head)
+        view[position:body] = head
+        position = body + end - start
+        view[body:position] = lines[start:end]
+        body, position = position, position + len(_END_SHORT)
+        view[body:position] = _END_SHORT
+        start = end
+    return position
 
 
 def _check(snapshot: Snapshot) -> None:

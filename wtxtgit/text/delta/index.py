@@ -15,8 +15,8 @@ from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
 from wtxtgit.model.windows import ByteView
 from wtxtgit.text import armor, blocking, grammar
+from wtxtgit.text.cursor import LineCursor, quote
 from wtxtgit.text.delta import lines
-from wtxtgit.text.index import LineCursor, quote
 
 
 @dataclass(frozen=True, slots=True)
