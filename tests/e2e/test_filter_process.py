@@ -467,6 +467,31 @@ def test_where_the_git_folder_can_not_be_written(repo: Repo) -> None:
     assert repo.wtxtgit("smudge", stdin=text).stdout == big
 
 
+@pytest.mark.slow
+def test_a_path_need_not_be_the_content_s_own(repo: Repo, driver: None) -> None:
+    """Git names a path whose file is longer, shorter, a link, or not there."""
+    repo.track(*PATTERNS)
+    model = safetensors(*range(300_000))
+    repo.write("other", model)
+    wanted = repo.git("hash-object", "--stdin", stdin=repo.wtxtgit("clean", stdin=model).stdout)
+    file = repo.path / MODEL
+
+    def link() -> None:
+        file.unlink()
+        file.symlink_to("other")
+
+    for place in (
+        lambda: None,
+        lambda: repo.write(MODEL, model),
+        lambda: repo.write(MODEL, model + bytes(MIB)),
+        lambda: repo.write(MODEL, model[: -MIB // 10]),
+        lambda: repo.write(MODEL, bytes(len(model))),
+        link,
+    ):
+        place()
+        assert repo.git("hash-object", "--stdin", "--path", MODEL, stdin=model) == wanted
+
+
 def test_threads_do_not_change_what_is_stored(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)
     repo.write(MODEL, version(MODEL, 1))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.ops import spool as module
 from wtxtgit.ops.spool import AMPLE, IN_MEMORY, Spool, ample, spooled
 
@@ -73,6 +74,59 @@ def test_views_outlive_their_spool(tmp_path: Path) -> None:
         assert view == bytes(size)
 
 
+@pytest.mark.parametrize("in_memory", [0, 300_000])
+@pytest.mark.parametrize("size", [1, 99_999, 250_000])
+def test_what_is_expected_can_be_read_while_it_comes(
+    in_memory: int, size: int, tmp_path: Path
+) -> None:
+    data = os.urandom(size)
+    spool = Spool(lambda: tmp_path, in_memory=in_memory, expected=size)
+    assert spool.arriving is not None
+    for start in range(0, size, 1000):
+        assert not spool.is_as_expected
+        spool.write(data[start : start + 1000])
+        come = min(size, start + 1000)
+        assert spool.arriving.window(start, come) == data[start:come]
+    assert spool.is_as_expected
+    assert spool.view() == data
+    spool.close()
+    assert spool.arriving.window(0, size) == data
+    assert spool.arriving.window(0, size).readonly
+
+
+@pytest.mark.parametrize("in_memory", [0, 150_000, 300_000])
+@pytest.mark.parametrize("size", [0, 1, 99_999, 100_001, 101_000, 250_000])
+def test_another_number_than_expected_does_not_show(
+    in_memory: int, size: int, tmp_path: Path
+) -> None:
+    data = os.urandom(size)
+    spool = Spool(lambda: tmp_path, in_memory=in_memory, expected=100_000)
+    for start in range(0, size, 1001):
+        spool.write(data[start : start + 1001])
+    assert not spool.is_as_expected
+    view = spool.view()
+    assert len(view) == size
+    assert view == data
+    assert spool.arriving is not None
+    with pytest.raises(EnvironmentFailure):
+        spool.arriving.window(0, 100_000)
+    spool.close()
+    assert view == data
+
+
+@pytest.mark.parametrize("in_memory", [0, 2**63])
+@pytest.mark.parametrize("expected", [2**50, 2**63 - 1])
+def test_no_room_for_what_is_expected_does_not_show(
+    in_memory: int, expected: int, tmp_path: Path
+) -> None:
+    spool = Spool(lambda: tmp_path, in_memory=in_memory, expected=expected)
+    assert spool.arriving is None
+    spool.write(b"some")
+    assert not spool.is_as_expected
+    assert spool.view() == b"some"
+    spool.close()
+
+
 LIMITED = """
 import os, resource, signal, sys
 from pathlib import Path
@@ -82,7 +136,7 @@ asked = []
 def folder():
     asked.append(Path(sys.argv[1]))
     return asked[-1]
-spool = Spool(folder, in_memory={in_memory})
+spool = Spool(folder, in_memory={in_memory}, expected={expected})
 {limit}
 for start in range(0, len(data), 1_000_003):
     spool.write(data[start:start + 1_000_003])
@@ -92,18 +146,24 @@ assert len(asked) == 1
 """
 
 
-def run_limited(folder: Path, limit: str, in_memory: str = "IN_MEMORY") -> None:
-    program = LIMITED.format(limit=limit, in_memory=in_memory)
+def run_limited(
+    folder: Path, limit: str, in_memory: str = "IN_MEMORY", expected: str = "None"
+) -> None:
+    program = LIMITED.format(limit=limit, in_memory=in_memory, expected=expected)
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("share", ["1000", "IN_MEMORY - 1", "IN_MEMORY + IN_MEMORY // 2"])
-def test_a_spool_on_a_full_disk_keeps_the_rest_in_memory(share: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("expected", ["None", "len(data)"])
+def test_a_spool_on_a_full_disk_keeps_the_rest_in_memory(
+    share: str, expected: str, tmp_path: Path
+) -> None:
     """RLIMIT_FSIZE makes the temporary file end in the middle of a piece."""
     run_limited(
         tmp_path,
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, 2 * ({share},))",
+        expected=expected,
     )
 
 
@@ -138,6 +198,17 @@ def test_ample_is_a_share_of_the_least(
 ) -> None:
     monkeypatch.setattr(module, "_memory_sizes", lambda: sizes)
     assert ample() == wanted
+
+
+def test_ample_heeds_the_limit_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(module, "_GROUP_LIMITS", (str(tmp_path / "missing"), str(limit)))
+    limit.write_text("max\n")
+    without = ample()
+    limit.write_text(f"{256 * MIB}\n")
+    assert ample() == 32 * MIB < without
 
 
 def test_ample_heeds_a_limit_on_the_address_space() -> None:

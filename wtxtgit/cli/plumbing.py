@@ -24,6 +24,7 @@ from wtxtgit.ops.spool import ample, spooled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
     from wtxtgit.model import Buffer
     from wtxtgit.model.windows import ByteView
@@ -72,7 +73,9 @@ def _run(arguments: list[str]) -> int:
 def _single_shot(command: str, path: bytes, settings: Settings) -> None:
     with FileIO(0, closefd=False) as source:
         data = spooled(_pieces(source), settings.folder, in_memory=settings.in_memory)
-    write_all(1, filtered(command, data, path, settings, boundary.warn))
+    answer = filtered(command, data, path, settings, boundary.warn)
+    write_all(1, answer.pieces)
+    answer.done()
 
 
 def _pieces(source: FileIO) -> Iterator[Buffer]:
@@ -97,15 +100,22 @@ def settings() -> Settings:
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     """Let status and checks know what became of a content, so that they need not read it."""
-    from wtxtgit.git.repository import Repository
     from wtxtgit.ops.artifact import written_facts
     from wtxtgit.ops.known import Known, content_digest
     from wtxtgit.text.grammar import MAGIC
 
-    with Known.open(Repository.discover(), environment.facts_key()) as known:
-        digest, is_binary = content_digest(data), data[: len(MAGIC)] != MAGIC
+    with Known.open(_repository(), environment.facts_key()) as known:
+        # Git hashes the text meanwhile, and shall have a core for that.
+        digest, is_binary = content_digest(data, threads=1), data[: len(MAGIC)] != MAGIC
         known.put_blob(digest, len(data), oid, is_binary=is_binary)
         known.put_facts({oid: written_facts(text)})
+
+
+@cache
+def _repository() -> Repository:
+    from wtxtgit.git.repository import Repository
+
+    return Repository.discover()
 
 
 @cache
@@ -114,13 +124,12 @@ def _store() -> ObjectStore | None:
     from wtxtgit.errors import EnvironmentFailure
     from wtxtgit.git import config
     from wtxtgit.git.caller import is_adding
-    from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
 
     if not is_adding():
         return None
     try:
-        repo = Repository.discover()
+        repo = _repository()
         # Who wants objects brought to the disk at once has git do it.
         if config.effective("core.fsync", cwd=repo.home) or config.is_true(
             "core.fsyncObjectFiles", cwd=repo.home
@@ -149,9 +158,8 @@ def _wanted(path: bytes) -> bool:
 def _spool_folder() -> Path | None:
     """Large inputs are spooled where the repository is: there is room for them."""
     from wtxtgit.errors import EnvironmentFailure
-    from wtxtgit.git.repository import Repository
 
     try:
-        return Repository.discover().state_dir()
+        return _repository().state_dir()
     except EnvironmentFailure:
         return None

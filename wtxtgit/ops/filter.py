@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.filterproc import FilterProcess, Request
 from wtxtgit.model import Buffer, windows
-from wtxtgit.model.windows import ByteView
+from wtxtgit.model.windows import ByteView, Windowed
 from wtxtgit.ops.files import shown
 from wtxtgit.ops.spool import IN_MEMORY, Spool
 
 if TYPE_CHECKING:
     from wtxtgit.git.store.reader import ObjectStore
+    from wtxtgit.ops.arriving import Arriving
+    from wtxtgit.ops.clean import Cleaned
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]
@@ -67,53 +70,85 @@ def serve(process: FilterProcess, settings: Settings, warn: Warn) -> None:
 
 
 def _answer(process: FilterProcess, request: Request, settings: Settings, warn: Warn) -> None:
-    spool = Spool(settings.folder, in_memory=settings.in_memory)
-    loading = _loaded_beside(request, settings)
+    spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
+    ahead = _Ahead(request, spool.arriving, settings)
     try:
         for piece in request.content:
             spool.write(piece)
-        if loading is not None:
-            loading.join()
+        spool.end()
+        cleaned = ahead.result()
+        if not spool.is_as_expected:
+            cleaned = None
         try:
-            pieces = filtered(request.command, spool.view(), request.pathname, settings, warn)
+            answer = filtered(
+                request.command, spool.view(), request.pathname, settings, warn, cleaned
+            )
         except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
             about = f"{_shown(request.pathname)}: {type(error).__name__}: {error}"
             if request.command == "smudge":
                 warn(f"{about}, left as text", None)
-                pieces = windows.pieces(spool.view())
+                answer = Answer(windows.pieces(spool.view()))
             else:
                 warn(about, None)
                 process.error()
                 return
-        process.success(pieces)
+        process.success(answer.pieces)
+        # Git has all, and hashes it.
+        answer.done()
     finally:
         spool.close()
+        ahead.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request is answered with; `done` is called when all pieces were given."""
+
+    pieces: Iterable[Buffer]
+    done: Callable[[], None] = lambda: None
 
 
 def filtered(
-    command: str, data: ByteView, path: bytes, settings: Settings, warn: Warn
-) -> Iterable[Buffer]:
-    """What `command` (clean or smudge) makes of a content; warnings name `path`."""
+    command: str,
+    data: ByteView,
+    path: bytes,
+    settings: Settings,
+    warn: Warn,
+    cleaned: Cleaned | None = None,
+) -> Answer:
+    """What `command` (clean or smudge) makes of a content; warnings name `path`.
+
+    `cleaned` is what clean makes of it, where that is known.
+    """
     if command == "smudge":
-        return smudged(data, path, settings, warn)
+        return Answer(smudged(data, path, settings, warn))
     if command != "clean":
         raise EnvironmentFailure(f"git asks for {command!r}")
-    from wtxtgit.ops.clean import clean
+    if cleaned is None:
+        from wtxtgit.ops.clean import clean
 
-    cleaned = clean(data, threads=settings.threads)
+        cleaned = clean(data, threads=settings.threads)
     if cleaned.warning is not None:
         warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
     if writer is None or writer.size < _WORTH_STORING:
-        return cleaned.pieces()
+        return Answer(cleaned.pieces())
     store = settings.store()
     if store is None:
-        return cleaned.pieces()
+        return Answer(cleaned.pieces())
     from wtxtgit.git.store.loose import stored
     from wtxtgit.text.parallel import default_threads
 
     threads = settings.threads or default_threads()
-    return stored(store, writer, threads, partial(settings.learn, data, writer))
+    made: list[str] = []
+
+    def learn() -> None:
+        # What can't be kept is found anew when it is needed.
+        with contextlib.suppress(EnvironmentFailure):
+            for oid in made:
+                settings.learn(data, writer, oid)
+
+    return Answer(stored(store, writer, threads, made.append), learn)
 
 
 def smudged(data: ByteView, path: bytes, settings: Settings, warn: Warn) -> Iterable[Buffer]:
@@ -124,36 +159,88 @@ def smudged(data: ByteView, path: bytes, settings: Settings, warn: Warn) -> Iter
 
     made = smudge(data, threads=settings.threads)
     if made.warning is not None:
-        name = shlex.quote(_shown(path))
-        warn(
-            f"{_shown(path)}: {made.warning}",
-            f"wtxtgit verify -- {name} shows the damage; another clone or an earlier "
-            f"commit may hold a good copy: git checkout COMMIT -- {name}",
-        )
+        warn_of_text(path, made.warning, warn)
     return made.pieces()
 
 
-def _loaded_beside(request: Request, settings: Settings) -> Thread | None:
-    """Load what a request needs on a thread, beside the content that git still sends.
+def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
+    """Tell why a text is left as it is."""
+    name = shlex.quote(_shown(path))
+    warn(
+        f"{_shown(path)}: {warning}",
+        f"wtxtgit verify -- {name} shows the damage; another clone or an earlier "
+        f"commit may hold a good copy: git checkout COMMIT -- {name}",
+    )
+
+
+class _Ahead:
+    """What a request needs is made on threads, beside the content that git still sends.
 
     It saves time and decides nothing: what fails here is met again, and told,
     when the request is answered.
     """
-    module = f"wtxtgit.ops.{request.command}"
-    if module in sys.modules:
+
+    def __init__(self, request: Request, arriving: Arriving | None, settings: Settings) -> None:
+        self._request = request
+        self._settings = settings
+        self._cleaned: Cleaned | None = None
+        self._threads: list[Thread] = []
+        if arriving is not None:
+            self._start(settings.store)
+            self._start(partial(self._clean, Windowed(arriving)))
+        elif self._module not in sys.modules:
+            self._start(self._load)
+
+    def result(self) -> Cleaned | None:
+        """What clean makes of the content if it is as expected; None where that is not known."""
+        for thread in self._threads:
+            thread.join()
+        return self._cleaned
+
+    @property
+    def _module(self) -> str:
+        return f"wtxtgit.ops.{self._request.command}"
+
+    def _start(self, task: Callable[[], object]) -> None:
+        def run() -> None:
+            with contextlib.suppress(Exception):
+                task()
+
+        thread = Thread(target=run)
+        # The system may have no thread to give.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._threads.append(thread)
+
+    def _load(self) -> None:
+        request = self._request
+        if request.command == "clean" or is_smudged(request.pathname, self._settings):
+            import_module(self._module)
+
+    def _clean(self, data: ByteView) -> None:
+        from wtxtgit.ops.clean import clean
+
+        cleaned = clean(data, threads=self._settings.threads)
+        if cleaned.writer is not None:
+            _ = cleaned.writer.root
+        self._cleaned = cleaned
+
+
+def _expected(request: Request) -> int | None:
+    """How many bytes git will probably send: those of the file that it names.
+
+    Git need not read them from there, nor find as many. No byte of the file
+    is looked at.
+    """
+    if request.command != "clean":
         return None
-
-    def load() -> None:
-        with contextlib.suppress(Exception):
-            if request.command == "clean" or is_smudged(request.pathname, settings):
-                import_module(module)
-
-    thread = Thread(target=load)
     try:
-        thread.start()
-    except RuntimeError:  # the system has no thread to give
+        status = os.lstat(request.pathname)
+    except (OSError, ValueError):
         return None
-    return thread
+    if not stat.S_ISREG(status.st_mode) or status.st_size < _WORTH_STORING:
+        return None
+    return status.st_size
 
 
 def is_smudged(path: bytes, settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
+from wtxtgit.model.memory import WRITE_STEP
 
 
 def stored(
@@ -42,7 +43,7 @@ def stored(
             view = memoryview(data)
             try:
                 while is_whole and view.nbytes:
-                    view = view[os.write(descriptor, view) :]
+                    view = view[os.write(descriptor, view[:WRITE_STEP]) :]
             except OSError:
                 is_whole = False
 

@@ -19,6 +19,7 @@ from wtxtgit.git.store.places import told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
+from wtxtgit.model.memory import WRITE_STEP
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
@@ -107,7 +108,7 @@ class PackWriter:
         self._crc32 = isal_zlib.crc32(view, self._crc32)
         with told(self._path.parent):
             while view.nbytes:
-                written = os.pwrite(self._descriptor, view, self._end)
+                written = os.pwrite(self._descriptor, view[:WRITE_STEP], self._end)
                 view, self._end = view[written:], self._end + written
         if self._end - self._synced > _WORTH_SYNCING:
             if self._syncing is not None:
