@@ -273,22 +273,22 @@ def test_attributes_may_be_in_the_work_tree_or_in_the_index_alone(here: Sealed) 
 
 
 def test_what_is_written_meanwhile_stays(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wtxtgit.ops import checkout
+    from wtxtgit.ops import smudge
 
-    smudged = checkout.smudged
+    smudge_into = smudge.smudge_into
 
-    def saved(data: memoryview, path: bytes, *more: object) -> object:
-        here.write(path, b"saved meanwhile")
-        return smudged(data, path, *more)  # type: ignore[arg-type]
+    def saved(descriptor: int, text: memoryview, **more: int | None) -> str | None:
+        here.write(MODEL, b"saved meanwhile")
+        return smudge_into(descriptor, text, **more)
 
     (here.path / MODEL).unlink()
     clone = bare_of_driver(here, "clone")
-    monkeypatch.setattr(checkout, "smudged", saved)
+    monkeypatch.setattr(smudge, "smudge_into", saved)
     assert "was written meanwhile" in here.call("checkout", ok=(5,)).err
     assert content(here, MODEL) == [b"saved meanwhile"]
     assert not list(here.path.glob(".wtxtgit-*"))
     here.path.joinpath(MODEL).unlink()
-    monkeypatch.setattr(checkout, "smudged", smudged)
+    monkeypatch.setattr(smudge, "smudge_into", smudge_into)
     clone.call("checkout")
     assert content(clone, OTHER) == content(here, OTHER)
 

@@ -19,7 +19,7 @@ import pytest
 from conftest import LAUNCHER, Repo
 from data import seeded
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.large
 
 GIB = 1024**3
 LIMIT = GIB

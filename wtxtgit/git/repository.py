@@ -11,6 +11,8 @@ from wtxtgit.git import run
 from wtxtgit.model import Buffer
 
 STATE_FOLDER = "wtxtgit"
+_QUESTIONS = ("--absolute-git-dir", "--git-common-dir", "--show-prefix", "--show-toplevel")
+"""Git answers each with a line, and ends at the first that has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,17 @@ class Repository:
     def find(cls, folder: Path | None = None) -> Repository | None:
         """Find the repository around `folder`, if any; raises GitFailure for a broken one."""
         here = folder or Path.cwd()
+        asked = run.call("rev-parse", *_QUESTIONS, cwd=here, ok=(0, 128))
+        answers = asked.stdout.split(b"\n")
+        # There are more lines where a path has an LF.
+        if not asked.code and len(answers) == len(_QUESTIONS) + 1 and answers[-2]:
+            git_dir, common_dir, prefix, top = answers[: len(_QUESTIONS)]
+            return cls(_path(git_dir, here), _path(common_dir, here), _path(top, here), prefix)
+        return cls._find(here)
+
+    @classmethod
+    def _find(cls, here: Path) -> Repository | None:
+        """The same with a question at a time, which tells what git has no answer to."""
         # Git's exit code does not tell "no repository" from others, its words do.
         words = {"LC_ALL": "C"}
         found = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))

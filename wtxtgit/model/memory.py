@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-WRITE_STEP = 64 * 1024
-"""Bytes of a large new file that are best written at a time.
-
-Linux keeps what is written in blocks of memory as large as the write. Large
-ones are seldom those that were used a moment ago; where a virtual machine's
-host has to give them anew, writing was measured to take 2 to 5 times as long.
-"""
-
 _KEPT_BLOCK = 24 * 1024 * 1024
 """Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block."""
 

@@ -8,12 +8,15 @@ has them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import index, work_tree
@@ -23,11 +26,12 @@ from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
+from wtxtgit.model.windows import ByteView, pieces
 from wtxtgit.ops import worktree
 from wtxtgit.ops.files import reason, write_all
-from wtxtgit.ops.filter import Settings, Warn, is_smudged, smudged
+from wtxtgit.ops.filter import Settings, Warn, is_smudged, warn_of_text
+from wtxtgit.ops.gathered import gathered
 from wtxtgit.ops.known import Known
-from wtxtgit.ops.spool import spooled
 from wtxtgit.ops.status import text_head
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.parallel import default_threads
@@ -131,6 +135,8 @@ def write_files(
     """Write files of index entries, each in the place of what is given; note them in the index."""
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
+    if entries:
+        _load_smudge()
     with ObjectStore(repo) as store:
         work = _Work(repo, store, settings, warn, entries, progress)
         for entry, outcome in work.write(list(entries)):
@@ -143,6 +149,19 @@ def write_files(
     texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
     whole = tuple(path for path in heads if path not in texts)
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
+
+
+def _load_smudge() -> None:
+    """Import what smudges while git is asked, and objects are inflated: it takes a while."""
+
+    def load() -> None:
+        # What fails here fails again, and is told, where it is used.
+        with contextlib.suppress(Exception):
+            import_module("wtxtgit.ops.smudge")
+
+    # The system may have no thread to give.
+    with contextlib.suppress(RuntimeError):
+        Thread(target=load).start()
 
 
 def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bool:
@@ -168,6 +187,9 @@ class _Work:
     def write(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, StagedFile | str]]:
         """Write files; gives what is noted in the index, or why one could not be written."""
         threads = self.settings.threads or default_threads()
+        if len(entries) == 1:
+            yield entries[0], self._file(entries[0], threads)
+            return
         known = known_sizes(self.repo, (entry.oid for entry in entries))
         small = [entry for entry in entries if known.get(entry.oid, 0) < _LARGE]
         for entry in entries:
@@ -181,18 +203,16 @@ class _Work:
 
     def _file(self, entry: Entry, threads: int) -> StagedFile | str:
         try:
-            text = spooled(
+            text = gathered(
                 self._told(self.store.blob(entry.oid, threads)),
                 self.settings.folder,
                 in_memory=self.settings.in_memory,
             )
-            settings = replace(self.settings, threads=threads)
-            pieces = smudged(text, entry.path, settings, self.warn)
             status = work_tree.write_file(
                 self.repo.worktree,
                 entry.path,
                 is_executable=entry.mode == _EXECUTABLE,
-                write=lambda descriptor: write_all(descriptor, pieces),
+                write=lambda descriptor: self._fill(descriptor, text, entry, threads),
                 replaces=self.replaced[entry],
             )
         except OSError as error:
@@ -202,6 +222,16 @@ class _Work:
         except Exception as error:  # noqa: BLE001 - the other files are written
             return f"{type(error).__name__}: {error}"
         return StagedFile(entry.path, entry.mode, entry.oid, status)
+
+    def _fill(self, descriptor: int, text: ByteView, entry: Entry, threads: int) -> None:
+        if not is_smudged(entry.path, self.settings):
+            write_all(descriptor, pieces(text))
+            return
+        from wtxtgit.ops.smudge import smudge_into
+
+        warning = smudge_into(descriptor, text, threads=threads)
+        if warning is not None:
+            warn_of_text(entry.path, warning, self.warn)
 
     def _told(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:

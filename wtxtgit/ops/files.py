@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from wtxtgit.errors import (
 )
 from wtxtgit.model import Buffer
 from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.model.writing import WRITE_STEP
 from wtxtgit.ops.mapping import view_of
 
 _UMASK_PROBE = 0o666
@@ -31,6 +33,7 @@ _UMASK_LOCK = Lock()
 _COMPARED = 1024 * 1024
 _SMALL_PIECE = 64 * 1024
 """Bytes from which on a piece is written by itself."""
+_ALL = sys.maxsize
 
 
 def view_file(path: Path, folder: Path | None = None) -> ByteView:
@@ -100,6 +103,7 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
 
 def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
     """Write pieces in order, whatever the system takes at a time, small ones together."""
+    most = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
     small = bytearray()
     for piece in pieces:
         view = memoryview(piece).cast("B")
@@ -108,17 +112,17 @@ def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
             # Copied now: what gives the pieces may use their memory again.
             small += view
         if len(small) >= _SMALL_PIECE or (small and not is_small):
-            _write(descriptor, small)
+            _write(descriptor, small, most)
             small = bytearray()
         if not is_small:
-            _write(descriptor, view)
-    _write(descriptor, small)
+            _write(descriptor, view, most)
+    _write(descriptor, small, most)
 
 
-def _write(descriptor: int, content: Buffer) -> None:
+def _write(descriptor: int, content: Buffer, most: int) -> None:
     view = memoryview(content)
     while view.nbytes:
-        view = view[os.write(descriptor, view) :]
+        view = view[os.write(descriptor, view[:most]) :]
 
 
 @contextlib.contextmanager

@@ -21,10 +21,12 @@ from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.model import Buffer
 from wtxtgit.ops.emit import MAX_WSUM
 from wtxtgit.ops.files import read_small, replace_file, shown, view_file, write_all
+from wtxtgit.ops.placing import verify_into
 from wtxtgit.text.arrays import Weights, weights_of
-from wtxtgit.text.contents import file_pieces
+from wtxtgit.text.contents import assumed_layout, file_pieces
+from wtxtgit.text.cursor import quote
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.index import quote
+from wtxtgit.text.index import index
 from wtxtgit.text.verify import Report, verify
 
 TEXT_ENDING = ".wtxt"
@@ -79,27 +81,49 @@ def restore(
     if text[: len(MAGIC)] != MAGIC:
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")
-    report = verify(text, wsum=wsum_bytes, threads=threads, progress=progress)
-    if not report.ok:
-        raise _refusal(path, report)
+    indexed = index(text)
+    assumed = assumed_layout(text, indexed)
+    if out is not None and assumed is not None:
+
+        def fill(descriptor: int) -> None:
+            report, is_whole = verify_into(
+                descriptor,
+                text,
+                indexed,
+                assumed,
+                wsum=wsum_bytes,
+                threads=threads,
+                progress=progress,
+            )
+            _check(report, path)
+            if not is_whole:
+                raise InputError(f"{shown(path)}: changed while it was read")
+
+        replace_file(out, fill)
+        return
+    report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
+    _check(report, path)
     layout = report.layout
     if layout is None or layout.size is None:
         _restore_native(weights_of(text, report, threads=threads), path, out)
         return
-    pieces = file_pieces(text, report.index, layout, threads=threads)
+    pieces = file_pieces(text, indexed, layout, threads=threads)
     if out is not None:
         replace_file(out, lambda fd: write_all(fd, pieces))
     elif write is not None:
         write(pieces)
 
 
-def _refusal(path: Path, report: Report) -> CheckError:
+def _check(report: Report, path: Path) -> None:
+    """Raise CheckError for a text that does not verify."""
+    if report.ok:
+        return
     problem = report.problems[0]
     if problem.kind == "pending":
         hint = "--wsum FILE names the WSUM that finalizes it"
     else:
         hint = f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong"
-    return CheckError(f"{shown(path)}: {problem}", hint=hint)
+    raise CheckError(f"{shown(path)}: {problem}", hint=hint)
 
 
 def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:

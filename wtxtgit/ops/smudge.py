@@ -7,15 +7,18 @@ damaged. No byte of an unverified text is ever decoded into a file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit.model import Buffer, Layout
 from wtxtgit.model.windows import ByteView, pieces
 from wtxtgit.ops.clean import is_pending
-from wtxtgit.text.contents import file_pieces, first_bytes
+from wtxtgit.ops.files import write_all
+from wtxtgit.ops.placing import verify_into
+from wtxtgit.text.contents import assumed_layout, file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.index import TextIndex
+from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import Report, verify
 
 
@@ -40,6 +43,31 @@ def smudge(text: ByteView, *, threads: int | None = None) -> Smudged:
     if text[: len(MAGIC)] != MAGIC:
         return Smudged(text)
     return smudge_verified(text, verify(text, threads=threads), threads=threads)
+
+
+def smudge_into(descriptor: int, text: ByteView, *, threads: int | None = None) -> str | None:
+    """Write what smudge makes of a blob into an empty file; gives the warning, if any.
+
+    Raises OSError where it can't be written.
+    """
+    is_whole = False
+    if text[: len(MAGIC)] != MAGIC:
+        made = Smudged(text)
+    else:
+        indexed = index(text)
+        layout = assumed_layout(text, indexed)
+        if layout is None:
+            report = verify(text, indexed=indexed, threads=threads)
+        else:
+            report, is_whole = verify_into(descriptor, text, indexed, layout, threads=threads)
+        made = smudge_verified(text, report, threads=threads)
+    if is_whole and made.layout is None:
+        # A file that no blob may stand for.
+        os.ftruncate(descriptor, 0)
+        is_whole = False
+    if not is_whole:
+        write_all(descriptor, made.pieces())
+    return made.warning
 
 
 def smudge_verified(text: ByteView, report: Report, *, threads: int | None = None) -> Smudged:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO
 
 from wtxtgit.model import Buffer
-from wtxtgit.model.memory import WRITE_STEP
 from wtxtgit.model.windows import ByteView
+from wtxtgit.model.writing import WRITE_STEP
 from wtxtgit.ops.arriving import Arriving
 from wtxtgit.ops.mapping import FileWindows, view_of
 

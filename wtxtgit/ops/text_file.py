@@ -19,6 +19,7 @@ from typing import IO
 from wtxtgit.errors import CheckError, TextError
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
 from wtxtgit.model.windows import ByteView
+from wtxtgit.model.writing import write_at
 from wtxtgit.ops.mapping import view_of
 from wtxtgit.ops.pages import Pages
 from wtxtgit.text.armor import line_count
@@ -128,10 +129,9 @@ class TextFile:
         for block in job:
             raw = self._checked(block)
             place = self.places[block.array.name] + block.offset
-            while raw.nbytes:
-                # _write is called for files that are open alone.
-                written = os.pwrite(self._descriptor, raw, place)
-                raw, place, done = raw[written:], place + written, done + written
+            # _write is called for files that are open alone.
+            write_at(self._descriptor, raw, place)
+            done += raw.nbytes
         return done
 
     @property

@@ -13,7 +13,6 @@ by run, with a bounded number of runs in flight.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +24,7 @@ from crc32c import crc32c
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Meta, Signature, Snapshot
 from wtxtgit.model.windows import pieces
+from wtxtgit.model.writing import write_at
 from wtxtgit.text import armor, blocking, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES
 from wtxtgit.text.buffers import Buffers
@@ -169,7 +169,7 @@ class TextWriter:
 
     def write_file(self, fd: int) -> None:
         """Write the text to an empty file that can be written at any place."""
-        self.render(lambda number, piece: _pwrite(fd, piece, self.spans[number].start))
+        self.render(lambda number, piece: write_at(fd, piece, self.spans[number].start))
 
     def _crew(self, tasks: Sequence[Callable[[], None]]) -> Crew:
         return Crew(tasks, worthwhile(self._threads, self.raw_size, len(tasks)))
@@ -393,10 +393,3 @@ def _check(snapshot: Snapshot) -> None:
             )
         if array.rows is not None and (wrong := blocking.check_rows(array.rows, array.dtype)):
             raise TextError("structure", f'array "{name}": {wrong}', array=name)
-
-
-def _pwrite(fd: int, data: memoryview, offset: int) -> None:
-    while data.nbytes:
-        written = os.pwrite(fd, data, offset)
-        data = data[written:]
-        offset += written

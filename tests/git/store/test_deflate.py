@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.git.store import deflate
+from wtxtgit.git.store import deflate, inflate
 from wtxtgit.git.store.inflate import Damaged, inflated
 from wtxtgit.git.store.zlib_stream import Plain, deflated
 
@@ -112,3 +112,17 @@ def test_a_plain_content_gives_its_bytes() -> None:
     content = Plain(memoryview(data))
     assert content.size == len(data)
     assert b"".join(content.stream()) == data
+
+
+@pytest.mark.parametrize("after", [b"", b"PACK" * 500_000])
+def test_pieces_of_all_lengths_are_inflated_side_by_side(
+    after: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One long deflated piece leads to skipping many short ones, more than are inflated at once.
+    pieces = [os.urandom(1 << 20), *[bytes(1 << 20)] * 70, os.urandom(70_000), b"end"]
+    stream = stream_of(pieces)
+    monkeypatch.setattr(inflate, "_one_by_one", None)
+    whole = b"".join(pieces)
+    assert read(stream, len(whole), 2, after=after) == whole
+    with pytest.raises(Damaged):
+        read(stream[:-1], len(whole), 2)

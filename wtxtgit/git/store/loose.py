@@ -10,7 +10,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
-from wtxtgit.model.memory import WRITE_STEP
+from wtxtgit.model.writing import WRITE_STEP
 
 
 def stored(

@@ -19,7 +19,7 @@ from wtxtgit.git.store.places import told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
-from wtxtgit.model.memory import WRITE_STEP
+from wtxtgit.model.writing import WRITE_STEP
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
