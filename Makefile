@@ -8,7 +8,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-torch test-browser lint types layers wheel check bench bench-docs bench-deps browser-deps format clean
+.PHONY: help setup demo test test-slow test-large test-torch test-browser lint types layers wheel check bench bench-docs bench-deps browser-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -26,10 +26,14 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(BIN)/python -m pytest -q -n auto -m "not slow and not torch and not browser"
+	$(BIN)/python -m pytest -q -n auto -m "not (slow or large or torch or browser)"
 
+# A file's tests share what is dear to make, a cluster or a history: they stay together.
 test-slow: $(READY)  ## the slow tests
-	$(BIN)/python -m pytest -q -n auto -m "slow and not torch and not browser"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow and not (large or torch or browser)"
+
+test-large: $(READY)  ## files of 8 GiB within 1 GiB of address space; takes 33 GiB of disk
+	$(BIN)/python -m pytest -q -m large
 
 test-torch: $(READY)  ## torch files against torch itself, which is installed first
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
@@ -56,7 +60,7 @@ layers: $(READY)  ## imports between the layers
 wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run it
 	$(BIN)/python tests/wheel/check_wheel.py
 
-check: lint types layers test test-slow wheel  ## everything that CI runs, torch and browser aside
+check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch and browser aside
 
 bench: $(READY)  ## speed and memory, as ratios measured in one run; BENCH="--only git" has options
 	$(BIN)/python -m bench $(BENCH)

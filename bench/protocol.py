@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.data import model_of, text_of
+from bench.git import NAME
 from bench.measure import (
     MIB,
     WTXTGIT,
@@ -44,6 +45,8 @@ def filters(place: Place, size: int, runs: int) -> list[Row]:
     model = model_of(place, size)
     text = text_of(place, model)
     nbytes = model.stat().st_size
+    # Clean looks how long the file is of which git sends the content.
+    os.link(model, repo / NAME)
     listed: list[tuple[str, str, Path, tuple[str | Path, ...]]] = [
         ("clean", "emit to a pipe", model, (*WTXTGIT, "emit", model)),
         ("smudge", "restore to a pipe", text, (*WTXTGIT, "restore", text, "-o", "-")),
@@ -90,7 +93,7 @@ def _filtered(place: Place, repo: Path, word: str, path: Path) -> Sample:
 
 
 def _request(word: str, content: memoryview) -> Iterator[tuple[bytes, memoryview | bytes]]:
-    for line in (f"command={word}\n".encode(), b"pathname=model.safetensors\n"):
+    for line in (f"command={word}\n".encode(), f"pathname={NAME}\n".encode()):
         yield b"%04x" % (len(line) + 4), line
     yield _FLUSH, b""
     for start in range(0, len(content), _CONTENT):
