@@ -179,6 +179,7 @@ def on_terminal(wtxtgit: Command, answers: list[str], *arguments: str | Path) ->
 
 
 class TestOnATerminal:
+    @pytest.mark.slow
     def test_a_passphrase_is_asked_for_twice_and_not_shown(self, wtxtgit: Command) -> None:
         code, said = on_terminal(wtxtgit, [WORDS, WORDS], "key", "new", "--name", "alice")
         assert code == 0, said

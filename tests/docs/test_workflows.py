@@ -51,6 +51,7 @@ def test_the_schema_refuses(schema: str, tmp_path: Path) -> None:
     assert check(schema, broken).returncode == 1
 
 
+@pytest.mark.slow
 def test_every_workflow_is_checked() -> None:
     here = {file.relative_to(ROOT) for schema in CHECKED for file in files(schema)}
     there = {

@@ -135,6 +135,7 @@ def test_git_runs_no_filter_afterwards(here: Sealed) -> None:
     assert here.status() == b""
 
 
+@pytest.mark.slow
 def test_a_touched_file_is_not_made_again(here: Sealed) -> None:
     here.write(MODEL, safetensors(*range(70_000)))
     here.call("add", MODEL)
@@ -239,6 +240,7 @@ def test_what_is_mapped_and_changes_without_its_times_is_not_added(here: Sealed)
     assert here.blob(MODEL) == text
 
 
+@pytest.mark.slow
 def test_files_and_folders_take_each_others_places(here: Sealed) -> None:
     here.write("a.safetensors/inner.safetensors", safetensors(1.0))
     here.write("b.safetensors", safetensors(2.0))

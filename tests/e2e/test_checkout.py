@@ -77,6 +77,7 @@ def test_texts_become_files(here: Sealed) -> None:
     assert clone.status() == b""
 
 
+@pytest.mark.slow
 def test_install_writes_texts_again(here: Sealed) -> None:
     clone = bare_of_driver(here, "clone")
     clone.wtxtgit("install", "--local")
@@ -99,6 +100,7 @@ def test_what_was_changed_stays(here: Sealed) -> None:
     assert here.status() == b""
 
 
+@pytest.mark.slow
 def test_a_text_that_was_changed_stays(here: Sealed) -> None:
     clone = bare_of_driver(here, "clone")
     text = clone.path / MODEL
@@ -117,6 +119,7 @@ def test_paths_choose(here: Sealed) -> None:
     assert "nothing tracked matches 'nosuch'" in here.call("checkout", "nosuch", ok=(2,)).err
 
 
+@pytest.mark.slow
 def test_nothing_is_written_through_a_link(here: Sealed, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "dir").mkdir(parents=True)
@@ -157,6 +160,7 @@ def test_damaged_texts_are_left_as_text(here: Sealed) -> None:
     assert content(here, MODEL) == [damaged]
 
 
+@pytest.mark.slow
 def test_what_is_not_wanted_stays_text(here: Sealed) -> None:
     clone = bare_of_driver(here, "clone")
     clone.git("config", "wtxtgit.smudgeExclude", "sub")
@@ -179,6 +183,7 @@ def test_deltas_are_gits_to_give(here: Sealed) -> None:
         assert content(here, OTHER) == [safetensors(*range(3 - number, 70_000))]
 
 
+@pytest.mark.slow
 def test_many_small_files_are_written_side_by_side(here: Sealed) -> None:
     names = [f"d{number % 5}/{number}.safetensors" for number in range(60)]
     for number, name in enumerate(names):
@@ -227,6 +232,7 @@ def test_every_real_file_comes_back(repo: Repo, driver: None) -> None:
     assert here.git("diff-files", "--name-only") == b"checkpoints/empty\n"
 
 
+@pytest.mark.slow
 def test_modes_follow_the_umask(here: Sealed) -> None:
     (here.path / MODEL).unlink()
     before = os.umask(0o027)
@@ -237,6 +243,7 @@ def test_modes_follow_the_umask(here: Sealed) -> None:
     assert stat.S_IMODE((here.path / MODEL).stat().st_mode) == 0o640
 
 
+@pytest.mark.slow
 def test_a_linked_worktree(here: Sealed) -> None:
     here.git("worktree", "add", "-q", "../linked", env={"WTXTGIT_SKIP_SMUDGE": "1"})
     linked = Sealed(here.path.parent / "linked")
@@ -272,6 +279,7 @@ def test_attributes_may_be_in_the_work_tree_or_in_the_index_alone(here: Sealed) 
     assert here.call("checkout").out == "1 file written\n"
 
 
+@pytest.mark.slow
 def test_what_is_written_meanwhile_stays(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     from wtxtgit.ops import smudge
 

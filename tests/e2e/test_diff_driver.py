@@ -51,6 +51,7 @@ def models(repo: Repo, driver: None) -> Repo:
 FLIPPED = "1 tensor: 1 changed; 1 element, L2 4 "
 
 
+@pytest.mark.slow
 def test_the_work_tree_the_index_and_commits(models: Repo) -> None:
     assert models.git("diff") == b""
     models.write(MODEL, safetensors(1.0, 2.0, 3.0))
@@ -67,6 +68,7 @@ def test_the_work_tree_the_index_and_commits(models: Repo) -> None:
     assert b"2 -> 0.667" in between, "the other way round"
 
 
+@pytest.mark.slow
 def test_history_shows_it_when_it_is_asked_to(models: Repo) -> None:
     with_table = models.git("log", "-p", "--ext-diff", "--format=%s%n")
     assert headers(with_table) == [
@@ -80,6 +82,7 @@ def test_history_shows_it_when_it_is_asked_to(models: Repo) -> None:
         assert b"\n+arr name=w " in text
 
 
+@pytest.mark.slow
 def test_the_text_is_a_word_away(models: Repo) -> None:
     shown = models.git("diff", "--no-ext-diff", "-U0", "HEAD~1")
     assert shown.startswith(b"diff --git a/model.safetensors b/model.safetensors\n")
@@ -90,6 +93,7 @@ def test_the_text_is_a_word_away(models: Repo) -> None:
     assert models.git("diff", "--name-only", "HEAD~1") == b"model.safetensors\n"
 
 
+@pytest.mark.slow
 def test_what_fails_does_not_end_the_diff(models: Repo) -> None:
     """Git stops at a file whose driver fails, and would not show the next ones."""
     names = ("a.safetensors", MODEL, "z.safetensors")
@@ -328,6 +332,7 @@ class TestOtherCommands:
         assert headers(shown.stdout) == [f"{MODEL} -> other.safetensors: changed, safetensors"]
 
 
+@pytest.mark.slow
 def test_in_gits_pager(models: Repo, tmp_path: Path) -> None:
     """Git starts a pager on a terminal alone."""
     log = tmp_path / "seen"

@@ -130,6 +130,7 @@ def loaded(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/maps").read_text()
 
 
+@pytest.mark.slow
 def test_a_thousand_files_start_one_filter(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)
     files = {f"m/{i:04}.safetensors": safetensors(float(i), 1.0) for i in range(1000)}
@@ -275,6 +276,7 @@ def test_a_warning_shows_a_strange_name_safely(repo: Repo, driver: None) -> None
     assert b"\x1b" not in said
 
 
+@pytest.mark.slow
 def test_skip_smudge_leaves_texts_and_install_writes_them(pairs: Repo, tmp_path: Path) -> None:
     skip = {"WTXTGIT_SKIP_SMUDGE": "1"}
     pairs.git("clone", "-q", str(pairs.path), str(tmp_path / "clone"), env=skip)

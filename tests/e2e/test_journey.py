@@ -98,6 +98,7 @@ def test_one_file_of_an_old_commit(pairs: Repo) -> None:
     assert pairs.git("cat-file", "--filters", "v1:none.fold") == version("none.fold", 1)
 
 
+@pytest.mark.slow
 def test_reset_and_restore_drop_changes(pairs: Repo) -> None:
     write_version(pairs, 1)
     (pairs.path / "single.aero").unlink()
@@ -108,6 +109,7 @@ def test_reset_and_restore_drop_changes(pairs: Repo) -> None:
     assert_version(pairs, 2)
 
 
+@pytest.mark.slow
 def test_stash_and_pop(pairs: Repo) -> None:
     write_version(pairs, 1)
     pairs.write("untracked.fold", version("none.fold", 1))

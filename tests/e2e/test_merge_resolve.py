@@ -47,6 +47,7 @@ def conflict(templates: Path, repo: Repo) -> Repo:
     return repo
 
 
+@pytest.mark.slow
 def test_in_steps(conflict: Repo) -> None:
     listed = resolve(conflict, NAME, ok=(1,))
     assert "1 change of one side or the other merged without a conflict\n" in listed.out

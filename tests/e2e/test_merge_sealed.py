@@ -60,6 +60,7 @@ def go_on(repo: Sealed, way: str) -> None:
     repo.git(*command, env={"GIT_EDITOR": "true"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     ["merge", *(pytest.param(way, marks=pytest.mark.slow) for way in ("rebase", "cherry-pick"))],

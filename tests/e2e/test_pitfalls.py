@@ -141,11 +141,13 @@ def with_empty(repo: Repo, driver: None) -> Repo:
     return repo
 
 
+@pytest.mark.slow
 def test_pitfall_2_an_empty_checkpoint_does_not_block_a_rebase(with_empty: Repo) -> None:
     with_empty.git("rebase", "-q", "main")
     assert_clean(with_empty)
 
 
+@pytest.mark.slow
 def test_pitfall_2_an_empty_checkpoint_is_named_by_doctor_and_settled(with_empty: Repo) -> None:
     """Git takes an empty file whose blob is a text for changed, and refuses to merge over it."""
     assert b"empty files" in with_empty.wtxtgit("doctor").stdout
@@ -257,6 +259,7 @@ def with_raw(pairs: Repo, undriven: Callable[[], None]) -> Repo:
     return pairs.clone("clone")
 
 
+@pytest.mark.slow
 def test_pitfall_4_a_raw_binary_is_found_and_mended_by_doctor(with_raw: Repo) -> None:
     assert (with_raw.path / "raw.fold").read_bytes() == version("none.fold", 1)
     assert states(with_raw)["raw.fold"] == "raw-binary"
@@ -280,6 +283,7 @@ def test_pitfall_4_renormalize_mends_it_too(with_raw: Repo) -> None:
     assert_clean_when_touched(with_raw, ["raw.fold"])
 
 
+@pytest.mark.slow
 def test_pitfall_4_the_hook_refuses_a_raw_binary(pairs: Repo) -> None:
     pairs.wtxtgit("install", "--local", "--hooks")
     head = pairs.git("rev-parse", "HEAD")
@@ -296,6 +300,7 @@ def test_pitfall_4_the_hook_refuses_a_raw_binary(pairs: Repo) -> None:
 # 5. A clean that refuses makes status, diff and stash die.
 
 
+@pytest.mark.slow
 def test_pitfall_5_invalid_text_breaks_no_command(pairs: Repo) -> None:
     pairs.wtxtgit("install", "--hooks")
     bad = damaged(pairs.blob("none.fold"))

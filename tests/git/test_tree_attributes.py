@@ -85,6 +85,7 @@ def random_files(chance: random.Random) -> dict[bytes, bytes]:
     return files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sha1", "sha256"])
 def test_it_is_what_git_says_in_a_checkout(tmp_path: Path, kind: str) -> None:
     chance = random.Random(20)  # noqa: S311 - the same in every run

@@ -62,6 +62,7 @@ def test_damaged_text_is_refused(hooked: Repo) -> None:
     assert b"corrupt-text" in refused(hooked)
 
 
+@pytest.mark.slow
 def test_a_wtxt_file_is_checked_without_a_filter(hooked: Repo) -> None:
     hooked.write("good.wtxt", hooked.blob("model.safetensors"))
     hooked.add()
@@ -71,6 +72,7 @@ def test_a_wtxt_file_is_checked_without_a_filter(hooked: Repo) -> None:
     assert b"bad.wtxt: corrupt-text" in refused(hooked)
 
 
+@pytest.mark.slow
 def test_the_index_is_checked_not_the_work_tree(hooked: Repo) -> None:
     hooked.add_raw("raw.safetensors", MODEL)
     (hooked.path / "raw.safetensors").unlink()
@@ -83,12 +85,14 @@ def test_the_index_is_checked_not_the_work_tree(hooked: Repo) -> None:
     hooked.commit()
 
 
+@pytest.mark.slow
 def test_the_attributes_are_those_of_the_index(hooked: Repo) -> None:
     hooked.write(".gitattributes", "")
     hooked.add_raw("raw.safetensors", MODEL)
     assert b"raw-binary" in refused(hooked)
 
 
+@pytest.mark.slow
 def test_a_commit_of_paths_has_an_index_of_its_own(hooked: Repo) -> None:
     hooked.add_raw("raw.safetensors", MODEL)
     hooked.write("readme", "x")
@@ -101,6 +105,7 @@ def test_a_commit_of_paths_has_an_index_of_its_own(hooked: Repo) -> None:
     assert b"model.safetensors: raw-binary" in refused(hooked, "--", "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_commit_from_a_subfolder_and_a_linked_worktree(hooked: Repo, tmp_path: Path) -> None:
     hooked.git("worktree", "add", "-q", str(tmp_path / "linked"))
     linked = Repo(tmp_path / "linked")
@@ -122,6 +127,7 @@ def test_hostile_names(hooked: Repo) -> None:
     assert b"\x1b" not in said
 
 
+@pytest.mark.slow
 def test_unchanged_raw_files_do_not_stop_other_commits(hooked: Repo) -> None:
     hooked.add_raw("raw.safetensors", MODEL)
     hooked.commit("before", "--no-verify")
@@ -130,6 +136,7 @@ def test_unchanged_raw_files_do_not_stop_other_commits(hooked: Repo) -> None:
     hooked.commit()
 
 
+@pytest.mark.slow
 def test_removals_pass_and_links_do_not(hooked: Repo) -> None:
     hooked.git("rm", "-q", "--", "model.safetensors")
     hooked.commit()
@@ -149,6 +156,7 @@ def test_install_and_uninstall_leave_nothing(repo: Repo) -> None:
     assert not [p for p in hook_path(repo).parent.iterdir() if p.suffix != ".sample"]
 
 
+@pytest.mark.slow
 def test_a_foreign_hook_runs_first_and_comes_back(tracked: Repo) -> None:
     foreign = "#!/bin/sh\necho ran >> ran\nexit $(cat code)\n"
     tracked.write("code", "0")
@@ -308,6 +316,7 @@ def test_the_report_as_data(tracked: Repo) -> None:
     assert told["findings"][0]["kind"] == "raw-binary"
 
 
+@pytest.mark.slow
 def test_a_pending_text_needs_its_wsum_in_the_index(hooked: Repo) -> None:
     vectors = Path(__file__).parents[1] / "data/vectors"
     cases = json.loads((vectors / "manifest.json").read_bytes())["cases"]

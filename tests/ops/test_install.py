@@ -29,6 +29,7 @@ def install(repo: Repo) -> ops.Installed:
     return ops.install(scope="global", with_hooks=False, force=False, repo=repo.repository)
 
 
+@pytest.mark.slow
 def test_install_writes_text_files_again(text_clone: Repo) -> None:
     model = text_clone.path / "model.safetensors"
     model.chmod(0o755)
@@ -63,6 +64,7 @@ def test_a_same_sized_change_is_a_change(text_clone: Repo) -> None:
     assert model.read_bytes() == changed
 
 
+@pytest.mark.slow
 def test_damaged_text_stays_and_is_listed(tracked: Repo) -> None:
     damaged = tracked.blob("model.safetensors").replace(b"crc32c=", b"crc32c=0", 1)
     tracked.write("model.safetensors", damaged)
@@ -101,6 +103,7 @@ def test_a_link_in_the_work_tree_is_not_followed(text_clone: Repo, tmp_path: Pat
     assert (outside.read_bytes(), outside.stat().st_mtime_ns) == before
 
 
+@pytest.mark.slow
 def test_a_linked_folder_is_not_followed(tracked: Repo, tmp_path: Path) -> None:
     tracked.write("sub/x.safetensors", MODEL)
     tracked.add()
@@ -131,6 +134,7 @@ def test_sparse_files_stay_away(tracked: Repo) -> None:
     assert clone.status() == b""
 
 
+@pytest.mark.slow
 def test_partial_clones_fetch_what_they_need(tracked: Repo) -> None:
     tracked.git("config", "uploadpack.allowFilter", "true")
     config.uninstall(scope="global")
@@ -141,6 +145,7 @@ def test_partial_clones_fetch_what_they_need(tracked: Repo) -> None:
     assert (target / "model.safetensors").read_bytes() == MODEL
 
 
+@pytest.mark.slow
 def test_paths_with_intent_to_add_are_no_concern_of_install(text_clone: Repo) -> None:
     text = (text_clone.path / "model.safetensors").read_bytes()
     text_clone.write("new.safetensors", text)
@@ -159,6 +164,7 @@ def test_an_uninstall_that_keeps_an_edited_hook_changes_nothing(repo: Repo, home
     assert ((home / ".gitconfig").read_bytes(), hook.read_bytes()) == before
 
 
+@pytest.mark.slow
 def test_native_text_is_no_concern_of_install(tracked: Repo) -> None:
     vectors = Path(__file__).parents[1] / "data/vectors/valid"
     native = sorted(path for path in vectors.iterdir() if path.suffix == ".wtxt")[0].read_bytes()

@@ -100,6 +100,7 @@ def test_settings_are_read_as_git_reads_them(repo: Repo) -> None:
     assert sizes.settings(repo.repository, LARGE) == Settings(GIB, 3072, 5)
 
 
+@pytest.mark.slow
 def test_files_that_are_staged_changed_or_about_to_be(tracked: Repo) -> None:
     staged = len(tracked.blob("model.safetensors"))
     tracked.write("new.safetensors", safetensors(*range(5000)))

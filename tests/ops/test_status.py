@@ -68,6 +68,7 @@ def test_damaged_text(tracked: Repo) -> None:
     assert states(tracked) == {"model.safetensors": State.CORRUPT}
 
 
+@pytest.mark.slow
 def test_a_conflict_is_one_file(tracked: Repo) -> None:
     tracked.git("checkout", "-qb", "other")
     tracked.write("model.safetensors", safetensors(7.0, 2.0, 3.0))
@@ -106,6 +107,7 @@ def test_both_sides_added_the_file(tracked: Repo) -> None:
     assert (tracked.path / "new.safetensors").read_bytes() == safetensors(2.0)
 
 
+@pytest.mark.slow
 def test_a_change_of_one_side_merges_without_asking(tracked: Repo) -> None:
     tracked.git("checkout", "-qb", "other")
     tracked.write("model.safetensors", safetensors(7.0, 2.0, 3.0))
@@ -133,6 +135,7 @@ def test_changes_far_apart_are_merged_to_a_text_that_holds(tracked: Repo) -> Non
     assert states(tracked) == {"model.safetensors": State.OK}
 
 
+@pytest.mark.slow
 def test_sparse_files(tracked: Repo) -> None:
     tracked.write("sub/x.safetensors", MODEL)
     tracked.add()
@@ -144,6 +147,7 @@ def test_sparse_files(tracked: Repo) -> None:
     }
 
 
+@pytest.mark.slow
 def test_nothing_else_is_listed(tracked: Repo) -> None:
     tracked.write("readme", "x")
     (tracked.path / "link.safetensors").symlink_to("model.safetensors")
@@ -151,6 +155,7 @@ def test_nothing_else_is_listed(tracked: Repo) -> None:
     assert states(tracked) == {"model.safetensors": State.OK}
 
 
+@pytest.mark.slow
 def test_ls_files_of_the_index_and_of_a_revision(tracked: Repo) -> None:
     first = tracked.commit()
     tracked.write("later.safetensors", MODEL)
@@ -197,6 +202,7 @@ def test_the_command_line(tracked: Repo) -> None:
     assert tracked.wtxtgit("ls-files", "no-such", ok=(5,)).stdout == b""
 
 
+@pytest.mark.slow
 def test_an_empty_repository(repo: Repo) -> None:
     assert ops.status(repo.repository).files == ()
     assert b"no file is tracked" in repo.wtxtgit("status").stdout
