@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Rows
 from wtxtgit.model.rows import MAX_CHUNKS, TARGET_CHUNK, chunk_count, default_rows
-from wtxtgit.text import grammar
+from wtxtgit.text import armor, grammar
 from wtxtgit.text.grammar import MAX_NUMBER, MAX_OFFSET
 
 PLAIN_CHUNK = 32_768
@@ -16,6 +19,51 @@ PLAIN_CHUNK = 32_768
 BLOCK_CHUNKS = 16
 BLOCK_BYTES = 1024 * 1024
 """Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
+
+
+_SHORT = 64 * 1024
+"""Chunks of at most so many bytes are armored and read together: steps for each would cost more."""
+
+T = TypeVar("T")
+
+
+def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Cut chunks `first` to `end` (not including it) of an array into blocks.
+
+    `nbytes` is the array's size, `size` that of its chunks. Gives each block's
+    first chunk, count of chunks, and the bytes that each of them has.
+    """
+    whole = min(end, nbytes // size)
+    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+    while first < whole:
+        count = min(step, whole - first)
+        yield first, count, size
+        first += count
+    if first < end:
+        yield first, 1, max(0, min(size, nbytes - first * size))
+
+
+def gathered(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
+    """Blocks in order, those of short chunks together, as armor.encode_short wants them.
+
+    `chunk` gives the bytes of a block that is a single chunk, None for others.
+    """
+    group: list[T] = []
+    lines = 0
+    for block in blocks:
+        size = chunk(block)
+        is_short = size is not None and size <= _SHORT
+        more = armor.line_count(size or 0)
+        if group and (not is_short or lines + more > armor.PASS_LINES):
+            yield group
+            group, lines = [], 0
+        if is_short:
+            group.append(block)
+            lines += more
+        else:
+            yield [block]
+    if group:
+        yield group
 
 
 def bounded_product(shape: tuple[int, ...], item: int = 1) -> int | None:

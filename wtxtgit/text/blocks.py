@@ -17,13 +17,11 @@ from crc32c import crc32c
 from wtxtgit.model import Problem
 from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
+from wtxtgit.text.blocking import BLOCK_BYTES, cut, gathered
 from wtxtgit.text.index import ArrayIndex
 
 _JOB_BLOCKS = 1024
 """How many blocks of short arrays make one job."""
-_SHORT = 64 * 1024
-"""Chunks of at most so many bytes are decoded together: steps for each would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +79,8 @@ class CheckedBlock:
 
 def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Iterator[Block]:
     """The blocks of an array's indexed chunks from `first` up to, not including, `last`."""
-    size = array.chunk_size
     end = len(array.starts) if last is None else min(last, len(array.starts))
-    whole = min(end, array.nbytes // size)
-    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
-    while first < whole:
-        count = min(step, whole - first)
-        yield Block(array, first, count, size)
-        first += count
-    if first < end:
-        yield Block(array, first, 1, array.size_of(first))
+    return (Block(array, *found) for found in cut(array.nbytes, array.chunk_size, first, end))
 
 
 def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -136,7 +126,7 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
     A block that can't be read to the end is the last.
     """
     checked: list[CheckedBlock] = []
-    for blocks in _groups(job):
+    for blocks in gathered(job, _short):
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
@@ -151,23 +141,8 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
     return checked
 
 
-def _groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks in order, those of one short chunk together."""
-    group: list[Block] = []
-    lines = 0
-    for block in blocks:
-        more = armor.line_count(block.size)
-        is_short = block.count == 1 and block.size <= _SHORT
-        if group and (not is_short or lines + more > armor.PASS_LINES):
-            yield group
-            group, lines = [], 0
-        if is_short:
-            group.append(block)
-            lines += more
-        else:
-            yield [block]
-    if group:
-        yield group
+def _short(block: Block) -> int | None:
+    return block.size if block.count == 1 else None
 
 
 def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:

@@ -16,7 +16,7 @@ from wtxtgit.model import Array, Snapshot
 from wtxtgit.model.rows import chunk_count
 from wtxtgit.model.windows import mapped
 from wtxtgit.text import blocking, digest, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
+from wtxtgit.text.blocking import BLOCK_BYTES, cut
 from wtxtgit.text.render import chunk_text_size
 
 _HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
@@ -207,17 +207,5 @@ def _body_size(plan: ArrayPlan) -> int:
 
 def blocks_of(plan: ArrayPlan) -> Iterator[Block]:
     """Cut an array into blocks whose chunks are all of one size."""
-    size = plan.chunk_size
     nbytes = plan.source.data.nbytes
-    if plan.chunks == 1:
-        yield Block(plan, 0, 1, nbytes)
-        return
-    whole = nbytes // size
-    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
-    first = 0
-    while first < whole:
-        count = min(step, whole - first)
-        yield Block(plan, first, count, size)
-        first += count
-    if first < plan.chunks:
-        yield Block(plan, first, 1, nbytes - whole * size)
+    return (Block(plan, *found) for found in cut(nbytes, plan.chunk_size, 0, plan.chunks))

@@ -26,7 +26,7 @@ from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Meta, Signatur
 from wtxtgit.model.windows import pieces
 from wtxtgit.model.writing import write_at
 from wtxtgit.text import armor, blocking, digest, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES
+from wtxtgit.text.blocking import BLOCK_BYTES, gathered
 from wtxtgit.text.buffers import Buffers
 from wtxtgit.text.crew import Crew
 from wtxtgit.text.parallel import Pool, worthwhile
@@ -35,9 +35,6 @@ from wtxtgit.text.render import render_chunks
 
 _STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
-
-_SHORT = 64 * 1024
-"""Arrays of at most so many bytes are armored together: steps for each would cost more."""
 
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
@@ -256,11 +253,11 @@ class TextWriter:
         """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
         position = 0
-        for blocks in _groups(run.blocks):
-            if isinstance(blocks, list):
+        for blocks in gathered(run.blocks, _short):
+            if len(blocks) > 1:
                 position = _put_short_arrays(view, position, blocks)
                 continue
-            block, array = blocks, blocks.array
+            block, array = blocks[0], blocks[0].array
             if block.first == 0 and not array.is_long:
                 view[position : position + array.lead] = array.lines()
                 position += array.lead
@@ -322,24 +319,9 @@ def _parts_of_all(link: ArrayPlan | Run) -> Iterator[tuple[Buffer, int]]:
     yield b"".join(parts), size
 
 
-def _groups(blocks: Sequence[Block]) -> Iterator[Block | list[Block]]:
-    """Blocks in order, those of arrays of a few lines together."""
-    group: list[Block] = []
-    lines = 0
-    for block in blocks:
-        array = block.array
-        is_short = array.chunks == 1 and not array.is_long and block.size <= _SHORT
-        more = armor.line_count(block.size)
-        if group and (not is_short or lines + more > armor.PASS_LINES):
-            yield group
-            group, lines = [], 0
-        if is_short:
-            group.append(block)
-            lines += more
-        else:
-            yield block
-    if group:
-        yield group
+def _short(block: Block) -> int | None:
+    array = block.array
+    return block.size if array.chunks == 1 and not array.is_long else None
 
 
 def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[Block]) -> int:
