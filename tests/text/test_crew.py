@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event, get_ident
 from typing import Any, NoReturn
 
 import pytest
 
-from wtxtgit.text import parallel
 from wtxtgit.text.crew import Crew
 
 
@@ -98,14 +96,8 @@ def test_an_error_of_the_caller_stops_the_others() -> None:
     assert not crews[0].help()
 
 
-def test_where_no_thread_can_start_the_caller_does_the_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Exhausted(ThreadPoolExecutor):
-        def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Exhausted)
+@pytest.mark.usefixtures("no_threads")
+def test_where_no_thread_can_start_the_caller_does_the_work() -> None:
     done: list[int] = []
     with Crew([lambda n=n: done.append(n) for n in range(5)], 4) as crew:  # type: ignore[misc]
         crew.finish()

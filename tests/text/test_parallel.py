@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
 
 import pytest
 
@@ -21,14 +19,8 @@ def test_results_come_in_order(threads: int) -> None:
         assert list(pool.ordered((lambda n=n: n) for n in range(100))) == list(range(100))  # type: ignore[misc]
 
 
-def test_where_no_thread_can_start_the_caller_does_the_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Exhausted(ThreadPoolExecutor):
-        def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Exhausted)
+@pytest.mark.usefixtures("no_threads")
+def test_where_no_thread_can_start_the_caller_does_the_work() -> None:
     with Pool(4, WORK) as pool:
         assert pool.threads == 1
         assert list(pool.ordered((lambda n=n: n) for n in range(5))) == list(range(5))  # type: ignore[misc]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier, Event, Lock, get_ident
 from typing import Any, NoReturn
 
 import pytest
 
-from wtxtgit.text import parallel
 from wtxtgit.text.pipeline import Pipeline
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 5])
@@ -147,14 +145,8 @@ def test_an_error_ends_all_and_comes_out(threads: int, failing: str) -> None:
     assert len(followed) < 500
 
 
-def test_where_no_thread_can_start_the_caller_does_the_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Exhausted(ThreadPoolExecutor):
-        def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Exhausted)
+@pytest.mark.usefixtures("no_threads")
+def test_where_no_thread_can_start_the_caller_does_the_work() -> None:
     found: list[int] = []
     Pipeline((partial(same, n) for n in range(9)), (found.append,), 4).run()
     assert found == list(range(9))
