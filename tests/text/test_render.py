@@ -67,8 +67,7 @@ def rendered(writer: TextWriter) -> bytes:
     assert set(pieces.by_number) == set(range(len(writer.spans)))
     for number, span in enumerate(writer.spans):
         assert len(pieces.by_number[number]) == span.size
-    late = [writer.spans[number].is_late for number in pieces.order]
-    assert late == sorted(late), "late spans come after the others"
+    assert pieces.order[-2:] == [0, len(writer.spans) - 1], "the header wants all hashes"
     return pieces.text()
 
 
@@ -140,20 +139,19 @@ def rows_of(
     return Rows(per_chunk, row * ITEM_SIZE[dtype], state == "on")
 
 
-def test_late_spans_are_the_header_the_lines_of_long_arrays_and_the_footer() -> None:
-    writer = TextWriter(MIXED)
+def test_the_lines_of_long_arrays_are_spans_of_their_own() -> None:
     text = dumps(MIXED)
-    late = [text[s.start : s.start + s.size] for s in writer.spans if s.is_late]
-    assert late[0].startswith(b"WTXT 1\nmeta ")
-    assert late[-1] == b"endwtxt\n"
-    names = [piece.split(b" ")[1] for piece in late[1:-1]]
+    spans = [text[s.start : s.start + s.size] for s in TextWriter(MIXED).spans]
+    assert spans[0].startswith(b"WTXT 1\nmeta ")
+    assert spans[-1] == b"endwtxt\n"
+    alone = [piece for piece in spans if piece.startswith(b"arr ") and piece.endswith(b"=on\n")]
+    names = [piece.split(b" ")[1] for piece in alone]
     assert names == [b"name=a000200", b"name=a000231", b"name=a000233", b"name=a000234"]
-    assert all(piece.startswith(b"arr ") and piece.endswith(b"=on\n") for piece in late[1:-1])
 
 
 def test_spans_are_few_and_of_bounded_size() -> None:
     writer = TextWriter(snapshot(*[("u8", (1,), Rows(1, 1))] * 9_000))
-    runs = [span for span in writer.spans if not span.is_late]
+    runs = writer.spans[1:-1]
     assert max(span.size for span in runs) <= RUN_TEXT
     assert all(span.size > RUN_TEXT * 0.9 for span in runs[:-1])
     tiny = TextWriter(snapshot(("u8", (40_000,), Rows(1, 2))))
@@ -181,8 +179,9 @@ def test_a_piece_is_only_good_during_the_call() -> None:
     writer = TextWriter(MIXED, threads=1)
     places: set[int] = set()
 
-    def place(number: int, piece: memoryview) -> None:
-        if not writer.spans[number].is_late and piece.nbytes <= RUN_TEXT:
+    def place(_number: int, piece: memoryview) -> None:
+        # Small ones hold digests, and are made when all is hashed.
+        if 1000 < piece.nbytes <= RUN_TEXT:
             address = memoryview(piece).obj
             places.add(id(address))
 

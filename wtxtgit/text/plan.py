@@ -26,15 +26,10 @@ RUN_TEXT = 3 * BLOCK_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a text, `size` bytes from `start` on.
-
-    A late one is known only when all is hashed: the header, the lines before
-    a long array, the footer. All are small.
-    """
+    """A piece of a text, `size` bytes from `start` on."""
 
     start: int
     size: int
-    is_late: bool
 
 
 @dataclass(slots=True)
@@ -135,13 +130,13 @@ class Plan:
         self.size = 0
         self._blocks: list[Block] = []
         self._pending = 0
-        self._add_span(header, is_late=True)
+        self._add_span(header)
         for array in snapshot.arrays:
             plan = _plan_array(array, hmac_key, snapshot.meta.gen)
             self.arrays.append(plan)
             self._add_array(plan)
         self._end_run()
-        self._add_span(footer, is_late=True)
+        self._add_span(footer)
 
     def _add_array(self, plan: ArrayPlan) -> None:
         size = plan.lead + _body_size(plan)
@@ -154,7 +149,7 @@ class Plan:
             return
         self._end_run()
         plan.span = len(self.spans)
-        self._add_span(plan.lead, is_late=True)
+        self._add_span(plan.lead)
         for block in blocks_of(plan):
             size = block.count * chunk_text_size(block.size)
             if block.is_last:
@@ -168,11 +163,11 @@ class Plan:
     def _end_run(self) -> None:
         if self._blocks:
             self.runs.append(Run(len(self.spans), self._blocks))
-            self._add_span(self._pending, is_late=False)
+            self._add_span(self._pending)
             self._blocks, self._pending = [], 0
 
-    def _add_span(self, size: int, *, is_late: bool) -> None:
-        self.spans.append(Span(self.size, size, is_late))
+    def _add_span(self, size: int) -> None:
+        self.spans.append(Span(self.size, size))
         self.size += size
 
 

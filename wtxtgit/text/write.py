@@ -147,10 +147,9 @@ class TextWriter:
     def render(self, place: Place) -> None:
         """Hash and armor in one go, and call `place` once for each of `spans`.
 
-        It gets the span's number and its text. It is called from several
-        threads, for the late spans at the end; the others are begun in the order of
-        the text. The text is overwritten after the call. An error that it
-        raises comes out of here.
+        It gets the span's number and its text, which is overwritten after the
+        call. It is called from several threads: for runs in about the order of the
+        text, for what holds digests at the end. An error that it raises comes out of here.
         """
         if self._root is None:
             self._root = self._digest(place)
