@@ -31,6 +31,7 @@ Part = Callable[[Place, argparse.Namespace], list[Row]]
 PARTS: dict[str, Part] = {
     "start": lambda place, o: start.starts(place, max(o.runs, START_RUNS)),
     "library": lambda place, o: text.library(place, o.size, o.runs),
+    "steps": lambda place, o: text.steps(place, o.size, o.runs),
     "text": lambda place, o: text.commands(place, o.size, o.runs),
     "containers": lambda place, o: containers.checks(place, o.size, o.runs),
     "diff": lambda place, o: compare.diffs(place, o.size, o.runs),

@@ -18,6 +18,7 @@ from pathlib import Path
 import zstandard
 from blake3 import blake3
 
+from bench import steps
 from bench.measure import MIB, PYTHON, BenchError, Place, Row, Sample, Subject, output, rows, timed
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import read as fold_read
@@ -100,6 +101,7 @@ ACTIONS: dict[str, Action] = {
     for action in (
         sha256_pass, two_passes, fill_file, blake3_pass, sha256_and_zstd,
         write_file, write_pipe, write_nowhere, read_text, check_container,
+        *steps.STEPS.values(),
     )
 }  # fmt: skip
 

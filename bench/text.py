@@ -20,6 +20,7 @@ from bench.measure import (
     command,
     race,
 )
+from bench.steps import STEPS
 
 ONCE = "one hashlib pass"
 TWICE = "two hashlib passes in a row"
@@ -60,6 +61,18 @@ def library(place: Place, size: int, runs: int) -> list[Row]:
         many(READ, inside.read_text, text, text_of(place, small)),
         [Job(Subject(f"{WRITE}, tiny arrays", note=TINY), inside.write_file, tiny)],
         [Job(Subject(f"{READ}, tiny arrays", note=TINY), inside.read_text, text_of(place, tiny))],
+    ]
+    return race_inside(place, groups, runs)
+
+
+def steps(place: Place, size: int, runs: int) -> list[Row]:
+    """What writing and reading consist of, on one thread."""
+    model = model_of(place, size)
+    nbytes, note = model.stat().st_size, f"{size} MiB of the file"
+    floor = Job(Subject(ONCE, nbytes, note=note), inside.sha256_pass, model)
+    groups = [
+        [floor, Job(Subject(name, nbytes, (Against(ONCE),), note), action, model)]
+        for name, action in STEPS.items()
     ]
     return race_inside(place, groups, runs)
 

@@ -128,7 +128,7 @@ def _side_by_side(
     joined = 0
     with ThreadPoolExecutor(threads) as pool:
         window: deque[tuple[_Piece, Future[_Inflated | None]]] = deque()
-        pieces = _pieces(descriptor, start)
+        pieces = _pieces(descriptor, start, may_skip=True)
         try:
             while True:
                 while len(window) <= 2 * threads and (piece := next(pieces, None)) is not None:
@@ -140,7 +140,7 @@ def _side_by_side(
                     made, joined = future.result(), 0
                 else:
                     future.cancel()
-                    piece = _Piece(carried.start, piece.end)
+                    piece = _Piece(carried.start, piece.end, piece.is_skipped)
                     joined += 1
                     if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
                         return piece.start
@@ -148,10 +148,10 @@ def _side_by_side(
                 if made is None:
                     carried = piece
                     if piece.is_skipped:
-                        # Too many at once, perhaps: they are looked for one by one.
+                        # Too many at once, perhaps: from here on they are looked for one by one.
                         while window:
                             window.popleft()[1].cancel()
-                        pieces, carried = _pieces(descriptor, piece.start), None
+                        pieces, carried = _pieces(descriptor, piece.start, may_skip=False), None
                     continue
                 carried = None
                 start = piece.end
@@ -164,10 +164,11 @@ def _side_by_side(
                 future.cancel()
 
 
-def _pieces(descriptor: int, start: int) -> Iterator[_Piece]:
+def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
     """Cut what stands from `start` on behind marks of a flush.
 
-    Ends where none is found for long; the file's rest, without a mark, is the last.
+    With `may_skip` not all of a piece is looked through. Ends where none is found
+    for long; the file's rest, without a mark, is the last.
     """
     skipped = 0
     at = start
@@ -183,7 +184,7 @@ def _pieces(descriptor: int, start: int) -> Iterator[_Piece]:
         if found < 0:
             return
         # Most pieces are about as long as the one before: looking costs a third of inflating.
-        skipped = (end - start) // _SKIPPED * (_SKIPPED - 1)
+        skipped = (end - start) // _SKIPPED * (_SKIPPED - 1) if may_skip else 0
         start = end
         at = start + skipped
 
