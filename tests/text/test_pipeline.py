@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Barrier, Event, Lock, get_ident
+from threading import Barrier, Event, Lock, active_count, current_thread, get_ident, main_thread
 from typing import Any, NoReturn
 
 import pytest
 
+from wtxtgit.text import parallel
 from wtxtgit.text.pipeline import Pipeline
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 5])
@@ -150,3 +152,36 @@ def test_where_no_thread_can_start_the_caller_does_the_work() -> None:
     found: list[int] = []
     Pipeline((partial(same, n) for n in range(9)), (found.append,), 4).run()
     assert found == list(range(9))
+
+
+def test_a_signal_before_the_caller_takes_part_ends_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody would follow the first chain, and the others would wait for it for ever."""
+
+    class Interrupted(ThreadPoolExecutor):
+        left = 5
+
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+            return super().submit(*args, **kwargs)
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Pipeline((partial(same, n) for n in range(900)), (id, id), 4).run()
+
+
+def test_a_signal_while_threads_start_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Barrier):
+        def wait(self, timeout: float | None = None) -> int:
+            if current_thread() is main_thread():
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(parallel, "Barrier", Interrupted)
+    before = active_count()
+    with pytest.raises(KeyboardInterrupt):
+        parallel.started(3)
+    assert active_count() == before

@@ -333,3 +333,24 @@ def test_a_missing_line_is_told_beside_what_is_wrong_elsewhere() -> None:
     del lines[second + 3]
     lines.append(b"endwtxt\n" * 10)
     assert kinds_of(lines) >= {"array_sha256", "base64", "syntax"}
+
+
+def test_the_hash_of_an_array_of_one_chunk_is_told_where_its_end_is_wrong() -> None:
+    lines = text_of_chunks(1)
+    head = next(i for i, line in enumerate(lines) if line.startswith(b"arr "))
+    lines[head] = re.sub(rb" sha256=.{8}", b" sha256=00000000", lines[head])
+    lines[lines.index(b"endarr\n")] = b"endarrx\n"
+    assert kinds_of(lines) == {"array_sha256", "syntax"}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_what_is_told_of_one_line_has_an_order(threads: int) -> None:
+    key = bytes(32)
+    raw = memoryview(bytes(300))
+    arrays = tuple(Array(name, "u8", (300,), raw, Rows(100, 1)) for name in "ABC")
+    plain = Snapshot(Meta(), arrays, CAP)
+    for signed, kinds in ((None, ["hmac", "array_sha256"]), (key, ["array_sha256", "hmac"])):
+        text = re.sub(rb" sha256=.{8}", b" sha256=00000000", dumps(plain, hmac_key=signed))
+        text = re.sub(rb" hmac=[^0].{7}", b" hmac=ffffffff", text)
+        found = verify(memoryview(text), hmac_key=key, threads=threads).problems
+        assert [p.kind for p in found if p.line == 5] == kinds

@@ -31,8 +31,8 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     """Make the file that TEXT stands for, byte for byte.
 
     The output's name is TEXT's without .wtxt; a file of that name is replaced
-    only if -o names it. Nothing is written unless the whole text verifies. A
-    native snapshot becomes an .npz or .safetensors file, by the ending of -o.
+    only if -o names it. No file is made or replaced unless the whole text verifies.
+    A native snapshot becomes an .npz or .safetensors file, by the ending of -o.
 
     \b
     wtxtgit restore model.fold.wtxt

@@ -40,6 +40,8 @@ Warn = Callable[[str, str | None], None]
 
 _WORTH_STORING = 1024 * 1024
 """Bytes of a text from which on git's own deflating takes longer than finding the store."""
+_MOST_EXPECTED = 64 * 1024**3
+"""A file's length costs nothing to claim, a plan for so many bytes does."""
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ def _answer(process: FilterProcess, request: Request, settings: Settings, warn: 
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
     ahead = _Ahead(request, spool.arriving, settings)
     try:
+        ahead.start()
         for piece in request.content:
             spool.write(piece)
         spool.end()
@@ -184,10 +187,14 @@ class _Ahead:
         self._request = request
         self._settings = settings
         self._cleaned: Cleaned | None = None
+        self._arriving = arriving
         self._threads: list[Thread] = []
-        if arriving is not None:
-            self._start(settings.store)
-            self._start(partial(self._clean, Windowed(arriving)))
+
+    def start(self) -> None:
+        """Begin; what is begun ends with `result`, or where the spool is closed."""
+        if self._arriving is not None:
+            self._start(self._settings.store)
+            self._start(partial(self._clean, Windowed(self._arriving)))
         elif self._module not in sys.modules:
             self._start(self._load)
 
@@ -238,9 +245,8 @@ def _expected(request: Request) -> int | None:
         status = os.lstat(request.pathname)
     except (OSError, ValueError):
         return None
-    if not stat.S_ISREG(status.st_mode) or status.st_size < _WORTH_STORING:
-        return None
-    return status.st_size
+    is_likely = stat.S_ISREG(status.st_mode) and _WORTH_STORING <= status.st_size <= _MOST_EXPECTED
+    return status.st_size if is_likely else None
 
 
 def is_smudged(path: bytes, settings: Settings) -> bool:

@@ -25,6 +25,8 @@ _Part = tuple[int, memoryview]
 """Where bytes stand in the file, and they."""
 _SMALL = 64 * 1024
 """Bytes from which on a block is written by itself."""
+_PART = 256
+"""Bytes that a part takes besides its own."""
 _HELD = 1024 * 1024
 """Bytes of small blocks that are kept until they are written, neighbours together."""
 
@@ -111,7 +113,7 @@ class _Placed:
     def _kept(self, part: _Part) -> list[_Part]:
         """Keep a small part; gives all that are kept once they are many."""
         self._held.append(part)
-        self._held_bytes += part[1].nbytes
+        self._held_bytes += part[1].nbytes + _PART
         if self._held_bytes < _HELD:
             return []
         ready, self._held, self._held_bytes = self._held, [], 0

@@ -1,6 +1,6 @@
 """Restore: a text back to the file that it stands for.
 
-Nothing is written unless the whole text verifies. A native snapshot becomes
+No file takes its name unless the whole text verifies. A native snapshot becomes
 an .npz or .safetensors file, by the ending of the output.
 """
 

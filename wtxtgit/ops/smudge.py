@@ -2,7 +2,8 @@
 
 A container's text that verifies becomes the file; everything else is passed
 through as it is: native texts, what is no text, and, with a warning, what is
-damaged. No byte of an unverified text is ever decoded into a file.
+damaged. No byte of an unverified text is ever given; a file that is written
+while its text is verified is the caller's to name, or to drop.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ one, and takes tasks with the others when the chain has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Condition
+from threading import Condition, Lock
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +28,9 @@ class Crew:
         self._next = 0
         self._is_done = bytearray(len(tasks))
         self._left = len(tasks)
-        self._change = Condition()
+        # Taken by itself, as a pipeline's is: see there.
+        self._lock = Lock()
+        self._change = Condition(self._lock)
         self._error: BaseException | None = None
         helpers = min(threads, len(tasks)) - 1
         self._executor = started(helpers) if helpers > 0 else None
@@ -48,7 +50,7 @@ class Crew:
         """Return when task `number` is done; until then take part in the work."""
         while not self._is_done[number]:
             if not self.help():
-                with self._change:
+                with self._lock:
                     self._change.wait_for(lambda: self._is_done[number] or self._error)
             self.check()
 
@@ -56,7 +58,7 @@ class Crew:
         """Take part in the work until all is done."""
         while self.help():
             self.check()
-        with self._change:
+        with self._lock:
             self._change.wait_for(lambda: not self._left or self._error)
         self.check()
 
@@ -88,19 +90,19 @@ class Crew:
             self._fail(error)
 
     def _take(self) -> int | None:
-        with self._change:
+        with self._lock:
             if self._error is not None or self._next == len(self._tasks):
                 return None
             self._next += 1
             return self._next - 1
 
     def _finish(self, number: int) -> None:
-        with self._change:
+        with self._lock:
             self._is_done[number] = True
             self._left -= 1
             self._change.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        with self._change:
+        with self._lock:
             self._error = self._error or error
             self._change.notify_all()

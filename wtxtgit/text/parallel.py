@@ -56,11 +56,14 @@ def started(threads: int) -> ThreadPoolExecutor | None:
     try:
         for _ in range(threads):
             executor.submit(together.wait)
-    except RuntimeError:
+        together.wait()
+    except BaseException as error:
+        # What has started must not wait for the others, also where a signal came.
         together.abort()
         executor.shutdown(cancel_futures=True)
-        return None
-    together.wait()
+        if isinstance(error, RuntimeError):
+            return None
+        raise
     return executor
 
 

@@ -9,14 +9,14 @@ hash seldom wait for the interpreter's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from threading import Condition
+from threading import Condition, Lock
 from typing import Generic, TypeVar
 
 from wtxtgit.text.parallel import started
 
 T = TypeVar("T")
 
-_AHEAD = 4
+_AHEAD = 3
 """So many results a thread are made before the slowest chain has taken them."""
 
 
@@ -40,7 +40,10 @@ class Pipeline(Generic[T]):
         self._chains = chains
         self._threads = threads
         self._is_last = is_last
-        self._change = Condition()
+        # Taken by itself, never through the condition: a signal that raises in
+        # the caller would leave it locked between the condition's own steps.
+        self._lock = Lock()
+        self._change = Condition(self._lock)
         self._results: dict[int, T] = {}
         self._begun = 0
         self._end: int | None = None
@@ -56,25 +59,36 @@ class Pipeline(Generic[T]):
             self._threads = 1
             self._work(is_caller=True)
         else:
-            with executor:
+            try:
                 for _ in range(self._threads - 1):
-                    executor.submit(self._work, is_caller=False)
+                    executor.submit(self._help)
                 self._work(is_caller=True)
+            except BaseException as error:
+                self._fail(error)
+                raise
+            finally:
+                executor.shutdown()
         if self._error is not None:
             raise self._error
 
-    def _work(self, *, is_caller: bool) -> None:
+    def _help(self) -> None:
         try:
-            while (step := self._next(is_caller)) is not None:
-                step()
+            self._work(is_caller=False)
         except BaseException as error:  # noqa: BLE001 - run() raises it
-            with self._change:
-                self._error = self._error or error
-                self._change.notify_all()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._change.notify_all()
+
+    def _work(self, *, is_caller: bool) -> None:
+        while (step := self._next(is_caller)) is not None:
+            step()
 
     def _next(self, is_caller: bool) -> Callable[[], None] | None:
         """What this thread does next, None where all is done or has failed."""
-        with self._change:
+        with self._lock:
             while self._error is None and not self._is_done():
                 # Who follows goes on following, and the others go on with tasks.
                 ways = (self._chain_step, self._task_step)
@@ -111,7 +125,7 @@ class Pipeline(Generic[T]):
 
     def _make(self, number: int, task: Callable[[], T]) -> None:
         result = task()
-        with self._change:
+        with self._lock:
             self._results[number] = result
             if self._is_last(result):
                 self._finish(number + 1)
@@ -119,7 +133,7 @@ class Pipeline(Generic[T]):
 
     def _follow(self, chain: int, number: int) -> None:
         self._chains[chain](self._results[number])
-        with self._change:
+        with self._lock:
             self._is_busy[chain] = False
             self._taken[chain] = number + 1
             if min(self._taken) > number:

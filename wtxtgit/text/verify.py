@@ -139,6 +139,7 @@ class _Body:
         self.layout_bytes = bytearray()
         self._own = sha256()
         self._own_problems: list[Problem] = []
+        self._no_mac_problems: list[Problem] = []
         self._mac: digest.Mac | None = None
         self._mac_problems: list[Problem] = []
         self._stopped = False
@@ -153,11 +154,11 @@ class _Body:
             chains.append(self._to_mac)
         threads = worthwhile(threads, len(self._text), jobs_at_least(arrays))
         Pipeline(tasks, chains, threads, is_last=_stops).run()
-        self._report.problems += self._own_problems + self._mac_problems
+        mac_problems = self._no_mac_problems + self._mac_problems
+        self._report.problems += self._no_mac_problems + self._own_problems + self._mac_problems
         if not self._stopped and self._hmac_key is not None:
             every = bool(arrays) and all(array.has_hmac for array in arrays)
-            wrong = any(problem.kind == "hmac" for problem in self._mac_problems)
-            self._report.authenticated = every and not wrong
+            self._report.authenticated = every and not mac_problems
         return self._stopped
 
     def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
@@ -204,8 +205,10 @@ class _Body:
                 self._own.update(checked.raw)
                 if not checked.is_last:
                     continue
+                if not array.complete:
+                    continue
                 found = self._own.digest()
-            if array.complete and found != array.claim.sha256:
+            if found != array.claim.sha256:
                 message = mismatch("the array's sha256", found, array.claim.sha256)
                 self._own_problems.append(_of_array("array_sha256", message, array))
 
@@ -230,7 +233,7 @@ class _Body:
             return digest.array_hmac(self._hmac_key, array.claim.salt)
         if not self._allow_unauthenticated:
             message = "a key is given, but the array carries no hmac"
-            self._mac_problems.append(_of_array("hmac", message, array))
+            self._no_mac_problems.append(_of_array("hmac", message, array))
         return None
 
 

@@ -130,3 +130,29 @@ def test_pieces_of_all_lengths_are_inflated_side_by_side(
     assert read(stream, len(whole), 2, after=after) == whole
     with pytest.raises(Damaged):
         read(stream[:-1], len(whole), 2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("mode", [zlib.Z_SYNC_FLUSH, zlib.Z_PARTIAL_FLUSH, zlib.Z_FULL_FLUSH])
+def test_pieces_may_refer_to_those_before_them(mode: int, threads: int) -> None:
+    """Who flushes need not forget: what follows such a mark is no stream of its own."""
+    line = seeded("line").randbytes(20_000)
+    pieces = [line * 3, *[line] * 40, seeded("end").randbytes(100_000), line]
+    deflater = zlib.compressobj(6)
+    stream = b"".join(deflater.compress(piece) + deflater.flush(mode) for piece in pieces)
+    whole = b"".join(pieces)
+    assert read(stream + deflater.flush(), len(whole), threads, after=b"more" * 9000) == whole
+
+
+def test_marks_alone_are_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    inflate_one = inflate._inflate
+    monkeypatch.setattr(
+        inflate, "_inflate", lambda *given: begun.append(given) or inflate_one(*given)
+    )
+    empty = b"\0" + deflate.FLUSH
+    stream = stream_of([b"text" * 1000])
+    head, rest = stream[:2], stream[2:]
+    whole = b"text" * 1000
+    assert read(head + empty * 100_000 + rest, len(whole), 2) == whole
+    assert len(begun) < 100

@@ -24,6 +24,9 @@ _READ = 1024 * 1024
 _LOOK = 64 * 1024
 """Bytes in which the end of a piece is looked for at a time."""
 _SKIPPED = 8
+_LEAST_PIECE = 16 * 1024
+"""Deflated bytes that hold at most 17 MiB; a piece of fewer is not worth a thread's attention."""
+_WINDOW = 32 * 1024
 _MOST_PIECE = 8 * 1024 * 1024
 """Deflated bytes up to which the end of a piece is looked for."""
 _MOST_OUT = 32 * 1024 * 1024
@@ -77,11 +80,12 @@ def inflated(descriptor: int, start: int, nbytes: int, threads: int = 1) -> Iter
 
 
 class _Check:
-    """Counts and hashes what was given."""
+    """Counts and hashes what was given; `window` is what may still be referred to."""
 
     def __init__(self, nbytes: int) -> None:
         self._left = nbytes
         self._adler = 1
+        self.window = b""
         self.is_done = False
 
     def take(self, data: bytes, adler: int | None = None) -> bytes:
@@ -90,6 +94,7 @@ class _Check:
             raise Damaged("it holds more bytes than it says")
         own = deflate.adler32(data) if adler is None else adler
         self._adler = deflate.joined_adler32(self._adler, own, len(data))
+        self.window = (self.window + data[-_WINDOW:])[-_WINDOW:]
         return data
 
     def finish(self, checksum: bytes) -> None:
@@ -102,7 +107,7 @@ class _Check:
 
 def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
     """Inflate from a piece's begin to the end, in this thread."""
-    inflater = isal_zlib.decompressobj(deflate.RAW)
+    inflater = isal_zlib.decompressobj(deflate.RAW, check.window)
     given = b""
     while not inflater.eof:
         if not given:
@@ -171,7 +176,7 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
     for long; the file's rest, without a mark, is the last.
     """
     skipped = 0
-    at = start
+    at = start + _LEAST_PIECE
     while at - start <= _MOST_PIECE:
         block = os.pread(descriptor, _LOOK, at)
         found = block.find(deflate.FLUSH)
@@ -186,7 +191,7 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
         # Most pieces are about as long as the one before: looking costs a third of inflating.
         skipped = (end - start) // _SKIPPED * (_SKIPPED - 1) if may_skip else 0
         start = end
-        at = start + skipped
+        at = start + max(skipped, _LEAST_PIECE)
 
 
 def _inflate(descriptor: int, piece: _Piece) -> _Inflated | None:

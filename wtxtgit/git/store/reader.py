@@ -26,6 +26,8 @@ from wtxtgit.git.store.pack_index import PackIndex
 from wtxtgit.git.store.places import Places
 
 _BLOB = 3
+_HEAD_DEFLATED = 512
+"""Deflated bytes in which an object's head ends, behind the codes of a first block."""
 _HEAD_MOST = 32
 """Bytes that hold an entry's kind and size in a pack, or what stands before a loose blob."""
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -156,7 +158,7 @@ def _content(descriptor: int, stream: _Stream, threads: int) -> Iterator[bytes]:
 
 def _stream(descriptor: int, location: Location) -> _Stream | None:
     """Find a blob's stream where it is stored whole; None for a delta, and what is odd."""
-    head = os.pread(descriptor, 2 * _HEAD_MOST, location.offset)
+    head = os.pread(descriptor, _HEAD_DEFLATED, location.offset)
     if location.is_loose:
         with contextlib.suppress(deflate.Error):
             begin = isal_zlib.decompressobj().decompress(head, _HEAD_MOST)
