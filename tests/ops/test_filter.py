@@ -146,7 +146,9 @@ def test_no_file_a_link_or_a_folder_is_nothing_to_expect(here: Path, cleans: Cal
     (here / "link").symlink_to("target")
     (here / "folder").mkdir()
     os.mkfifo(here / "pipe")
-    names = ["missing", "link", "folder", "pipe", "folder/../../x", "n" * 5000]
+    with (here / "vast").open("wb") as file:
+        file.truncate(1 << 42)
+    names = ["missing", "link", "folder", "pipe", "vast", "folder/../../x", "n" * 5000]
     found = list(answers(*(request(MODEL, path=name) for name in names)))
     assert found == [text_of(MODEL)] * len(names)
     assert cleans == [(memoryview, MODEL)] * len(names)
