@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, tzinfo
+
 import pytest
 
 from e2e.sealed import (
@@ -11,6 +13,14 @@ from e2e.sealed import (
     Sealed,
     assert_holds_by_any_range,
 )
+
+
+class Tomorrow(datetime):
+    """A clock that is ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Tomorrow:
+        return super().now(tz) + timedelta(days=1)
 
 
 class TestUpdateBranch:
@@ -85,6 +95,18 @@ class TestUpdateBranch:
         updated.switch("main")
         updated.merge("pr")
         assert_holds_by_any_range(updated)
+
+    def test_a_ledger_with_which_one_side_alone_went_on_is_kept(
+        self, updated: Sealed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        updated.switch("main")
+        updated.generation(5.0, name=OTHER)
+        updated.switch("pr")
+        # A record that was made anew in the same second would be the same one.
+        monkeypatch.setattr("wtxtgit.cli.seal.datetime", Tomorrow)
+        self.update(updated)
+        assert updated.ledger(OTHER_LEDGER) == updated.ledger(OTHER_LEDGER, revision="main")
+        assert updated.ledger().count(b"WSUM 1") == 4
 
     @pytest.mark.slow
     def test_updated_while_another_checkpoint_went_on(self, updated: Sealed) -> None:

@@ -282,13 +282,19 @@ class _Work:
             return self._files.ledger(path)
         kept = self._files.ledger_at(self._reseal_from, path)
         if kept is not None:
-            return kept
+            return kept if self._options.reseal else self._gone_on(path, kept)
         for other in self._parents:
             if (found := self._files.ledger_at(other, path)) is not None:
                 return found
         return None if path + LEDGER_SUFFIX in self._files.conflicts else self._files.ledger(path)
 
     # After merges.
+
+    def _gone_on(self, path: bytes, kept: Ledger) -> Ledger:
+        """The longest ledger of a side that went on from the one that is kept, or that one."""
+        sides = (self._files.ledger_at(commit, path) for commit in self._sides)
+        further = [other for other in sides if other is not None and extends(other, kept)]
+        return max(further, key=lambda other: len(other.records), default=kept)
 
     @cached_property
     def _parents(self) -> list[str]:
@@ -311,15 +317,20 @@ class _Work:
                     return parent
         return parents[0]
 
+    @cached_property
+    def _sides(self) -> list[str]:
+        """The commits whose records are to stay: parents, and those of a merge at HEAD."""
+        parents = self._parents
+        if len(parents) != 1:
+            return parents
+        # A merge that was made already is going to be amended.
+        before = history.head(self._files.repo)
+        merged = before.parents if before is not None else ()
+        return [*parents, *(merged if len(merged) > 1 else ())]
+
     def _is_joining(self, path: bytes, kept: Ledger | None) -> bool:
         """Whether a parent has records that the kept ledger lacks."""
-        repo, parents = self._files.repo, self._parents
-        if len(parents) == 1:
-            # A merge that was made already is going to be amended.
-            before = history.head(repo)
-            merged = before.parents if before is not None else ()
-            parents = [*parents, *(merged if len(merged) > 1 else ())]
-        others = (self._files.ledger_at(commit, path) for commit in parents)
+        others = (self._files.ledger_at(commit, path) for commit in self._sides)
         return any(
             other is not None and (kept is None or not extends(kept, other)) for other in others
         )
