@@ -159,7 +159,7 @@ def _size(count: float) -> str:
 def _time(seconds: float) -> str:
     if seconds >= 2 * _HOUR:
         return f"{seconds / _HOUR:.3g} hours"
-    return f"{seconds / 60:.2g} minutes"
+    return f"{seconds / 60:.0f} minutes"
 
 
 def _longer(work: float, storage: float) -> str:
