@@ -142,6 +142,7 @@ def test_a_file_that_may_not_be_read(command: str, wtxtgit: Command) -> None:
     assert refused(done, 5) == "secret.wtxt: permission denied"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_open_way")
 @pytest.mark.parametrize("command", ["emit", "restore"])
 def test_a_folder_that_may_not_be_written(command: str, wtxtgit: Command) -> None:
@@ -256,6 +257,7 @@ def until(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> 
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_a_file_is_written_takes_it_back(
     number: signal.Signals, wtxtgit: Command

@@ -30,6 +30,7 @@ def run(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["abc", "0", "-1", "9" * 5000, "²"])
 def test_a_wrong_number_of_threads_does_not_fail_a_checkout(value: str) -> None:
     done = run("smudge", content=TEXT.read_bytes(), WTXTGIT_THREADS=value)
@@ -55,6 +56,7 @@ def test_one_file_that_can_not_be_read_is_a_finding_in_json(tmp_path: Path) -> N
     assert "no such file" in found["files"][0]["errors"][0]["message"]
 
 
+@pytest.mark.slow
 def test_names_that_a_file_can_not_hold_are_refused(tmp_path: Path) -> None:
     for name, ending in (("__metadata__", "safetensors"), ("a\0b", "npz"), ("n" * 70_000, "npz")):
         text = tmp_path / "x.wtxt"
@@ -92,6 +94,7 @@ def test_a_name_of_a_megabyte_is_cut_in_messages(tmp_path: Path) -> None:
     assert len(done.stdout) < 5_000
 
 
+@pytest.mark.slow
 def test_output_in_ascii_escapes_what_it_can_not_spell(tmp_path: Path) -> None:
     path = tmp_path / "é.wtxt"
     path.write_bytes(TEXT.read_bytes())

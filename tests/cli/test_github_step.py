@@ -53,6 +53,7 @@ def test_what_a_step_leaves(wtxtgit: Command, given: dict[str, str], tmp_path: P
     assert json.loads(Path(path).read_bytes()) == json.loads(told.out)
 
 
+@pytest.mark.slow
 def test_each_run_has_a_report_of_its_own(
     wtxtgit: Command, given: dict[str, str], tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_each_run_has_a_report_of_its_own(
     assert len(list(tmp_path.glob("wtxtgit-audit-*.json"))) == 2
 
 
+@pytest.mark.slow
 def test_without_a_runner(wtxtgit: Command, given: dict[str, str], tmp_path: Path) -> None:
     audit(wtxtgit, {})
     audit(wtxtgit, dict.fromkeys(given, ""))

@@ -292,6 +292,7 @@ class TestBlobs:
             tracked.git("tag", tag)
         return Sealed(tracked.path)
 
+    @pytest.mark.slow
     def test_blobs_of_commits(self, committed: Sealed) -> None:
         sides = [f"{revision}:{NAME}" for revision in ("one", "two", "three")]
         merge(committed, *sides, "-o", "out.wtxt")
@@ -300,6 +301,7 @@ class TestBlobs:
         merge(committed, *sides[:1], NAME, sides[1])
         assert_model(held(committed, NAME), BOTH)
 
+    @pytest.mark.slow
     def test_ours_in_a_commit_needs_a_place(self, committed: Sealed) -> None:
         said = merge(committed, f"one:{NAME}", f"two:{NAME}", NAME, ok=(2,))
         assert f"'two:{NAME}' is in a commit: -o FILE says where the result goes" in said.err

@@ -186,6 +186,7 @@ class TestVerify:
         assert MAX_CHUNK == 1024**3
 
 
+@pytest.mark.slow
 def test_files_outside_of_a_sets_folder_are_not_opened(tmp_path: Path) -> None:
     np.savez(tmp_path / "model.npz", a=np.ones(64), b=np.zeros(64))
     made = call("wtxtgit convert model.npz model.safetensors --max-shard 512", tmp_path)

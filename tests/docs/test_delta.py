@@ -41,6 +41,7 @@ class TestThePage:
         found = Counter(block.section for block in blocks(PAGE, "console"))
         assert found == {"Sending": 1, "Applying": 2, "With git": 1}
 
+    @pytest.mark.slow
     def test_sending_and_applying(self, tmp_path: Path) -> None:
         shutil.copy(V1, tmp_path / MODEL)
         shutil.copy(V2, tmp_path / "next.safetensors")
@@ -58,6 +59,7 @@ class TestThePage:
         assert (tmp_path / "next.safetensors").read_bytes() == V2.read_bytes()
         assert not (tmp_path / "again.safetensors").exists()
 
+    @pytest.mark.slow
     def test_with_git(self, tracked: Repo) -> None:
         tracked.write(MODEL, V1.read_bytes())
         tracked.commit("one", "-a")

@@ -89,6 +89,7 @@ def test_pages_and_code_cite_sections_that_exist() -> None:
     assert count >= 10
 
 
+@pytest.mark.slow
 def test_no_registry_is_named() -> None:
     assert found(_REGISTRY, texts()) == []
 

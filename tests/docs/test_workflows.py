@@ -44,6 +44,7 @@ def test_the_schema_holds(schema: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", CHECKED)
 def test_the_schema_refuses(schema: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yml"

@@ -301,6 +301,7 @@ def test_a_locked_index_is_told(here: Sealed) -> None:
     assert (here.path / ".git/index.lock").exists()
 
 
+@pytest.mark.slow
 def test_other_conversions_are_left_to_git(here: Sealed) -> None:
     for number, line in enumerate(("text", "ident", "working-tree-encoding=latin1")):
         name = f"{number}.safetensors"

@@ -75,6 +75,7 @@ def test_a_fast_forward(chain: Sealed) -> None:
     assert_holds_by_any_range(chain)
 
 
+@pytest.mark.slow
 def test_a_cherry_pick(pr: Sealed) -> None:
     pr.git("cherry-pick", "pr~2", "pr~1")
     assert_holds_by_any_range(pr)
@@ -85,6 +86,7 @@ def test_a_cherry_pick(pr: Sealed) -> None:
     assert_holds_by_any_range(pr)
 
 
+@pytest.mark.slow
 def test_an_octopus_merge_of_disjoint_checkpoints(chain: Sealed) -> None:
     names = ("a.safetensors", "b.safetensors", "sub/c.safetensors")
     for number, name in enumerate(names):
@@ -97,6 +99,7 @@ def test_an_octopus_merge_of_disjoint_checkpoints(chain: Sealed) -> None:
     assert_holds_by_any_range(chain)
 
 
+@pytest.mark.slow
 def test_a_rename_with_its_ledger(chain: Sealed) -> None:
     (chain.path / "sub").mkdir()
     chain.git("mv", MODEL, "sub/renamed.safetensors")
@@ -149,6 +152,7 @@ def test_amends(chain: Sealed) -> None:
     assert_holds_by_any_range(chain)
 
 
+@pytest.mark.slow
 def test_a_deleted_checkpoint_that_comes_again(chain: Sealed) -> None:
     chain.git("rm", "-q", MODEL)
     chain.seal()

@@ -47,6 +47,7 @@ def bare_of_driver(here: Sealed, name: str) -> Sealed:
     return Sealed(here.path.parent / name)
 
 
+@pytest.mark.slow
 def test_missing_files_are_written(here: Sealed) -> None:
     wanted = content(here, MODEL, OTHER)
     (here.path / MODEL).chmod(0o755)
@@ -64,6 +65,7 @@ def test_missing_files_are_written(here: Sealed) -> None:
     assert here.call("checkout").out == "0 files written\n"
 
 
+@pytest.mark.slow
 def test_texts_become_files(here: Sealed) -> None:
     clone = bare_of_driver(here, "clone")
     assert clone.path.joinpath(MODEL).read_bytes() == here.blob(MODEL, "HEAD")
@@ -87,6 +89,7 @@ def test_install_writes_texts_again(here: Sealed) -> None:
     assert clone.status() == b""
 
 
+@pytest.mark.slow
 def test_what_was_changed_stays(here: Sealed) -> None:
     wanted = content(here, MODEL)
     here.write(MODEL, safetensors(9.0))
@@ -141,6 +144,7 @@ def test_nothing_is_written_through_a_link(here: Sealed, tmp_path: Path) -> None
     assert here.status() == b""
 
 
+@pytest.mark.slow
 def test_a_folder_in_the_way_is_told(here: Sealed) -> None:
     (here.path / MODEL).unlink()
     here.write(f"{MODEL}/inner", "kept")
@@ -261,6 +265,7 @@ def test_a_partial_clone_fetches(here: Sealed) -> None:
     assert content(clone, MODEL, OTHER) == content(here, MODEL, OTHER)
 
 
+@pytest.mark.slow
 def test_a_sparse_checkout_is_respected(here: Sealed) -> None:
     here.git("sparse-checkout", "set", "--cone", "elsewhere")
     assert not (here.path / OTHER).exists()
@@ -268,6 +273,7 @@ def test_a_sparse_checkout_is_respected(here: Sealed) -> None:
     assert not (here.path / OTHER).exists()
 
 
+@pytest.mark.slow
 def test_attributes_may_be_in_the_work_tree_or_in_the_index_alone(here: Sealed) -> None:
     attributes = (here.path / ".gitattributes").read_bytes()
     (here.path / ".gitattributes").unlink()

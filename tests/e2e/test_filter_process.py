@@ -254,6 +254,7 @@ def test_single_shot_commands_take_strange_names(repo: Repo, single_shot: None) 
         assert (repo.path / os.fsdecode(name)).read_bytes() == version("none.fold", 1)
 
 
+@pytest.mark.slow
 def test_names_that_need_care(repo: Repo, driver: None) -> None:
     repo.track("*.fold")
     for number, name in enumerate(NAMES):

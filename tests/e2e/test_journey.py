@@ -82,6 +82,7 @@ def test_checkout_of_an_old_commit_and_back(pairs: Repo) -> None:
     assert_version(pairs, 2)
 
 
+@pytest.mark.slow
 def test_switch_between_branches(pairs: Repo) -> None:
     pairs.git("branch", "old", "v1")
     for branch, number in (("old", 1), ("main", 2), ("old", 1)):
@@ -89,6 +90,7 @@ def test_switch_between_branches(pairs: Repo) -> None:
         assert_version(pairs, number)
 
 
+@pytest.mark.slow
 def test_one_file_of_an_old_commit(pairs: Repo) -> None:
     pairs.git("checkout", "v1", "--", "none.fold")
     assert (pairs.path / "none.fold").read_bytes() == version("none.fold", 1)
@@ -129,6 +131,7 @@ def test_amend_and_commit_all(pairs: Repo) -> None:
     assert pairs.git("diff", "--name-only", "v2", "HEAD") == b"none.fold\n"
 
 
+@pytest.mark.slow
 def test_rebase_while_the_other_side_touches_other_files(pairs: Repo) -> None:
     pairs.git("checkout", "-q", "-b", "upstream", "v1")
     pairs.write("readme", "about the model\n")
@@ -140,6 +143,7 @@ def test_rebase_while_the_other_side_touches_other_files(pairs: Repo) -> None:
     assert (pairs.path / "readme").read_bytes() == b"about the model\n"
 
 
+@pytest.mark.slow
 def test_rebase_while_the_other_side_changed_the_checkpoints(pairs: Repo) -> None:
     pairs.git("checkout", "-q", "-b", "topic", "v1")
     pairs.write("readme", "about the model\n")
@@ -196,6 +200,7 @@ def test_rename_and_change_in_one_commit_is_still_a_rename(pairs: Repo) -> None:
     assert int(kind.removeprefix(b"R")) > 90
 
 
+@pytest.mark.slow
 def test_linked_worktree(pairs: Repo, tmp_path: Path) -> None:
     pairs.git("worktree", "add", "-q", str(tmp_path / "linked"), "v1")
     linked = Repo(tmp_path / "linked")
@@ -352,6 +357,7 @@ def test_format_patch_and_am(pairs: Repo) -> None:
     assert clone.git("rev-parse", "HEAD^{tree}") == pairs.git("rev-parse", "v2^{tree}")
 
 
+@pytest.mark.slow
 def test_a_patch_of_a_new_and_of_a_removed_file(pairs: Repo) -> None:
     pairs.write("new.fold", version("none.fold", 1))
     pairs.git("rm", "-q", "single.aero")
@@ -402,6 +408,7 @@ def test_log_L_follows_one_tensor(pairs: Repo) -> None:
     assert pairs.git(*subjects, f":name=w :{MODEL}") == b"version 1\n"
 
 
+@pytest.mark.slow
 def test_log_L_of_one_tensor_of_several(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)
     for subject, values in (("one", (1.0, 1.0)), ("alpha", (2.0, 1.0)), ("gamma", (2.0, 2.0))):
@@ -463,6 +470,7 @@ def test_a_second_version_costs_a_delta(repo: Repo, driver: None) -> None:
     assert sizes[1] - sizes[0] < 8 * KIB
 
 
+@pytest.mark.slow
 def test_push_to_a_bare_repository_and_clone_from_it(pairs: Repo, tmp_path: Path) -> None:
     pairs.git("init", "-q", "--bare", str(tmp_path / "bare.git"))
     bare = Repo(tmp_path / "bare.git")
@@ -480,6 +488,7 @@ def test_push_to_a_bare_repository_and_clone_from_it(pairs: Repo, tmp_path: Path
     assert_version(pairs, 1)
 
 
+@pytest.mark.slow
 def test_fetch_and_pull_with_rebase(pairs: Repo) -> None:
     clone = pairs.clone("clone")
     clone.write("readme", "mine\n")

@@ -59,6 +59,7 @@ def test_one_side_went_on(sides: Sealed, way: str) -> None:
     assert sides.audit().found == []
 
 
+@pytest.mark.slow
 def test_a_side_that_goes_on_from_the_other(sides: Sealed) -> None:
     """Both changed the ledger, one of them has all of the other: git alone has a conflict."""
     ledger, model = sides.ledger(revision="side"), sides.blob(MODEL, "side")

@@ -49,6 +49,7 @@ def damaged(text: bytes) -> bytes:
 # 1. Line endings are converted before smudge.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_minus_text", [True, False])
 def test_pitfall_1_autocrlf(repo: Repo, driver: None, with_minus_text: bool) -> None:
     repo.write(".gitattributes", f"{MODEL} {ATTRIBUTES if with_minus_text else 'filter=wtxt'}\n")
@@ -92,6 +93,7 @@ def test_pitfall_1_doctor_leads_from_a_line_without_minus_text_to_the_file(
     assert checks(clone)["work-tree"]["level"] == "ok"
 
 
+@pytest.mark.slow
 def test_pitfall_1_a_text_with_converted_line_endings_is_told_as_damage(
     repo: Repo, driver: None
 ) -> None:
@@ -111,6 +113,7 @@ def test_pitfall_1_a_text_with_converted_line_endings_is_told_as_damage(
 # 2. A restored file of another size is modified for ever.
 
 
+@pytest.mark.slow
 def test_pitfall_2_no_file_is_modified_for_ever(pairs: Repo) -> None:
     clone = pairs.clone("clone")
     for name in PAIRS:
@@ -161,6 +164,7 @@ def test_pitfall_2_an_empty_checkpoint_is_named_by_doctor_and_settled(with_empty
     assert b"empty files" not in with_empty.wtxtgit("doctor").stdout
 
 
+@pytest.mark.slow
 def test_pitfall_2_a_text_that_is_not_canonical_is_told_and_settled(
     repo: Repo, driver: None
 ) -> None:

@@ -161,6 +161,7 @@ def test_grafts_are_refused_also_from_a_linked_worktree(repo: Repo, made: dict[s
             history.refuse_altered(Repo(folder).repository)
 
 
+@pytest.mark.slow
 def test_a_commit_graph_is_not_believed(repo: Repo, made: dict[str, str]) -> None:
     before = history.commits(repo.repository, [made["tip"]])
     repo.git("commit-graph", "write", "--reachable")

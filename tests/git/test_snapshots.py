@@ -117,6 +117,7 @@ def test_any_history(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch)
     check(repo, made)
 
 
+@pytest.mark.slow
 def test_merges_of_all_kinds(repo: Repo) -> None:
     make = History(repo)
     base: Files = {b".gitattributes": FOLD, b"a.fold": b"1", b"a.fold.wsum": b"1", b"t": b"t"}
@@ -230,6 +231,7 @@ def test_a_bare_repository_and_a_linked_worktree(repo: Repo) -> None:
         assert of(Repo(repo.path.parent / name), tip) == of(repo, tip)
 
 
+@pytest.mark.slow
 def test_few_processes_for_many_commits(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     make = History(repo)
     files: dict[bytes, bytes | tuple[int, bytes]] = {b".gitattributes": FOLD, b"plain": b"1"}

@@ -175,6 +175,7 @@ def test_memory_of_answers_is_bounded(repo: Repo, monkeypatch: pytest.MonkeyPatc
         assert attributes.filtered(files, paths) == set(paths)
 
 
+@pytest.mark.slow
 def test_a_huge_file_is_ignored_as_git_does(repo: Repo) -> None:
     make = History(repo)
     content = b"*.fold filter=wtxt\n" + b"#\n" * (50 << 20)

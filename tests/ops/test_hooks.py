@@ -33,6 +33,7 @@ def refused(repo: Repo, *arguments: str) -> bytes:
     return repo.run("git", "commit", "-qm", "x", *arguments, ok=(1,)).stderr
 
 
+@pytest.mark.slow
 def test_a_good_commit_passes(hooked: Repo) -> None:
     hooked.write("new.safetensors", MODEL)
     hooked.add()
@@ -114,6 +115,7 @@ def test_a_commit_from_a_subfolder_and_a_linked_worktree(hooked: Repo, tmp_path:
     assert b"sub/raw.safetensors: raw-binary" in refused(sub)
 
 
+@pytest.mark.slow
 def test_hostile_names(hooked: Repo) -> None:
     for name in (
         "-rf.safetensors",
@@ -199,6 +201,7 @@ def test_an_edited_hook_of_any_name_stops_all(repo: Repo) -> None:
     assert {path: path.read_bytes() for path in hook_paths(repo)} == before
 
 
+@pytest.mark.slow
 def test_a_hook_that_is_not_run_is_kept_too(tracked: Repo) -> None:
     tracked.write(".git/hooks/pre-commit", "exit 1\n").chmod(0o644)
     ops.install(tracked.repository, LAUNCHER)
@@ -265,6 +268,7 @@ def test_another_command_in_our_hook_is_no_edit(repo: Repo) -> None:
     assert ops.uninstall(repo.repository) == hook_paths(repo)
 
 
+@pytest.mark.slow
 def test_intent_to_add_does_not_stop_a_commit(hooked: Repo) -> None:
     hooked.write("new.safetensors", MODEL)
     hooked.git("add", "-N", "--", "new.safetensors")
@@ -309,6 +313,7 @@ def test_a_command_with_spaces_and_quotes(repo: Repo, tmp_path: Path) -> None:
     assert (repo.path / "called").read_text() == "hook pre-commit\n"
 
 
+@pytest.mark.slow
 def test_the_report_as_data(tracked: Repo) -> None:
     tracked.add_raw("raw.safetensors", MODEL)
     told = json.loads(tracked.wtxtgit("hook", "pre-commit", "--json", ok=(1,)).stdout)

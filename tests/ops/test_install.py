@@ -44,6 +44,7 @@ def test_install_writes_text_files_again(text_clone: Repo) -> None:
     assert install(text_clone).files == ops.Resmudged()
 
 
+@pytest.mark.slow
 def test_changed_files_are_left_and_listed(text_clone: Repo) -> None:
     model = text_clone.path / "model.safetensors"
     changed = model.read_bytes() + b"more\n"
@@ -212,6 +213,7 @@ def test_a_refused_install_changes_nothing(repo: Repo, home: Path) -> None:
     assert (home / ".gitconfig").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_command_line(text_clone: Repo) -> None:
     done = text_clone.wtxtgit("install", "--hooks", "--json")
     told = json.loads(done.stdout)

@@ -41,6 +41,7 @@ def test_a_value_is_the_same_as_itself(value: object) -> None:
     assert told(value, json.loads(json.dumps(value))) == []
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=3), VALUES), st.dictionaries(st.text(max_size=3), VALUES))
 def test_pointers_lead_to_what_is_told(before: object, after: object) -> None:
     found = told(before, after)

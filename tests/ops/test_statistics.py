@@ -113,6 +113,7 @@ def bf16(numbers: list[float]) -> bytes:
     return (np.array(numbers, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
 
 
+@pytest.mark.slow
 def test_bf16() -> None:
     numbers = [1.0, -2.5, 0.0, -0.0, math.inf, -math.inf, math.nan, 2.0**127, 2.0**-133]
     check(stated(bf16(numbers), "bf16"), numbers)

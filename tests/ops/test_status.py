@@ -17,6 +17,7 @@ def states(repo: Repo) -> dict[str, str]:
     return {f.path.decode("utf-8", "replace"): f.state for f in ops.status(repo.repository).files}
 
 
+@pytest.mark.slow
 def test_a_clean_file(tracked: Repo) -> None:
     found = ops.status(tracked.repository)
     (file,) = found.files
@@ -39,6 +40,7 @@ def test_raw_binaries_of_the_index(tracked: Repo) -> None:
     assert not ops.status(tracked.repository).ok
 
 
+@pytest.mark.slow
 def test_paths_with_intent_to_add(tracked: Repo) -> None:
     for name in ("new.safetensors", "gone.safetensors"):
         tracked.write(name, MODEL)
@@ -184,6 +186,7 @@ def test_formats_by_the_first_lines() -> None:
     assert ops.format_of(MODEL) == "raw"
 
 
+@pytest.mark.slow
 def test_the_command_line(tracked: Repo) -> None:
     name = "evil\x1b[31m\n.safetensors"
     tracked.write(name, MODEL)

@@ -129,6 +129,7 @@ def test_the_command_that_mends_is_told(repo: Repo, driver: None) -> None:
     assert "core.bigFileThreshold" not in repo.wtxtgit("track", "*.fold").stderr.decode()
 
 
+@pytest.mark.slow
 def test_the_command_line(repo: Repo) -> None:
     assert b"no pattern is tracked" in repo.wtxtgit("track").stdout
     told = repo.wtxtgit("track", "*.fold", "*.aero").stdout

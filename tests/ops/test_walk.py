@@ -135,6 +135,7 @@ def test_any_history_with_merges(repo: Repo, seed: int) -> None:
             assert_same(repo, reached, root)
 
 
+@pytest.mark.slow
 def test_trees_are_read_at_two_paths_alone(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     made = History(repo)
     files, _ = sealed({SIGNERS_PATH: signers(0)}, None, 0)
@@ -176,6 +177,7 @@ def test_what_stands_at_the_paths(repo: Repo) -> None:
     assert not found["link"][SIGNERS_PATH].is_file
 
 
+@pytest.mark.slow
 def test_who_touches_a_path(repo: Repo) -> None:
     made = History(repo)
     one = made.commit({b"a": b"1", b"b": b"1"})
@@ -200,6 +202,7 @@ def test_a_root_that_no_tip_descends_from(repo: Repo) -> None:
     assert walk(repo, [two, one], one).trusts == {two: Trust()}
 
 
+@pytest.mark.slow
 def test_a_commit_comes_before_a_file_of_its_name(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,6 +167,7 @@ class TestChanged:
         assert filters(trace) == 0
         assert by_git(stored) == {NAME: Change.MODIFIED}
 
+    @pytest.mark.slow
     def test_one_hash_tells(self, stored: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         touch(stored)
         changes(stored)
