@@ -15,6 +15,13 @@ host has to give them anew, writing was measured to take 2 to 10 times as long.
 """
 
 
+def write_on(descriptor: int, content: Buffer, step: int = WRITE_STEP) -> None:
+    """Write all of a content where a file or pipe is at; raises OSError."""
+    view = memoryview(content)
+    while view.nbytes:
+        view = view[os.write(descriptor, view[:step]) :]
+
+
 def write_at(descriptor: int, content: Buffer, offset: int) -> None:
     """Write all of a content to a place in a file; raises OSError."""
     view = memoryview(content)

@@ -8,7 +8,6 @@ has them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import index, work_tree
@@ -28,6 +26,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
 from wtxtgit.model.windows import ByteView, pieces
 from wtxtgit.ops import worktree
+from wtxtgit.ops.beside import begun_beside
 from wtxtgit.ops.files import reason, write_all
 from wtxtgit.ops.filter import Settings, Warn, is_smudged, warn_of_text
 from wtxtgit.ops.gathered import gathered
@@ -136,7 +135,8 @@ def write_files(
     written: list[StagedFile] = []
     failed: list[tuple[bytes, str]] = []
     if entries:
-        _load_smudge()
+        # It takes a while to import, in which git is asked and objects are inflated.
+        begun_beside(partial(import_module, "wtxtgit.ops.smudge"))
     with ObjectStore(repo) as store:
         work = _Work(repo, store, settings, warn, entries, progress)
         for entry, outcome in work.write(list(entries)):
@@ -149,19 +149,6 @@ def write_files(
     texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
     whole = tuple(path for path in heads if path not in texts)
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
-
-
-def _load_smudge() -> None:
-    """Import what smudges while git is asked, and objects are inflated: it takes a while."""
-
-    def load() -> None:
-        # What fails here fails again, and is told, where it is used.
-        with contextlib.suppress(Exception):
-            import_module("wtxtgit.ops.smudge")
-
-    # The system may have no thread to give.
-    with contextlib.suppress(RuntimeError):
-        Thread(target=load).start()
 
 
 def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bool:

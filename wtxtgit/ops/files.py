@@ -25,7 +25,7 @@ from wtxtgit.errors import (
 )
 from wtxtgit.model import Buffer
 from wtxtgit.model.windows import ByteView, mapped
-from wtxtgit.model.writing import WRITE_STEP
+from wtxtgit.model.writing import WRITE_STEP, write_on
 from wtxtgit.ops.mapping import view_of
 
 _UMASK_PROBE = 0o666
@@ -103,7 +103,7 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
 
 def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
     """Write pieces in order, whatever the system takes at a time, small ones together."""
-    most = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
+    step = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
     small = bytearray()
     for piece in pieces:
         view = memoryview(piece).cast("B")
@@ -112,17 +112,11 @@ def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
             # Copied now: what gives the pieces may use their memory again.
             small += view
         if len(small) >= _SMALL_PIECE or (small and not is_small):
-            _write(descriptor, small, most)
+            write_on(descriptor, small, step)
             small = bytearray()
         if not is_small:
-            _write(descriptor, view, most)
-    _write(descriptor, small, most)
-
-
-def _write(descriptor: int, content: Buffer, most: int) -> None:
-    view = memoryview(content)
-    while view.nbytes:
-        view = view[os.write(descriptor, view[:most]) :]
+            write_on(descriptor, view, step)
+    write_on(descriptor, small, step)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.filterproc import FilterProcess, Request
 from wtxtgit.model import Buffer, windows
 from wtxtgit.model.windows import ByteView, Windowed
+from wtxtgit.ops.beside import begun_beside
 from wtxtgit.ops.files import shown
 from wtxtgit.ops.spool import IN_MEMORY, Spool
 
@@ -209,14 +210,7 @@ class _Ahead:
         return f"wtxtgit.ops.{self._request.command}"
 
     def _start(self, task: Callable[[], object]) -> None:
-        def run() -> None:
-            with contextlib.suppress(Exception):
-                task()
-
-        thread = Thread(target=run)
-        # The system may have no thread to give.
-        with contextlib.suppress(RuntimeError):
-            thread.start()
+        if (thread := begun_beside(task)) is not None:
             self._threads.append(thread)
 
     def _load(self) -> None:

@@ -82,7 +82,7 @@ def restore(
         raise InputError(f"{shown(path)}: no WTXT text, it starts with {quote(bytes(text[:16]))}")
     wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")
     indexed = index(text)
-    assumed = assumed_layout(text, indexed)
+    assumed = None if out is None else assumed_layout(text, indexed)
     if out is not None and assumed is not None:
 
         def fill(descriptor: int) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
-from wtxtgit.model.writing import WRITE_STEP
+from wtxtgit.model.writing import write_on
 
 
 def stored(
@@ -40,12 +39,11 @@ def stored(
 
         def put(data: bytes) -> None:
             nonlocal is_whole
-            view = memoryview(data)
-            try:
-                while is_whole and view.nbytes:
-                    view = view[os.write(descriptor, view[:WRITE_STEP]) :]
-            except OSError:
-                is_whole = False
+            if is_whole:
+                try:
+                    write_on(descriptor, data)
+                except OSError:
+                    is_whole = False
 
         for piece in deflated(content.stream(), put, threads, head):
             digest.update(piece)

@@ -19,7 +19,7 @@ from wtxtgit.git.store.places import told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
 from wtxtgit.model import Buffer
-from wtxtgit.model.writing import WRITE_STEP
+from wtxtgit.model.writing import write_at
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
@@ -107,9 +107,8 @@ class PackWriter:
         self._hash.update(view)
         self._crc32 = isal_zlib.crc32(view, self._crc32)
         with told(self._path.parent):
-            while view.nbytes:
-                written = os.pwrite(self._descriptor, view[:WRITE_STEP], self._end)
-                view, self._end = view[written:], self._end + written
+            write_at(self._descriptor, view, self._end)
+        self._end += view.nbytes
         if self._end - self._synced > _WORTH_SYNCING:
             if self._syncing is not None:
                 self._syncing.result()
