@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
-
-from wtxtgit.text import parallel
 
 
 @pytest.fixture
@@ -18,4 +17,4 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Exhausted)
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Exhausted)

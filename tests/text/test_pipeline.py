@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -168,7 +169,7 @@ def test_a_signal_before_the_caller_takes_part_ends_the_others(
                 raise KeyboardInterrupt
             return super().submit(*args, **kwargs)
 
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         Pipeline((partial(same, n) for n in range(900)), (id, id), 4).run()
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
-from crc32c import crc32c
 
 from wtxtgit.model import Problem
+from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, cut, gathered

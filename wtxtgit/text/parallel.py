@@ -12,13 +12,15 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Barrier
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from wtxtgit.model.memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -51,6 +53,9 @@ def _address_space() -> int:
 
 def started(threads: int) -> ThreadPoolExecutor | None:
     """An executor whose threads all run; None where the system has none to give."""
+    # It brings `logging` along, which a process with little work does without.
+    from concurrent.futures import ThreadPoolExecutor
+
     executor = ThreadPoolExecutor(threads)
     together = Barrier(threads + 1)
     try:
@@ -129,6 +134,8 @@ class _Ahead(Generic[T]):
 
     def run(self) -> None:
         """Run it here, unless another thread has begun it."""
+        from concurrent.futures import Future
+
         if self.future.cancel():
             self.future = Future()
             try:

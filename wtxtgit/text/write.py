@@ -19,10 +19,10 @@ from functools import partial
 from hashlib import sha256
 
 import numpy as np
-from crc32c import crc32c
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Meta, Signature, Snapshot
+from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.windows import pieces
 from wtxtgit.model.writing import write_at
 from wtxtgit.text import armor, blocking, digest, grammar

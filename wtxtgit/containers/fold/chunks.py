@@ -137,7 +137,7 @@ def plan(source: ChunkSource, form: Form, offset: int) -> Planned:
         raise FormatError(f"ecc {form.ecc} is not 0 to {CODEWORD - 1} bytes a block", field="ecc")
     if form.compression not in COMPRESSIONS:
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
-    from crc32c import crc32c
+    from wtxtgit.model.checksum import crc32c
 
     crc, comp_len, sha256 = 0, 0, hashlib.sha256()
     for block in _stored(source, form):

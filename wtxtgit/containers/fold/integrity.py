@@ -72,7 +72,7 @@ class Digests:
     """CRC-32C and SHA-256 of a payload as it is stored, and its zlib CRC-32 if asked for."""
 
     def __init__(self, payload: ByteView) -> None:
-        from crc32c import crc32c
+        from wtxtgit.model.checksum import crc32c
 
         self._payload = payload
         self._sha256 = hashlib.sha256()

@@ -59,7 +59,7 @@ def walk(data: ByteView) -> list[WalkedChunk]:
     Of a chunk whose writer died in it nothing is told. Raises FormatError
     where not even the file header is there.
     """
-    from crc32c import crc32c
+    from wtxtgit.model.checksum import crc32c
 
     pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
     found: list[WalkedChunk] = []
