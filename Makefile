@@ -29,8 +29,10 @@ test: $(READY)  ## the tests, slow ones aside
 	$(BIN)/python -m pytest -q -n auto -m "not (slow or large or torch or browser)"
 
 # A file's tests share what is dear to make, a cluster or a history: they stay together.
+# The longest ones come first, so that no core waits for them at the end.
 test-slow: $(READY)  ## the slow tests
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow and not (large or torch or browser)"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder \
+	  -m "slow and not (large or torch or browser)" tests/scale tests/fuzz tests
 
 test-large: $(READY)  ## files of 8 GiB within 1 GiB of address space; takes 33 GiB of disk
 	$(BIN)/python -m pytest -q -m large
