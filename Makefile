@@ -7,6 +7,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
+# Where this is set, pytest compiles all tests anew in every process, for a quarter of a minute.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-large test-torch test-browser lint types layers wheel check bench bench-docs bench-deps browser-deps format clean
 
