@@ -22,6 +22,7 @@ from bench import steps
 from bench.measure import MIB, PYTHON, BenchError, Place, Row, Sample, Subject, output, rows, timed
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import read as fold_read
+from wtxtgit.model.writing import write_on
 from wtxtgit.ops.files import map_file, write_all
 from wtxtgit.text.blocking import text_size
 from wtxtgit.text.layout import snapshot_of
@@ -68,7 +69,9 @@ def fill_file(data: memoryview, out: Path) -> None:
     buffer = memoryview(bytes(MIB))
     with out.open("wb", buffering=0) as file:
         while left > 0:
-            left -= file.write(buffer[: min(left, MIB)])
+            piece = buffer[: min(left, MIB)]
+            write_on(file.fileno(), piece)
+            left -= len(piece)
 
 
 def write_pipe(data: memoryview, _: Path) -> None:

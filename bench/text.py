@@ -41,9 +41,12 @@ def library(place: Place, size: int, runs: int) -> list[Row]:
         Job(Subject(TWICE, nbytes, (Against(ONCE),), note), inside.two_passes, model),
     )
 
-    def group(name: str, action: inside.Action, path: Path, target: float | None) -> list[Job]:
+    def group(
+        name: str, action: inside.Action, path: Path, target: float | None, *more: Job
+    ) -> list[Job]:
         against = (Against(TWICE, target, "rate"), Against(ONCE))
-        return [*floors, Job(Subject(name, nbytes, against, note), action, path)]
+        against += tuple(Against(job.subject.name) for job in more)
+        return [*floors, *more, Job(Subject(name, nbytes, against, note), action, path)]
 
     def many(name: str, action: inside.Action, big: Path, path: Path) -> list[Job]:
         against = (Against(name, 0.5, "rate"),)
@@ -51,9 +54,9 @@ def library(place: Place, size: int, runs: int) -> list[Row]:
         return [Job(Subject(name, nbytes), action, big), Job(subject, action, path)]
 
     text = text_of(place, model)
+    fill = Job(Subject(FILL, nbytes, note=note), inside.fill_file, model)
     groups = [
-        [Job(Subject(FILL, nbytes, note=note), inside.fill_file, model)],
-        group(WRITE, inside.write_file, model, 0.95),
+        group(WRITE, inside.write_file, model, 0.95, fill),
         group("write a text to a pipe", inside.write_pipe, model, 0.8),
         group("write a text to nowhere", inside.write_nowhere, model, None),
         group(READ, inside.read_text, text, 0.95),
