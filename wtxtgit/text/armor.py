@@ -42,6 +42,10 @@ PASS_LINES = 18_400
 """Lines that are worked on at a time: 1 MiB. With fewer, threads meet more often at the lock."""
 _PASS_RAW = PASS_LINES * LINE_RAW
 _HEX_DIGITS = b"0123456789abcdef"
+_PARITY_FIELDS = np.array(
+    [ord(" ") | _HEX_DIGITS[byte & 0xF] << 8 for byte in range(256)], dtype="<u2"
+)
+"""For the exclusive or of a line's characters, the space and the nibble that end it."""
 _LF = ord("\n")
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
 
@@ -302,12 +306,13 @@ class _Scratch(threading.local):
         self.raw: U1 = np.empty(_PASS_RAW, dtype=np.uint8)
         self.base64: U1 = np.empty(PASS_LINES * LINE_BASE64, dtype=np.uint8)
         pairs = PASS_LINES // 2
-        self.joined = np.empty(pairs * _WORDS, dtype=np.uint64)
-        self.sums = np.empty((2, pairs), dtype=np.uint64)
-        self.quarters = np.empty((2, pairs), dtype=np.uint32)
-        self.digits = np.empty((2, pairs), dtype=np.uint16)
-        self.fields = np.empty(PASS_LINES, dtype=np.uint16)
-        self.letters = np.empty(PASS_LINES, dtype=np.uint16)
+        self.two = np.empty(pairs * _WORDS, dtype=np.uint64)
+        self.four = np.empty(pairs * _WORDS, dtype=np.uint64)
+        self.sums = np.empty((pairs, 2), dtype=np.uint64)
+        self.middle = np.empty(pairs, dtype=np.uint64)
+        self.quarters = np.empty(PASS_LINES, dtype=np.uint32)
+        self.last = np.empty(PASS_LINES, dtype=np.uint16)
+        self.folded = np.empty(PASS_LINES, dtype=np.uint8)
 
 
 @cache
@@ -333,52 +338,53 @@ def _parity_fields(encoded: U1, odd: slice | list[int], scratch: _Scratch) -> ND
     which an odd number of characters are.
     """
     count = encoded.size // LINE_BASE64
-    fields: NDArray[np.uint16] = scratch.fields[:count]
     pairs, rest = divmod(count, 2)
-    digits = scratch.digits[:, :pairs]
-    _fold_pairs(encoded[: pairs * 2 * LINE_BASE64], digits, scratch)
-    fields[0 : 2 * pairs : 2], fields[1 : 2 * pairs : 2] = digits
+    folded: U1 = scratch.folded[:count]
+    if pairs:
+        _fold_pairs(encoded[: pairs * 2 * LINE_BASE64], folded[: 2 * pairs], scratch)
     if rest:
-        fields[-1] = np.bitwise_xor.reduce(encoded[-LINE_BASE64:])
-    fields &= 0xF
-    fields[odd] ^= _FILL_PARITY
-    # Space, then the digit: 0 to 9, or a letter, which stands further behind.
-    letters = scratch.letters[:count]
-    np.greater(fields, 9, out=letters, casting="unsafe")
-    letters *= (ord("a") - ord("9") - 1) << 8
-    fields <<= 8
-    fields += ord("0") << 8 | ord(" ")
-    fields += letters
-    return fields
+        folded[-1] = np.bitwise_xor.reduce(encoded[-LINE_BASE64:])
+    folded[odd] ^= _FILL_PARITY
+    return _PARITY_FIELDS.take(folded)
 
 
-def _fold_pairs(encoded: U1, folded: NDArray[np.uint16], scratch: _Scratch) -> None:
-    """Put the exclusive or of every line's characters into the low bytes of `folded`.
+def _fold_pairs(encoded: U1, folded: U1, scratch: _Scratch) -> None:
+    """Put the exclusive or of every line's characters into `folded`; their number is even.
 
-    `folded` has the shape (2, pairs): the first and the second line of every two.
-    They are 19 words of 8 bytes, the middle one of which belongs to both.
-    Neighbouring words are joined first, all in one go; then every other result is
-    taken, a column of the lines at a time. `reduceat` would take the same time,
-    but with the interpreter's lock held, so that no other thread gets on.
+    Two lines are 19 words of 8 bytes, the middle one of which belongs to both.
+    Words are joined with what follows them, by four, in two goes over all; of
+    every line's then two results are taken, and its last word. Few calls that
+    are long let other threads get on: numpy gives the interpreter's lock away
+    in each, and `reduceat`, as fast as all of them, never does.
     """
-    pairs = folded.shape[1]
+    pairs = folded.size // 2
     words = encoded.view(np.uint64)
-    joined = scratch.joined[: words.size]
-    np.bitwise_xor(words[:-1], words[1:], out=joined[:-1])
-    words, joined = words.reshape(pairs, _WORDS), joined.reshape(pairs, _WORDS)
-    sums = scratch.sums[:, :pairs]
-    for own, first in zip(sums, (0, _WORDS // 2 + 1), strict=True):
-        np.bitwise_xor(joined[:, first], words[:, first + 8], out=own)
-        for column in (first + 2, first + 4, first + 6):
-            np.bitwise_xor(own, joined[:, column], out=own)
-    halves = sums.view(np.uint32)
-    quarters = scratch.quarters[:, :pairs]
-    np.bitwise_xor(halves[:, ::2], halves[:, 1::2], out=quarters)
-    middle = words.view(np.uint32)[:, _WORDS - 1 : _WORDS + 1]
-    np.bitwise_xor(quarters, middle.T, out=quarters)
+    two, four = scratch.two[: words.size], scratch.four[: words.size]
+    np.bitwise_xor(words[:-1], words[1:], out=two[:-1])
+    np.bitwise_xor(two[:-2], two[2:], out=four[:-2])
+    sums = scratch.sums[:pairs]
+    # Without an order numpy would take the shorter axis for its inner loop.
+    lines = sums.T
+    np.bitwise_xor(_of_lines(four, 0, pairs), _of_lines(four, 4, pairs), out=lines, order="C")
+    np.bitwise_xor(lines, _of_lines(words, 8, pairs), out=lines, order="C")
+    halves = sums.reshape(-1).view(np.uint32)
+    quarters = scratch.quarters[: 2 * pairs]
+    np.bitwise_xor(halves[::2], halves[1::2], out=quarters)
+    middle = scratch.middle[:pairs]
+    middle[:] = words[_WORDS // 2 :: _WORDS]
+    np.bitwise_xor(quarters, middle.view(np.uint32), out=quarters)
     eighths = quarters.view(np.uint16)
-    np.bitwise_xor(eighths[:, ::2], eighths[:, 1::2], out=folded)
-    folded ^= folded >> 8
+    last = scratch.last[: 2 * pairs]
+    np.bitwise_xor(eighths[::2], eighths[1::2], out=last)
+    characters = last.view(np.uint8)
+    np.bitwise_xor(characters[::2], characters[1::2], out=folded)
+
+
+def _of_lines(words: NDArray[np.uint64], first: int, pairs: int) -> NDArray[np.uint64]:
+    """Word `first` after the start of each line, of shape (2, pairs); a second one starts later."""
+    size = words.itemsize
+    strides = ((_WORDS // 2 + 1) * size, _WORDS * size)
+    return np.ndarray((2, pairs), np.uint64, words.data, first * size, strides)
 
 
 def _fill_view(text: U1, count: int, lines: int, fill: int, start: int, stride: int) -> U1:
