@@ -115,24 +115,29 @@ def decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | Non
     exactly what `encode` writes: `diagnose` then says which and why.
     """
     lines = line_count(size)
+    if count == 1 and lines <= PASS_LINES:
+        return _decode(text, 1, size, start, stride)
     found = np.empty((count, size), dtype=np.uint8)
     if lines > PASS_LINES:
-        for k in range(count):
-            for first in range(0, lines, PASS_LINES):
-                piece = found[k : k + 1, first * LINE_RAW :][:, :_PASS_RAW]
-                if not _decode(text, piece, start + k * stride + first * LINE_TEXT, 0):
-                    return None
-        return found
-    step = PASS_LINES // lines
-    for k in range(0, count, step):
-        if not _decode(text, found[k : k + step], start + k * stride, stride):
+        pieces = (
+            (found[k : k + 1, first * LINE_RAW :][:, :_PASS_RAW], k * stride + first * LINE_TEXT)
+            for k in range(count)
+            for first in range(0, lines, PASS_LINES)
+        )
+    else:
+        step = PASS_LINES // lines
+        pieces = ((found[k : k + step], k * stride) for k in range(0, count, step))
+    for piece, offset in pieces:
+        some, held = piece.shape
+        raw = _decode(text, some, held, start + offset, stride)
+        if raw is None:
             return None
+        piece[...] = raw
     return found
 
 
-def _decode(text: U1, found: U1, start: int, stride: int) -> bool:
-    """Decode into the chunks of `found`, uint8 of shape (count, size)."""
-    count, size = found.shape
+def _decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | None:
+    """As `decode`, of chunks that are done in one pass; they may lie apart from each other."""
     lines = line_count(size)
     records = _records(text, count, lines, start, stride)
     scratch = _scratch()
@@ -143,25 +148,22 @@ def _decode(text: U1, found: U1, start: int, stride: int) -> bool:
         # As encoded: the fill is compared here, the rest of the characters decoded.
         end = characters.reshape(count, lines, LINE_BASE64)[:, -1, LINE_BASE64 - fill :]
         if not (end == _FILL).all():
-            return False
+            return None
         end[...] = _ZERO
     fields = _parity_fields(characters, _last_lines(lines, fill), scratch)
     if not (records["parity"] == fields.reshape(count, lines)).all():
-        return False
+        return None
     if not (records["end"] == _LF).all():
-        return False
+        return None
     try:
         raw = pybase64.b64decode(characters.data, validate=True)
     except (Base64Error, ValueError):
-        return False
+        return None
     padded = lines * LINE_RAW
     if len(raw) != count * padded:
-        return False
+        return None
     chunks = np.frombuffer(raw, dtype=np.uint8).reshape(count, padded)
-    if chunks[:, size:].any():
-        return False
-    found[...] = chunks[:, :size]
-    return True
+    return None if chunks[:, size:].any() else chunks[:, :size]
 
 
 def encode_short(raws: Sequence[memoryview]) -> bytearray:
