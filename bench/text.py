@@ -44,8 +44,8 @@ def library(place: Place, size: int, runs: int) -> list[Row]:
     def group(
         name: str, action: inside.Action, path: Path, target: float | None, *more: Job
     ) -> list[Job]:
-        against = (Against(TWICE, target, "rate"), Against(ONCE))
-        against += tuple(Against(job.subject.name) for job in more)
+        others = (Against(job.subject.name) for job in more)
+        against = (Against(TWICE, target, "rate"), Against(ONCE), *others)
         return [*floors, *more, Job(Subject(name, nbytes, against, note), action, path)]
 
     def many(name: str, action: inside.Action, big: Path, path: Path) -> list[Job]:
