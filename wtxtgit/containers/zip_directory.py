@@ -238,14 +238,17 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> Member:
         fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
     header = start + offset
     payload = _payload(data, header) if length else _nowhere(data, header)
-    check_inside(payload, length, len(data), f"member {quoted(name)}")
+    if payload + length > len(data):
+        check_inside(payload, length, len(data), f"member {quoted(name)}")
     return Member(name, method, crc32, payload, payload + length, size, header, at, flags)
 
 
 def _name(cursor: Cursor, length: int, flags: int) -> str:
     if flags & UTF8_NAME:
         return cursor.text(length, "name")
-    return bytes(cursor.take(length, "name")).decode("cp437")
+    name = bytes(cursor.take(length, "name"))
+    # The same for ASCII, which decodes much faster.
+    return name.decode("ascii" if name.isascii() else "cp437")
 
 
 def _zip64_extra(extra: ByteView, offset: int) -> Cursor | None:

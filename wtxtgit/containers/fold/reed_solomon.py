@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +81,6 @@ def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -
     `parity` has `parity_len` bytes. Damaged blocks after the first `most` are
     given up.
     """
-    import reedsolo
-
-    codec = reedsolo.RSCodec(n)
     block = CODEWORD - n
     mended = bytearray(mapped(payload))
     patches = []
@@ -96,7 +94,7 @@ def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -
             damaged += 1
             at = number * block
             word = bytes(payload[at : at + block]) + stored[number].tobytes()
-            held = None if damaged > most else _decoded(codec, word)
+            held = None if damaged > most else _decoded(n, word)
             if held is None:
                 given_up += 1
             else:
@@ -111,16 +109,25 @@ def is_parity(payload: ByteView, parity: ByteView, n: int, blocks: int) -> bool:
     return made.tobytes() == parity[: made.size]
 
 
-def _decoded(codec: object, word: bytes) -> bytes | None:
+# Milliseconds each, and who checks a file lists its tensors or repairs it next.
+@lru_cache(maxsize=1024)
+def _decoded(n: int, word: bytes) -> bytes | None:
     """The data of a block and its parity, None where there are too many errors."""
     import reedsolo
 
     try:
-        data, _, _ = codec.decode(word)  # type: ignore[attr-defined]
+        data, _, _ = _codec(n).decode(word)
     except (reedsolo.ReedSolomonError, ArithmeticError, LookupError, ValueError):
         # reedsolo divides by zero or reads past a table on some words.
         return None
     return bytes(data)
+
+
+@lru_cache(maxsize=4)
+def _codec(n: int) -> Any:
+    import reedsolo
+
+    return reedsolo.RSCodec(n)
 
 
 def _encode_slab(payload: ByteView, n: int) -> NDArray[np.uint8]:

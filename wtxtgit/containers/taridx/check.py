@@ -153,7 +153,8 @@ def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: F
                 f"no row has fid {_listed(gaps.tolist())}: an empty shard, or a filtered index"
             )
             findings.warn("structure", message, offset=container.header.off_arr, field="fid")
-    unused = [name for name, used in zip(extensions, extids.tolist(), strict=False) if not used]
+    used = extids[: len(extensions)].tolist()
+    unused = [name for name, is_used in zip(extensions, used, strict=False) if not is_used]
     if unused:
         message = f"no row has extension {_listed(unused)}: a filtered index"
         findings.warn("structure", message, offset=field_offset("n_ext"), field="n_ext")
