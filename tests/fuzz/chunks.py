@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import lru_cache
 from hashlib import sha256
 
 import zstandard
@@ -12,9 +13,10 @@ from crc32c import crc32c
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from wtxtgit import containers
+from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.read import read as read_aero
 from wtxtgit.containers.aero.records import TOC_ENTRY
-from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER
+from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, Fold
 from wtxtgit.containers.fold.read import read as read_fold
 
 from .container_oracle import KEY
@@ -25,8 +27,18 @@ from .tables import safetensors
 from .zips import NPY, NPZ, TORCH
 
 
+@lru_cache(maxsize=512)
+def _fold(data: bytes) -> Fold:
+    return read_fold(memoryview(data))
+
+
+@lru_cache(maxsize=512)
+def _aero(data: bytes) -> Aero:
+    return read_aero(memoryview(data))
+
+
 def fold_index(data: bytes, rng: random.Random) -> bytes:
-    fold = read_fold(memoryview(data))
+    fold = _fold(data)
     index = json_text(data[fold.index_start : fold.index_end], rng)
     head = HEADER.pack(data[:8], HEADER.size, fold.index_start, len(index))
     return head + data[HEADER.size : fold.index_start] + index
@@ -34,7 +46,7 @@ def fold_index(data: bytes, rng: random.Random) -> bytes:
 
 def fold_header(data: bytes, rng: random.Random) -> bytes:
     """A field of a chunk's own header changed."""
-    fold = read_fold(memoryview(data))
+    fold = _fold(data)
     if not fold.chunks:
         return number_mutant(data, rng)
     at = rng.choice(fold.chunks).offset
@@ -52,7 +64,7 @@ def fold_header(data: bytes, rng: random.Random) -> bytes:
 
 def fold_payload(data: bytes, rng: random.Random) -> bytes:
     """The content of a chunk changed, and its lengths and hashes made right."""
-    fold = read_fold(memoryview(data))
+    fold = _fold(data)
     entries = [dict(chunk.entry) for chunk in fold.chunks]
     chosen = rng.randrange(len(entries)) if entries else -1
     body = b""
@@ -87,7 +99,7 @@ def _encrypted(held: bytes, entry: dict[str, object], name: str) -> bytes:
 
 def aero_toc(data: bytes, rng: random.Random) -> bytes:
     """A field of a TOC entry changed."""
-    aero = read_aero(memoryview(data))
+    aero = _aero(data)
     if not aero.chunks:
         return number_mutant(data, rng)
     at = aero.header.entry_offset(rng.randrange(len(aero.chunks)))
@@ -105,7 +117,7 @@ def aero_toc(data: bytes, rng: random.Random) -> bytes:
 
 def aero_content(data: bytes, rng: random.Random) -> bytes:
     """The content of a metadata chunk changed; it is put at the end of the file."""
-    aero = read_aero(memoryview(data))
+    aero = _aero(data)
     places = [n for n, c in enumerate(aero.chunks) if c.fourcc in _AERO_TEXTS]
     if not places:
         return number_mutant(data, rng)

@@ -141,6 +141,8 @@ def joined(cut: Cut) -> bytes:
     """The file that a cut's extents give."""
     held = {array.name: array.data for array in cut.arrays}
     assert len(held) == len(cut.arrays)
+    for array in cut.arrays:
+        assert len(array.data) == array.nbytes
     parts: list[bytes] = []
     for extent in cut.layout.extents:
         if extent.array is not None:

@@ -6,12 +6,14 @@ import json
 import random
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgpack
 
 from .mutations import bytes_mutant, text_mutant
 from .trees import Map, Pair, Raw, Tree, Tuple, mutated, tree_of
 
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 RAW_JSON = (b"", b"01", b"+1", b"1e999", b"-", b"1E400", b"'a'", b"nul", b"[1,]", b"{", b"]", b",")
 RAW_MSGPACK = (
     *(b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\xc1"),
@@ -71,6 +73,8 @@ class _Json:
         return self._spell(tree) + self._rng.choice(("", "", "", " ", "\0", "x")).encode()
 
     def _spell(self, tree: Tree) -> bytes:
+        if isinstance(tree, str):
+            return self._string(tree)
         blank = self._blank.encode()
         if isinstance(tree, Raw):
             return tree.content
@@ -82,8 +86,6 @@ class _Json:
             return b"[" + (b"," + blank).join(self._spell(item) for item in tree) + b"]"
         if isinstance(tree, bytes):
             return self._string(tree.hex())
-        if isinstance(tree, str):
-            return self._string(tree)
         if isinstance(tree, int) and not isinstance(tree, bool) and not self._is_plain:
             return self._rng.choice((b"%d", b"%d", b"%d.0", b"%de0", b"0%d")) % tree
         return json.dumps(tree).encode()
@@ -94,9 +96,15 @@ class _Json:
 
     def _string(self, text: str) -> bytes:
         if self._is_plain:
-            return json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass")
-        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in text)
-        return b'"' + escaped.encode() + b'"'
+            return _quoted(text).encode(errors="surrogatepass")
+        return _escaped(text)
+
+
+@lru_cache(maxsize=4096)
+def _escaped(text: str) -> bytes:
+    """A JSON string of escapes alone, as far as one escape can say a character."""
+    escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in text)
+    return b'"' + escaped.encode() + b'"'
 
 
 class _Msgpack:

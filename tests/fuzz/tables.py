@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import random
 import struct
+from functools import lru_cache
 
 from containers import gguf_files
 
+from wtxtgit.containers.mlcp.read import Mlcp
 from wtxtgit.containers.mlcp.read import read as read_mlcp
 from wtxtgit.containers.taridx.read import HEADER as TARIDX_HEADER
 from wtxtgit.containers.taridx.read import ROW
@@ -26,8 +28,13 @@ def safetensors(data: bytes, rng: random.Random) -> bytes:
     return said.to_bytes(8, "little") + header + data[8 + length :]
 
 
+@lru_cache(maxsize=512)
+def _mlcp(data: bytes) -> Mlcp:
+    return read_mlcp(memoryview(data))
+
+
 def mlcp(data: bytes, rng: random.Random) -> bytes:
-    mlcp = read_mlcp(memoryview(data))
+    mlcp = _mlcp(data)
     metadata = json_text(data[mlcp.metadata_start : mlcp.header_end], rng)
     before = data[: mlcp.metadata_start - 4]
     return before + len(metadata).to_bytes(4, "little") + metadata + data[mlcp.header_end :]

@@ -7,8 +7,7 @@ or any bytes where a value is due.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 Tree = object
@@ -62,10 +61,11 @@ def tree_of(value: object) -> Tree:
 
 
 def mutated(tree: Tree, rng: random.Random, raws: tuple[bytes, ...]) -> Tree:
-    """The tree with none to three things changed; with none its spelling may differ."""
-    root: list[Tree] = [deepcopy(tree)]
+    """The tree, itself, with none to three things changed; with none its spelling may differ."""
+    root: list[Tree] = [tree]
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
-        places = list(_places(root))
+        places: list[tuple[list[Tree], int]] = []
+        _find_places(root, places)
         if not places:
             break
         parent, at = rng.choice(places)
@@ -73,12 +73,16 @@ def mutated(tree: Tree, rng: random.Random, raws: tuple[bytes, ...]) -> Tree:
     return root[0] if root else None
 
 
-def _places(parent: list[Tree]) -> Iterator[tuple[list[Tree], int]]:
+def _find_places(parent: list[Tree], found: list[tuple[list[Tree], int]]) -> None:
     """Where values and pairs stand: in which list, at which place."""
     for at, value in enumerate(parent):
-        yield parent, at
+        found.append((parent, at))
         if isinstance(value, list):
-            yield from _places(value)
+            _find_places(value, found)
+
+
+def _copied(tree: Tree) -> Tree:
+    return type(tree)(map(_copied, tree)) if isinstance(tree, list) else tree
 
 
 def _change(
@@ -96,11 +100,11 @@ def _change(
     if kind == 0 and can_grow:
         del parent[at]
     elif kind == 1 and can_grow:
-        parent.insert(rng.randrange(len(parent) + 1), deepcopy(value))
+        parent.insert(rng.randrange(len(parent) + 1), _copied(value))
     elif kind == 2:
         other, place = rng.choice(places)
         if place < len(other) and isinstance(other[place], Pair) == isinstance(value, Pair):
-            parent[at] = deepcopy(other[place])
+            parent[at] = _copied(other[place])
     elif isinstance(value, Pair):
         value[0] = _other(value[0], rng, raws)
     elif kind == 3:

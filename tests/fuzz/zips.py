@@ -9,7 +9,7 @@ import zipfile
 from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from containers import zip_files
 from containers.zip_files import Entry
@@ -37,18 +37,19 @@ def npy(data: bytes, rng: random.Random) -> bytes:
     return zip_files.npy_text(text, data[header.data :], version)
 
 
-def _entries(data: bytes) -> list[Entry]:
+@lru_cache(maxsize=512)
+def _entries(data: bytes) -> tuple[Entry, ...]:
     """The members of a zip, to be put together again."""
     with zipfile.ZipFile(io.BytesIO(data)) as file:
-        return [
+        return tuple(
             Entry(info.filename.encode(), file.read(info), info.compress_type)
             for info in file.infolist()
-        ]
+        )
 
 
 def zip_content(mutant: Mutant, wanted: str, data: bytes, rng: random.Random) -> bytes:
     """The content of a member whose name ends as it is `wanted`, changed."""
-    entries = _entries(data)
+    entries = list(_entries(data))
     places = [n for n, e in enumerate(entries) if e.name.decode().endswith(wanted)]
     if not places:
         return zip_directory(data, rng)
@@ -70,7 +71,7 @@ def npz_npy(content: bytes, rng: random.Random) -> bytes:
 
 def zip_directory(data: bytes, rng: random.Random) -> bytes:
     """Fields of local headers, of the directory and of its end changed."""
-    entries = _entries(data)
+    entries = list(_entries(data))
     for _ in range(rng.choice((0, 1, 1, 2))):
         if entries:
             place = rng.randrange(len(entries))
