@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from http import HTTPStatus
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +37,19 @@ def test_what_json_lacks() -> None:
         "inf", "-inf", "ff", {"1": []}, "\ud800"
     ]  # fmt: skip
     assert spelled(math.nan) == '"nan"\n'
+
+
+class Word(str):
+    """A text that calls itself something else."""
+
+    def __str__(self) -> str:
+        return "other"
+
+
+def test_a_type_is_spelled_as_its_base() -> None:
+    value = [Word("w"), HTTPStatus.OK, {"k": HTTPStatus.OK, Word("w"): True}]
+    assert spelled(value) == '[\n  "w",\n  200,\n  {\n    "k": 200,\n    "other": true\n  }\n]\n'
+    assert spelled(HTTPStatus.OK) == "200\n"
 
 
 def test_data_that_is_not_plain() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,29 +20,32 @@ def write(repo: Repo, count: int, value: float) -> None:
         )
 
 
-def started(repo: Repo, *arguments: str) -> int:
-    """Run a command of ours; give how many git processes it started, and those by themselves."""
+def traced(repo: Repo, *arguments: str) -> tuple[int, bytes]:
+    """Run a command of ours; give how many git processes it and they started, and its output."""
     log = repo.path.parent / "trace.json"
     log.unlink(missing_ok=True)
-    repo.wtxtgit(*arguments, env={"GIT_TRACE2_EVENT": str(log)})
+    done = repo.wtxtgit(*arguments, env={"GIT_TRACE2_EVENT": str(log)})
     events = (json.loads(line) for line in log.read_bytes().splitlines())
-    return sum(event["event"] == "start" for event in events)
+    return sum(event["event"] == "start" for event in events), done.stdout
 
 
-def states(repo: Repo) -> dict[str, int]:
-    files = json.loads(repo.wtxtgit("status", "--json").stdout)["files"]
-    found: dict[str, int] = {}
-    for file in files:
-        found[file["state"]] = found.get(file["state"], 0) + 1
-    return found
+def started(repo: Repo, *arguments: str) -> int:
+    """How many git processes a command of ours starts, and those by themselves."""
+    return traced(repo, *arguments)[0]
 
 
 def worked_with(repo: Repo, count: int) -> dict[str, int]:
     """Do with so many files what is done every day; give the number of processes by command."""
     found: dict[str, int] = {}
 
-    def run(*arguments: str) -> None:
-        found[f"{' '.join(arguments)} #{len(found)}"] = started(repo, *arguments)
+    def run(*arguments: str) -> bytes:
+        processes, told = traced(repo, *arguments)
+        found[f"{' '.join(arguments)} #{len(found)}"] = processes
+        return told
+
+    def states() -> dict[str, int]:
+        files = json.loads(run("status", "--json"))["files"]
+        return dict(Counter(file["state"] for file in files))
 
     run("install", "--local")
     write(repo, count, 1.0)
@@ -52,12 +56,11 @@ def worked_with(repo: Repo, count: int) -> dict[str, int]:
     run("status")
     run("ls-files")
     run("doctor")
-    assert states(repo) == {"ok": count}
+    assert states() == {"ok": count}
     write(repo, count, 2.0)
-    run("status")
-    assert states(repo) == {"modified": count}
+    assert states() == {"modified": count}
     repo.add()
-    assert states(repo) == {"ok": count}
+    assert states() == {"ok": count}
     run("check", "--staged")
     repo.commit("two")
     run("review", "HEAD~1...HEAD", "--json")
@@ -65,29 +68,26 @@ def worked_with(repo: Repo, count: int) -> dict[str, int]:
     repo.git("checkout", "-q", "HEAD~1")
     last = f"shards/{(count - 1) // 500:02d}/m{count - 1:05d}.safetensors"
     assert (repo.path / last).read_bytes() == safetensors(1.0, count - 1)
-    run("status")
-    assert states(repo) == {"ok": count}
+    assert states() == {"ok": count}
     run("checkout", ".")
     run("uninstall", "--local")
     return found
 
 
-@pytest.fixture
-def few(repo: Repo) -> dict[str, int]:
-    return worked_with(repo, 3)
-
-
-@pytest.mark.parametrize("count", [40, 10_000])
-def test_processes_do_not_grow_with_files(few: dict[str, int], tmp_path: Path, count: int) -> None:
-    folder = tmp_path / "many"
-    folder.mkdir()
-    many = Repo(folder)
-    many.git("init", "-q")
+def test_processes_do_not_grow_with_files(tmp_path: Path) -> None:
+    few, *others = (worked_in(tmp_path / str(count), count) for count in (3, 40, 10_000))
     # Where there is much to read, each processor has a process of git's for it.
     most = 2 * (os.cpu_count() or 1)
-    found = worked_with(many, count)
-    assert found.keys() == few.keys()
-    assert {name: n for name, n in found.items() if n > few[name] + most} == {}
+    for found in others:
+        assert found.keys() == few.keys()
+        assert {name: n for name, n in found.items() if n > few[name] + most} == {}
+
+
+def worked_in(folder: Path, count: int) -> dict[str, int]:
+    folder.mkdir()
+    repo = Repo(folder)
+    repo.git("init", "-q")
+    return worked_with(repo, count)
 
 
 def test_very_many_patterns_start_few_processes(tracked: Repo) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
 
 _PIECES = 1 << 16
 """Pieces that are kept until they are written."""
@@ -22,31 +23,23 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
     pieces: list[str] = []
 
     def put(item: object, newline: str) -> None:
-        if isinstance(item, str):
-            pieces.append(quoted(item))
-        elif item is None:
-            pieces.append("null")
-        elif isinstance(item, bool):
-            pieces.append("true" if item else "false")
-        elif isinstance(item, int):
-            pieces.append(int.__repr__(item))
-        elif isinstance(item, float):
-            pieces.append(float.__repr__(item) if math.isfinite(item) else quoted(str(item)))
-        elif isinstance(item, dict):
+        if isinstance(item, dict):
             put_object(item, newline)
         elif isinstance(item, list | tuple):
             put_array(item, newline)
-        elif isinstance(item, bytes):
-            pieces.append(quoted(item.hex()))
         else:
-            raise TypeError(f"{type(item).__name__} is no plain data")
+            pieces.append(_spelled(item))
 
     def put_object(items: Mapping[object, object], newline: str) -> None:
         inner = newline + "  "
         lead = "{" + inner
         for key, item in items.items():
-            pieces.append(f"{lead}{quoted(str(key))}: ")
-            put(item, inner)
+            spell = _SPELL.get(type(item))
+            if spell is not None:
+                pieces.append(f"{lead}{quoted(str(key))}: {spell(item)}")
+            else:
+                pieces.append(f"{lead}{quoted(str(key))}: ")
+                put(item, inner)
             lead = "," + inner
         pieces.append(newline + "}" if items else "{}")
         drain()
@@ -55,8 +48,12 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
         inner = newline + "  "
         lead = "[" + inner
         for item in items:
-            pieces.append(lead)
-            put(item, inner)
+            spell = _SPELL.get(type(item))
+            if spell is not None:
+                pieces.append(lead + spell(item))
+            else:
+                pieces.append(lead)
+                put(item, inner)
             lead = "," + inner
         pieces.append(newline + "]" if items else "[]")
         drain()
@@ -69,3 +66,26 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
     put(value, "\n")
     pieces.append("\n")
     write("".join(pieces))
+
+
+def _spelled(item: object) -> str:
+    """Spell what holds nothing else; raises TypeError."""
+    for kind, spell in _SPELL.items():
+        if isinstance(item, kind):
+            return spell(item)
+    raise TypeError(f"{type(item).__name__} is no plain data")
+
+
+def _number(item: float) -> str:
+    return float.__repr__(item) if math.isfinite(item) else quoted(str(item))
+
+
+_SPELL: dict[type, Callable[[Any], str]] = {
+    str: quoted,
+    type(None): lambda _: "null",
+    bool: lambda item: "true" if item else "false",
+    int: int.__repr__,
+    float: _number,
+    bytes: lambda item: quoted(item.hex()),
+}
+"""How a value of each type is spelled, a subclass before its base."""

@@ -231,7 +231,7 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
 def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
     """Which segments of a block differ; a block that is no whole number of them is one."""
     if len(raw_a) % SEGMENT:
-        return ~np.array([_equal(raw_a, raw_b)])
+        return np.array([not _equal(raw_a, raw_b)])
     a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
     changed: NDArray[np.bool_] = (a != b).reshape(-1, SEGMENT // 8).any(axis=1)
     return changed
@@ -242,7 +242,7 @@ def _picked(raw: memoryview, segments: NDArray[np.bool_]) -> memoryview:
 
 
 def _equal(raw_a: memoryview, raw_b: memoryview) -> bool:
-    return np.array_equal(np.frombuffer(raw_a, np.uint8), np.frombuffer(raw_b, np.uint8))
+    return bool((np.frombuffer(raw_a, np.uint8) == np.frombuffer(raw_b, np.uint8)).all())
 
 
 def _with_imaginary(values: F8, element: str) -> F8:

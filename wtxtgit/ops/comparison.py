@@ -200,7 +200,8 @@ class _Comparison:
     def result(self) -> Numbers:
         index = self.largest.index
         at = None if index is None else _unravelled(index, self.shape)
-        buckets = [(2 ** (k - 1) if k else 0, int(n)) for k, n in enumerate(self.ulp) if n]
+        held = np.flatnonzero(self.ulp).tolist()
+        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in held]
         return Numbers(
             self.done,
             self.changed,

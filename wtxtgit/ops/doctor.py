@@ -6,7 +6,7 @@ Each check looks at one thing and gives one finding, with what to do about it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module, metadata
 
 from wtxtgit import containers
@@ -26,7 +26,7 @@ from wtxtgit.ops.diagnosis import (
 )
 from wtxtgit.ops.files import view_file
 from wtxtgit.ops.filter import Settings
-from wtxtgit.ops.status import State, raw_files, status, tracked
+from wtxtgit.ops.status import FileStatus, State, raw_files, status, tracked
 
 MODULES = {
     "numpy": "numpy",
@@ -145,14 +145,16 @@ def _repository_checks(repo: Repository) -> list[Check]:
         entries = tracked(repo)
     except EnvironmentFailure as error:
         return [Check("repository", Level.ERROR, error.message, error.hint)]
+    # Asked for once, by whichever check comes first: it looks at every file.
+    files = cache(lambda: status(repo).files)
     return [
         _guarded("attributes", lambda: _attributes(repo, entries)),
         _guarded("eol", lambda: _line_endings(repo)),
         _guarded("nested", lambda: _overridden(repo, entries)),
         _guarded("raw-binary", lambda: _raw(repo, entries)),
-        _guarded("work-tree", lambda: _work_tree(repo)),
+        _guarded("work-tree", lambda: _work_tree(files())),
         *_size_checks(repo, entries),
-        _guarded("compression", lambda: _compression(repo)),
+        _guarded("compression", lambda: _compression(repo, files())),
         _guarded("hook", lambda: _hook(repo)),
     ]
 
@@ -262,8 +264,7 @@ def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
     return Check("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
 
 
-def _work_tree(repo: Repository) -> Check:
-    files = status(repo).files
+def _work_tree(files: Sequence[FileStatus]) -> Check:
     corrupt = [file.path for file in files if file.state is State.CORRUPT]
     if corrupt:
         return Check(
@@ -305,10 +306,10 @@ def _size_checks(repo: Repository, entries: Sequence[Entry]) -> list[Check]:
         return [Check("sizes", Level.ERROR, error.message, error.hint)]
 
 
-def _compression(repo: Repository) -> Check:
+def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
     """Compressed files make poor deltas: a small change of the weights changes all of them."""
     packed = []
-    for file in status(repo).files:
+    for file in files:
         if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
             continue
         data = view_file(repo.file(file.path))

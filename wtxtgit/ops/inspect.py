@@ -302,7 +302,11 @@ def _with_details(
             inside[chunk].append(name)
     for part in parts:
         children = inside.get(part.name or "", ()) if part.kind == "part" else ()
-        yield replace(part, detail=details.get(part.offset), children=tuple(children))
+        detail = details.get(part.offset)
+        if detail is None and not children:
+            yield part
+        else:
+            yield replace(part, detail=detail, children=tuple(children))
 
 
 def _notes(description: Description, options: ReadOptions) -> Iterator[str]:

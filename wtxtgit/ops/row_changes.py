@@ -35,20 +35,25 @@ class RowChanges:
     def add(self, items: _Indices) -> None:
         """Take in changed items by their index: ascending, and after those before."""
         rows = items // self._row_items
-        rows = rows[np.append(True, rows[1:] != rows[:-1])]
+        rows = rows[_with_first(rows[1:] != rows[:-1])]
         if len(self._ends) and rows[0] == self._ends[-1] - 1:
             rows = rows[1:]
             if not len(rows):
                 return
         self.changed += len(rows)
         self._in_blocks += np.bincount(rows // self._block_rows, minlength=len(self._in_blocks))
-        apart = np.diff(rows) > 1
-        starts, ends = rows[np.append(True, apart)], rows[np.append(apart, True)] + 1
-        if len(self._ends) and starts[0] == self._ends[-1]:
-            self._ends[-1] = ends[0]
-            starts, ends = starts[1:], ends[1:]
-        self._starts = np.concatenate((self._starts, starts))
-        self._ends = np.concatenate((self._ends, ends))
+        # Each range but the first starts where one row is apart from that before.
+        firsts = _with_first(rows[1:] - rows[:-1] > 1)
+        starts = rows[firsts]
+        ends = np.append(rows[:-1][firsts[1:]], rows[-1]) + 1
+        if not len(self._ends):
+            self._starts, self._ends = starts, ends
+        else:
+            if starts[0] == self._ends[-1]:
+                self._ends[-1] = ends[0]
+                starts, ends = starts[1:], ends[1:]
+            self._starts = np.concatenate((self._starts, starts))
+            self._ends = np.concatenate((self._ends, ends))
         if len(self._starts) > 4 * MAX_RANGES:
             self._join()
 
@@ -60,10 +65,10 @@ class RowChanges:
             self._squares[first].add(float(squares.sum()), exponent)
             return
         # Items ascend: each block's are one run.
-        bounds = np.searchsorted(items, np.arange(first + 1, last + 1) * size)
-        runs = np.split(squares, bounds)
-        for block, run in enumerate(runs, first):
-            self._squares[block].add(float(run.sum()), exponent)
+        bounds = np.searchsorted(items, np.arange(first + 1, last + 1) * size).tolist()
+        runs = zip([0, *bounds], [*bounds, len(squares)], strict=True)
+        for block, (start, end) in enumerate(runs, first):
+            self._squares[block].add(float(squares[start:end].sum()), exponent)
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -83,3 +88,10 @@ class RowChanges:
         self._starts = np.append(self._starts[0], self._starts[kept + 1])
         self._ends = np.append(self._ends[kept], self._ends[-1])
         self.exact = False
+
+
+def _with_first(rest: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The same with a True before it."""
+    found = np.ones(len(rest) + 1, np.bool_)
+    found[1:] = rest
+    return found

@@ -184,13 +184,14 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
     for block in tensor_bytes.blocks(tensor, BLOCK):
         numbers = np.frombuffer(block, dtype)
         count += len(numbers)
-        if _is_float(element) and not (isfinite(numbers.min()) and isfinite(numbers.max())):
+        low, high = numbers.min().item(), numbers.max().item()
+        if not (isfinite(low) and isfinite(high)):
             nans += int(np.count_nonzero(np.isnan(numbers)))
             infs += int(np.count_nonzero(np.isinf(numbers)))
             numbers = numbers[np.isfinite(numbers)]
             if not len(numbers):
                 continue
-        low, high = numbers.min().item(), numbers.max().item()
+            low, high = numbers.min().item(), numbers.max().item()
         least = low if least is None else min(least, low)
         most = high if most is None else max(most, high)
         zeros += int(np.count_nonzero(numbers == 0))

@@ -7,7 +7,6 @@ of the whole text proves (root, chain, signature) is not checked here.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from hashlib import sha256
 from typing import IO
 
 from wtxtgit.errors import CheckError, TextError
-from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
+from wtxtgit.model import LAYOUT_ARRAY, Buffer, Layout, Problem
 from wtxtgit.model.windows import ByteView
 from wtxtgit.model.writing import write_at
 from wtxtgit.ops.mapping import view_of
@@ -28,6 +27,9 @@ from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, index
 from wtxtgit.text.layout import check_layout, parse_layout
 from wtxtgit.text.parallel import Pool
+
+_IN_MEMORY = 1024 * 1024
+"""Bytes of a file up to which it stays in memory: making one takes longer than filling it."""
 
 
 class TextFile:
@@ -64,14 +66,15 @@ class TextFile:
         )
         self._filled: set[str] = set()
         self._file: IO[bytes] | None = None
-        self.view: ByteView = memoryview(b"")
-        if self.size:
+        self._memory = memoryview(bytearray(self.size if self.size <= _IN_MEMORY else 0))
+        self.view: ByteView = self._memory.toreadonly()
+        if self.size > _IN_MEMORY:
             spool = tempfile.TemporaryFile(prefix="wtxtgit-")  # noqa: SIM115 - until closes it
             self._file = until.enter_context(spool)
             self._file.truncate(self.size)
-            for start, content in literals:
-                os.pwrite(self._file.fileno(), content, start)
             self.view = view_of(self._file.fileno())
+        for start, content in literals:
+            self._put(content, start)
         pages.watch(self.view)
 
     @property
@@ -92,7 +95,7 @@ class TextFile:
         """Bring arrays into the file; raises CheckError."""
         wanted = [self.by_name[n] for n in names if n not in self._filled]
         self._filled.update(array.name for array in wanted)
-        if self._file is None or not wanted:
+        if not self.size or not wanted:
             return
         jobs = jobs_of(block for array in wanted for block in blocks_of(array))
         with Pool(self._threads, sum(array.nbytes for array in wanted), 1) as pool:
@@ -128,17 +131,16 @@ class TextFile:
         done = 0
         for block in job:
             raw = self._checked(block)
-            place = self.places[block.array.name] + block.offset
-            # _write is called for files that are open alone.
-            write_at(self._descriptor, raw, place)
+            self._put(raw, self.places[block.array.name] + block.offset)
             done += raw.nbytes
         return done
 
-    @property
-    def _descriptor(self) -> int:
+    def _put(self, raw: Buffer, place: int) -> None:
+        """Write flat bytes at a place of the file."""
         if self._file is None:
-            raise ValueError("an empty file")
-        return self._file.fileno()
+            self._memory[place : place + len(raw)] = raw
+        else:
+            write_at(self._file.fileno(), raw, place)
 
     def _checked(self, block: Block) -> memoryview:
         checked = check(self.text, block)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from math import hypot, inf
 from sys import float_info
 
@@ -265,9 +266,12 @@ class Summary:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DiffReport:
-    """Two checkpoints compared: `a` before, `b` after."""
+    """Two checkpoints compared: `a` before, `b` after.
+
+    Without slots, for what is summed up once.
+    """
 
     a: str
     b: str
@@ -285,7 +289,7 @@ class DiffReport:
         """The changed tensors, the one that changed most first."""
         return sorted(self.of(Status.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
 
-    @property
+    @cached_property
     def summary(self) -> Summary:
         counts = Counter(tensor.status for tensor in self.tensors)
         changes = [t.change for t in self.tensors if isinstance(t.change, Numbers)]

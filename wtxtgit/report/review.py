@@ -298,6 +298,7 @@ class Review:
         return sum(len(one.flags) for one in self.artifacts)
 
     def as_dict(self) -> dict[str, object]:
+        summaries = [one.diff.summary for one in self.artifacts if one.diff is not None]
         return {
             "base": self.base,
             "head": self.head,
@@ -309,11 +310,7 @@ class Review:
             "summary": {
                 "artifacts": len(self.artifacts),
                 "flags": self.flags,
-                "tensors_changed": sum(len(one.changed) for one in self.artifacts),
-                "parameters_changed": sum(
-                    one.diff.summary.changed_elements
-                    for one in self.artifacts
-                    if one.diff is not None
-                ),
+                "tensors_changed": sum(one.counts[Status.CHANGED] for one in summaries),
+                "parameters_changed": sum(one.changed_elements for one in summaries),
             },
         }

@@ -92,7 +92,7 @@ def _tally(values: F8, bounds: tuple[float, float]) -> _Counts:
 
 
 def _histogram(counts: _Counts, bounds: tuple[float, float]) -> Histogram:
-    below, *bins, above = (int(count) for count in counts)
+    below, *bins, above = counts.tolist()
     return Histogram(*bounds, tuple(bins), below, above)
 
 
