@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+LONGEST = tests/scale tests/fuzz
 
 # Where this is set, pytest compiles all tests anew in every process, for a quarter of a minute.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +36,8 @@ test: $(READY)  ## the tests, slow ones aside
 # The longest ones come first, so that no core waits for them at the end.
 test-slow: $(READY)  ## the slow tests
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder \
-	  -m "slow and not (large or torch or browser)" tests/scale tests/fuzz tests
+	  -m "slow and not (large or torch or browser)" \
+	  $(LONGEST) $(filter-out $(LONGEST) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 
 test-large: $(READY)  ## files of 8 GiB within 1 GiB of address space; takes 33 GiB of disk
 	$(BIN)/python -m pytest -q -m large

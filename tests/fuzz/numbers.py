@@ -57,8 +57,7 @@ def _likely(data: bytes, dtype: str) -> NDArray[np.intp]:
     if count < 1:
         return np.zeros(0, np.intp)
     numbers = np.ndarray(count, dtype, data, strides=1)
-    # What is 0 is above all others, once it is one less.
-    return np.flatnonzero(numbers - np.ones(1, dtype) < len(data))
+    return np.flatnonzero((numbers != 0) & (numbers <= len(data)))
 
 
 def spliced(data: bytes, other: bytes, rng: random.Random) -> bytes:

@@ -41,6 +41,7 @@ def test_arrays_come_when_they_are_asked_for(until: ExitStack, count: int) -> No
     file = opened(text_of(content), until)
     start = len(content) - 4 * count
     assert file.size == len(content)
+    assert (file._file is None) == (count == SMALL)
     assert bytes(file.view[start:]) == bytes(4 * count)
     file.fill_range(start + 5, 1)
     assert bytes(file.view[start:]) == content[start:]

@@ -65,8 +65,12 @@ tensors walked through so often that it takes a quarter of a command's time.
 
 def main(arguments: list[str]) -> int:
     """Run a command line; gives the exit code."""
+    usual = gc.get_threshold()
     gc.set_threshold(*_COLLECTED)
-    return boundary.run(lambda: _run(arguments))
+    try:
+        return boundary.run(lambda: _run(arguments))
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _run(arguments: list[str]) -> int:

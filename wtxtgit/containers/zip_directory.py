@@ -238,8 +238,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> Member:
         fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
     header = start + offset
     payload = _payload(data, header) if length else _nowhere(data, header)
-    if payload + length > len(data):
-        check_inside(payload, length, len(data), f"member {quoted(name)}")
+    check_inside(payload, length, len(data), f"member {quoted(name)}")
     return Member(name, method, crc32, payload, payload + length, size, header, at, flags)
 
 

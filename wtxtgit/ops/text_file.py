@@ -1,8 +1,9 @@
 """The file that a text stands for, of which no more is decoded than is asked for.
 
-It is a file with holes: arrays come into it when their bytes are needed, each
-chunk checked against its parity, CRC-32C and SHA-256. What only verification
-of the whole text proves (root, chain, signature) is not checked here.
+It is a file with holes, or as much memory where it is small: arrays come into
+it when their bytes are needed, each chunk checked against its parity, CRC-32C
+and SHA-256. What only verification of the whole text proves (root, chain,
+signature) is not checked here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class TextFile:
 
     `view` is the whole file, zeros where nothing was asked for yet. Raises
     CheckError where the text's structure or what is decoded of it does not hold.
-    Nothing can be asked for any more when `until` is closed.
+    Nothing is to be asked for any more when `until` is closed.
     """
 
     def __init__(

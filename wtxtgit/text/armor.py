@@ -111,8 +111,8 @@ def _encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride
 def decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | None:
     """Take `count` chunks of `size` bytes out of the armor in `text`.
 
-    Returns contiguous uint8 of shape (count, size), or None where any line is not
-    exactly what `encode` writes: `diagnose` then says which and why.
+    Returns contiguous uint8 of shape (count, size), not to be written to, or None
+    where any line is not exactly what `encode` writes: `diagnose` then says which and why.
     """
     lines = line_count(size)
     if count == 1 and lines <= PASS_LINES:

@@ -109,8 +109,9 @@ def is_parity(payload: ByteView, parity: ByteView, n: int, blocks: int) -> bool:
     return made.tobytes() == parity[: made.size]
 
 
-# Milliseconds each, and who checks a file lists its tensors or repairs it next.
-@lru_cache(maxsize=1024)
+# It takes milliseconds, and the blocks of a file that was checked are decoded again when it
+# is listed or repaired.
+@lru_cache(maxsize=MAX_DAMAGED)
 def _decoded(n: int, word: bytes) -> bytes | None:
     """The data of a block and its parity, None where there are too many errors."""
     import reedsolo

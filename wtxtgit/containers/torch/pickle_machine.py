@@ -127,6 +127,7 @@ class _Machine:
         return int.from_bytes(self._take(width), "little", signed=signed)
 
     def _byte(self) -> int:
+        """The same of one byte, as most operands are: without a slice of the file."""
         if self.pos >= self.size:
             self._fail("is cut short")
         value = self.data[self.pos - self.start]
