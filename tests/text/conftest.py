@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system has no thread to give."""
 
-    class Exhausted(ThreadPoolExecutor):
+    class Exhausted(concurrent.futures.ThreadPoolExecutor):
         def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise RuntimeError("can't start new thread")
 

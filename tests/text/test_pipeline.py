@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier, Event, Lock, active_count, current_thread, get_ident, main_thread
 from typing import Any, NoReturn
@@ -160,7 +159,7 @@ def test_a_signal_before_the_caller_takes_part_ends_the_others(
 ) -> None:
     """Nobody would follow the first chain, and the others would wait for it for ever."""
 
-    class Interrupted(ThreadPoolExecutor):
+    class Interrupted(concurrent.futures.ThreadPoolExecutor):
         left = 5
 
         def submit(self, *args: Any, **kwargs: Any) -> Any:

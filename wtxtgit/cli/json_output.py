@@ -22,24 +22,24 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
     """
     pieces: list[str] = []
 
-    def put(item: object, newline: str) -> None:
-        if isinstance(item, dict):
+    def put(lead: str, item: object, newline: str) -> None:
+        spell = _SPELL.get(type(item))
+        if spell is not None:
+            pieces.append(lead + spell(item))
+        elif isinstance(item, dict):
+            pieces.append(lead)
             put_object(item, newline)
         elif isinstance(item, list | tuple):
+            pieces.append(lead)
             put_array(item, newline)
         else:
-            pieces.append(_spelled(item))
+            pieces.append(lead + _spelled(item))
 
     def put_object(items: Mapping[object, object], newline: str) -> None:
         inner = newline + "  "
         lead = "{" + inner
         for key, item in items.items():
-            spell = _SPELL.get(type(item))
-            if spell is not None:
-                pieces.append(f"{lead}{quoted(str(key))}: {spell(item)}")
-            else:
-                pieces.append(f"{lead}{quoted(str(key))}: ")
-                put(item, inner)
+            put(f"{lead}{quoted(str(key))}: ", item, inner)
             lead = "," + inner
         pieces.append(newline + "}" if items else "{}")
         drain()
@@ -48,12 +48,7 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
         inner = newline + "  "
         lead = "[" + inner
         for item in items:
-            spell = _SPELL.get(type(item))
-            if spell is not None:
-                pieces.append(lead + spell(item))
-            else:
-                pieces.append(lead)
-                put(item, inner)
+            put(lead, item, inner)
             lead = "," + inner
         pieces.append(newline + "]" if items else "[]")
         drain()
@@ -63,13 +58,13 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
             write("".join(pieces))
             pieces.clear()
 
-    put(value, "\n")
+    put("", value, "\n")
     pieces.append("\n")
     write("".join(pieces))
 
 
 def _spelled(item: object) -> str:
-    """Spell what holds nothing else; raises TypeError."""
+    """Spell what holds nothing else, by the base of its type; raises TypeError."""
     for kind, spell in _SPELL.items():
         if isinstance(item, kind):
             return spell(item)

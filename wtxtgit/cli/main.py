@@ -13,6 +13,13 @@ from wtxtgit.cli import boundary, front_page
 from wtxtgit.cli.commands import COMMANDS, MAX_COLUMNS
 from wtxtgit.errors import UsageError
 
+_COLLECTED = (10_000, 10, 100)
+"""Objects more, and rounds, after which garbage in cycles is looked for.
+
+There is next to none, and Python's own figures have all that is held of 100,000
+tensors walked through so often that it takes a quarter of a command's time.
+"""
+
 
 class _Commands(click.Group):
     """A group whose commands are imported when they are used."""
@@ -53,14 +60,6 @@ class _Commands(click.Group):
 )
 def cli() -> None:
     """The command line; its help is `front_page`."""
-
-
-_COLLECTED = (10_000, 10, 100)
-"""Objects more, and rounds, after which garbage in cycles is looked for.
-
-There is next to none, and Python's own figures have all that is held of 100,000
-tensors walked through so often that it takes a quarter of a command's time.
-"""
 
 
 def main(arguments: list[str]) -> int:

@@ -245,9 +245,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> Member:
 def _name(cursor: Cursor, length: int, flags: int) -> str:
     if flags & UTF8_NAME:
         return cursor.text(length, "name")
-    name = bytes(cursor.take(length, "name"))
-    # The same for ASCII, which decodes much faster.
-    return name.decode("ascii" if name.isascii() else "cp437")
+    return bytes(cursor.take(length, "name")).decode("cp437")
 
 
 def _zip64_extra(extra: ByteView, offset: int) -> Cursor | None:

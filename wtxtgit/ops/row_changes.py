@@ -46,14 +46,11 @@ class RowChanges:
         firsts = _with_first(rows[1:] - rows[:-1] > 1)
         starts = rows[firsts]
         ends = np.append(rows[:-1][firsts[1:]], rows[-1]) + 1
-        if not len(self._ends):
-            self._starts, self._ends = starts, ends
-        else:
-            if starts[0] == self._ends[-1]:
-                self._ends[-1] = ends[0]
-                starts, ends = starts[1:], ends[1:]
-            self._starts = np.concatenate((self._starts, starts))
-            self._ends = np.concatenate((self._ends, ends))
+        if len(self._ends) and starts[0] == self._ends[-1]:
+            self._ends[-1] = ends[0]
+            starts, ends = starts[1:], ends[1:]
+        self._starts = np.concatenate((self._starts, starts))
+        self._ends = np.concatenate((self._ends, ends))
         if len(self._starts) > 4 * MAX_RANGES:
             self._join()
 

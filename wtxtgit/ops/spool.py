@@ -24,7 +24,7 @@ from typing import IO
 
 from wtxtgit.model import Buffer
 from wtxtgit.model.windows import ByteView
-from wtxtgit.model.writing import WRITE_STEP
+from wtxtgit.model.writing import WRITE_STEP, write_on
 from wtxtgit.ops.arriving import Arriving
 from wtxtgit.ops.mapping import FileWindows, view_of
 
@@ -186,9 +186,7 @@ class Spool:
             dir=self._folder(), prefix="wtxtgit-", buffering=0
         )
         try:
-            rest = memoryview(self._memory)
-            while rest:
-                rest = rest[file.write(rest) :]
+            write_on(file.fileno(), self._memory)
         except OSError:
             file.close()
             raise

@@ -253,9 +253,7 @@ def _hexed(value: object) -> object:
     if isinstance(value, list):
         value[:] = map(_hexed, value)
     elif isinstance(value, dict):
-        for key, item in value.items():
-            if isinstance(item, bytes | list | dict):
-                value[key] = _hexed(item)
+        value.update((key, _hexed(item)) for key, item in value.items())
     return value
 
 

@@ -22,6 +22,7 @@ from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZST
 from wtxtgit.containers.magic import FOLD_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
+from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.model.windows import ByteView, pieces
 
@@ -137,8 +138,6 @@ def plan(source: ChunkSource, form: Form, offset: int) -> Planned:
         raise FormatError(f"ecc {form.ecc} is not 0 to {CODEWORD - 1} bytes a block", field="ecc")
     if form.compression not in COMPRESSIONS:
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
-    from wtxtgit.model.checksum import crc32c
-
     crc, comp_len, sha256 = 0, 0, hashlib.sha256()
     for block in _stored(source, form):
         crc = crc32c(block, crc)

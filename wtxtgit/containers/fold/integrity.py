@@ -11,9 +11,10 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.windows import ByteView, pieces
 
 SHA256_PREFIX = "sha256:"
@@ -72,18 +73,15 @@ class Digests:
     """CRC-32C and SHA-256 of a payload as it is stored, and its zlib CRC-32 if asked for."""
 
     def __init__(self, payload: ByteView) -> None:
-        from wtxtgit.model.checksum import crc32c
-
         self._payload = payload
         self._sha256 = hashlib.sha256()
-        self._crc: Callable[[memoryview, int], int] = crc32c
         self._done = 0
         self.crc32c = 0
 
     def update(self, end: int) -> None:
         """Take in the payload's bytes up to `end`."""
         for block in pieces(self._payload[self._done : end], BLOCK):
-            self.crc32c = self._crc(block, self.crc32c)
+            self.crc32c = crc32c(block, self.crc32c)
             self._sha256.update(block)
         self._done = max(self._done, min(end, len(self._payload)))
 

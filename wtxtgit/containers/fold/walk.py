@@ -16,6 +16,7 @@ from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.description import FILE_CTYPES
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import Description, Nested, ReadOptions
 from wtxtgit.model.windows import ByteView, pieces
 
@@ -59,8 +60,6 @@ def walk(data: ByteView) -> list[WalkedChunk]:
     Of a chunk whose writer died in it nothing is told. Raises FormatError
     where not even the file header is there.
     """
-    from wtxtgit.model.checksum import crc32c
-
     pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
     found: list[WalkedChunk] = []
     while pos + CHUNK_HEADER.size <= len(data) and len(found) < MAX_TENSORS:

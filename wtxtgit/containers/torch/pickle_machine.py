@@ -10,7 +10,6 @@ Spec: `docs/spec/torch.md`, "Pickles"; Python's `pickletools`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import compress
 from struct import Struct
 from typing import Literal, NoReturn
 
@@ -101,7 +100,7 @@ class _Machine:
             if step is None:
                 self._fail(f"has the opcode {bytes([code])!r}, which is not read")
             step(self)
-        opcodes = frozenset(compress(range(256), self.opcodes))
+        opcodes = frozenset(code for code in range(256) if self.opcodes[code])
         names = tuple(self.globals.values())
         return Pickle(self._pop(), self.protocol, opcodes, names, self.pos)
 
@@ -125,14 +124,6 @@ class _Machine:
 
     def _integer(self, width: int, *, signed: bool = False) -> int:
         return int.from_bytes(self._take(width), "little", signed=signed)
-
-    def _byte(self) -> int:
-        """The same of one byte, as most operands are: without a slice of the file."""
-        if self.pos >= self.size:
-            self._fail("is cut short")
-        value = self.data[self.pos - self.start]
-        self.pos += 1
-        return value
 
     def _line(self) -> str:
         first = self.pos - self.start
@@ -359,14 +350,14 @@ _STEPS: dict[int, _Step] = {
         b"1": lambda m: m._pop_mark().clear(),
         b"2": _Machine.dup,
         b"\x94": lambda m: m._put(len(m.memo)),
-        b"q": lambda m: m._put(m._byte()),
+        b"q": lambda m: m._put(m._integer(1)),
         b"r": lambda m: m._put(m._integer(4)),
-        b"h": lambda m: m._get(m._byte()),
+        b"h": lambda m: m._get(m._integer(1)),
         b"j": lambda m: m._get(m._integer(4)),
         b"N": _constant(None),
         b"\x88": _constant(True),
         b"\x89": _constant(False),
-        b"K": lambda m: m.stack.append(m._byte()),
+        b"K": _integer(1),
         b"M": _integer(2),
         b"J": _integer(4, signed=True),
         b"\x8a": lambda m: m.binary_long(1),
@@ -374,7 +365,7 @@ _STEPS: dict[int, _Step] = {
         b"G": _Machine.binary_float,
         b"U": lambda m: m.string(1),
         b"T": lambda m: m.string(4),
-        b"\x8c": lambda m: m.stack.append(m._text(m._byte())),
+        b"\x8c": _text(1),
         b"X": _text(4),
         b"\x8d": _text(8),
         b"C": _bytes(1),
