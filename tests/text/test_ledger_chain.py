@@ -26,7 +26,7 @@ from wtxtgit.text.ledger_chain import (
 )
 from wtxtgit.text.signature import SignatureState, sign
 
-from .ledgers import HEADS, SIGNATURES, chain_of
+from .ledgers import HEADS, PATHS, SIGNATURES, chain_of
 from .test_grammar import HASHES, TIMES, TOKENS
 
 MUTANTS = 400
@@ -123,6 +123,27 @@ class TestNextRecord:
         for ts in ("1", "now"):
             with pytest.raises(TextError):
                 next_record(made, sha256_all=bytes(32), ts=ts, build="b", schema="fold/v1")
+
+    @given(chain_of(), PATHS, PATHS)
+    def test_a_move(self, made: Ledger, one: bytes, two: bytes) -> None:
+        values = {"sha256_all": bytes(32), "ts": NOW, "build": "b", "schema": "s"}
+        for path in (one, two):
+            if path == made.place:
+                with pytest.raises(TextError) as caught:
+                    next_record(made, **values, at=path)  # type: ignore[arg-type]
+                assert caught.value.kind == "structure"
+                continue
+            record = next_record(made, **values, at=path)  # type: ignore[arg-type]
+            still = next_record(made, **values)  # type: ignore[arg-type]
+            assert (record.at, still.at) == (path, None)
+            assert record.merkle_this == still.merkle_this
+            made = Ledger(made.head, (*made.records, record))
+            assert made.place == path
+            assert read(format_ledger(made)).ok
+
+    def test_a_move_to_what_is_no_path(self) -> None:
+        with pytest.raises(TextError):
+            first(at=b"/a")
 
     def test_numbers_end(self) -> None:
         made = Ledger(HEAD, (first(gen=grammar.MAX_GEN),))
@@ -235,6 +256,10 @@ class TestSignedBy:
         changed = replace(record, meta=replace(record.meta, **{field: value}))
         if changed != record:
             assert signed_by(head, changed, PUBLIC).state is SignatureState.INVALID
+        for path in (None, b"elsewhere", b"elsewhere2"):
+            if path != record.at:
+                moved = replace(record, at=path)
+                assert signed_by(head, moved, PUBLIC).state is SignatureState.INVALID
         for field_of_record in ("sha256_all", "merkle_prev", "merkle_this"):
             flipped = bytes(byte ^ 1 for byte in getattr(record, field_of_record))
             changed = replace(record, **{field_of_record: flipped})

@@ -51,12 +51,14 @@ def next_record(
     build: str,
     schema: str,
     gen: int | None = None,
+    at: bytes | None = None,
 ) -> Record:
     """The record that seals content after a ledger's last, or first where there is none.
 
     `ts` is that of the last record where it would go back, `gen` counts on
-    unless it is given. The record is not signed. Raises TextError for values
-    that no record can hold, and for a `gen` that does not grow.
+    unless it is given. `at` is the path to which the ledger moves. The record
+    is not signed. Raises TextError for values that no record can hold, for a
+    `gen` that does not grow, and for a move that moves nothing.
     """
     last = None if ledger is None else ledger.last
     if gen is None:
@@ -64,21 +66,24 @@ def next_record(
     if not grammar.is_time(ts):
         raise TextError("syntax", f'ts "{ts}" is no UTC time like 2025-10-09T03:12:45Z')
     meta = Meta(schema, gen, ts if last is None else max(ts, last.meta.ts), build)
-    return native_record(ledger, sha256_all=sha256_all, meta=meta)
+    return native_record(ledger, sha256_all=sha256_all, meta=meta, at=at)
 
 
-def native_record(ledger: Ledger | None, *, sha256_all: bytes, meta: Meta) -> Record:
+def native_record(
+    ledger: Ledger | None, *, sha256_all: bytes, meta: Meta, at: bytes | None = None
+) -> Record:
     """The record of a text that has a generation of its own: `meta` is taken as it is.
 
-    Raises TextError for values that no record can hold, and where gen does
-    not grow or ts goes back.
+    Raises TextError for values that no record can hold, where gen does not
+    grow or ts goes back, and for a move to where the ledger is already. A
+    ledger that is yet to begin is nowhere: its first record needs no move.
     """
     before = None if ledger is None else ledger.last
     prev = FIRST_PREV if before is None else before.merkle_this
     grammar.format_meta(meta)
-    record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta))
+    record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta), at=at)
     format_record(record)
-    for problem in check_link(before, record):
+    for problem in check_link(before, record, b"" if ledger is None else ledger.place):
         raise TextError(problem.kind, problem.message)
     return record
 
