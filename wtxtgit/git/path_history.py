@@ -34,7 +34,7 @@ class PathReader:
     def entries(self, tree: str) -> Mapping[bytes, Entry]:
         """Give what stands at the paths of a tree, whatever it is but a folder."""
         if self._empty is None:
-            self._empty = _empty_tree(self._repo)
+            self._empty = empty_tree(self._repo)
         if tree == self._empty:
             return {}
         changes = self._changes.between(self._empty, tree)
@@ -68,13 +68,14 @@ def changing(
             for parent in commit.parents:
                 if parent not in trees:
                     trees[parent] = reader.commit(parent).tree
-            before = {trees[parent] for parent in commit.parents} or {_empty_tree(repo)}
+            before = {trees[parent] for parent in commit.parents} or {empty_tree(repo)}
             changed = {c.path for tree in before for c in changes.between(tree, commit.tree)}
             for path in changed & found.keys():
                 found[path].append(number)
     return found
 
 
-def _empty_tree(repo: Repository) -> str:
+def empty_tree(repo: Repository) -> str:
+    """Give the id of the tree without files."""
     name = index.object_format(repo)
     return hashlib.new(name, b"tree 0\0", usedforsecurity=False).hexdigest()

@@ -6,7 +6,7 @@ the blob stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,8 +28,10 @@ _BATCH = 8
 """Blobs that a process is given at a time: neighbours share deltas."""
 
 Progress = Callable[[int], None]
-Examiner = Callable[[list[str]], Iterator[tuple[str, ArtifactFacts]]]
-"""Finds the facts of blobs by their ids, in any order."""
+Wanted = tuple[str, bool]
+"""A blob by its id, and whether the hash of its opaque text is asked for."""
+Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
+"""Finds the facts of blobs, in any order."""
 
 
 class Facts:
@@ -53,34 +55,49 @@ class Facts:
         self._key_file = key_file
         self._examiner = examiner
 
-    def of(self, oids: Iterable[str], progress: Progress | None = None) -> dict[str, ArtifactFacts]:
-        """Find the facts of blobs; `progress` gets how many bytes more are done."""
+    def of(
+        self,
+        oids: Iterable[str],
+        progress: Progress | None = None,
+        *,
+        opaque: Collection[str] = (),
+    ) -> dict[str, ArtifactFacts]:
+        """Find the facts of blobs; `progress` gets how many bytes more are done.
+
+        Of those in `opaque` the hash of the opaque text, too.
+        """
         wanted = list(dict.fromkeys(oids))
         with Known.open(self._repo, self._key_file) as known:
-            found = known.facts(wanted)
-            for oid, facts in self._examined([oid for oid in wanted if oid not in found]):
+            found = {
+                oid: facts
+                for oid, facts in known.facts(wanted).items()
+                if facts.opaque is not None or oid not in opaque
+            }
+            missing = [(oid, oid in opaque) for oid in wanted if oid not in found]
+            for oid, facts in self._examined(missing):
                 found[oid] = facts
                 known.put_facts({oid: facts})
                 if progress is not None:
                     progress(facts.size)
         return found
 
-    def _examined(self, oids: list[str]) -> Iterator[tuple[str, ArtifactFacts]]:
+    def _examined(self, blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         if self._examiner is not None:
-            yield from self._examiner(oids)
+            yield from self._examiner(blobs)
             return
-        known = sizes(self._repo, oids) if oids else {}
+        known = sizes(self._repo, (oid for oid, _ in blobs)) if blobs else {}
         # Of few blobs each one can have all threads.
-        if len(oids) < self._processes or self._processes < 2 or sum(known.values()) <= FEW:
+        if len(blobs) < self._processes or self._processes < 2 or sum(known.values()) <= FEW:
             with _Reader(self._repo, self._processes) as reader:
-                for oid in oids:
-                    yield oid, reader.examine(oid, known[oid])
+                for oid, opaque in blobs:
+                    yield oid, reader.examine(oid, known[oid], opaque=opaque)
             return
         # Started anew: a forked process would share the git processes of this one.
         with ProcessPoolExecutor(
             self._processes, get_context("spawn"), _Worker.start, (self._repo,)
         ) as pool:
-            yield from pool.map(_Worker.examine, known.items(), chunksize=_BATCH)
+            asked = ((oid, known[oid], opaque) for oid, opaque in blobs)
+            yield from pool.map(_Worker.examine, asked, chunksize=_BATCH)
 
 
 class _Reader:
@@ -98,12 +115,12 @@ class _Reader:
         self._small.__exit__()
         self._large.__exit__()
 
-    def examine(self, oid: str, size: int) -> ArtifactFacts:
+    def examine(self, oid: str, size: int, *, opaque: bool) -> ArtifactFacts:
         """Find the facts of a blob of `size` bytes; raises EnvironmentFailure."""
         # One running git is as good for many small ones, and inflates more slowly.
         is_large = size >= _LARGE
         pieces = self._large.blob(oid, self._threads) if is_large else self._small.chunks(oid)
-        return examine(spooled(pieces), threads=self._threads)
+        return examine(spooled(pieces), threads=self._threads, opaque=opaque)
 
 
 class _Worker:
@@ -116,6 +133,6 @@ class _Worker:
         cls.reader = _Reader(repo, 1)
 
     @classmethod
-    def examine(cls, blob: tuple[str, int]) -> tuple[str, ArtifactFacts]:
-        oid, size = blob
-        return oid, cls.reader.examine(oid, size)
+    def examine(cls, blob: tuple[str, int, bool]) -> tuple[str, ArtifactFacts]:
+        oid, size, opaque = blob
+        return oid, cls.reader.examine(oid, size, opaque=opaque)
