@@ -22,7 +22,7 @@ from wtxtgit.git.entry import (
     MODE_SUBMODULE,
     Entry,
 )
-from wtxtgit.git.trees import Change, Standing, TreeReader
+from wtxtgit.git.trees import Change, Chosen, Standing, TreeReader
 
 from .histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo, put_in_place
 
@@ -179,7 +179,7 @@ def test_a_crooked_tree_is_refused(repo: Repo, name: str) -> None:
         lambda reader: reader.at(tree, [b"a"]),
         lambda reader: reader.standing(tree, b"z"),
         lambda reader: reader.between(good, tree),
-        lambda reader: reader.between(tree, good, [b"z"]),
+        lambda reader: reader.between(tree, good, Chosen.of([b"z"])),
     ]
     with TreeReader(repo.repository) as reader:
         for ask in asks:
@@ -286,8 +286,10 @@ def test_any_two_trees_are_compared_as_git_does(tmp_path: Path, kind: str) -> No
             before, after = chance.choices(made, k=2)
             assert reader.between(before, after) == by_git(repo, before, after)
             some = chance.sample([*paths, b"a/b/c"], chance.randrange(1, 4))
-            assert reader.between(before, after, some) == by_git(repo, before, after, *some)
-            assert reader.between(before, after, []) == []
+            assert reader.between(before, after, Chosen.of(some)) == by_git(
+                repo, before, after, *some
+            )
+            assert reader.between(before, after, Chosen.of([])) == []
             everywhere = reader.listing(after)
             assert reader.at(after, some) == {p: everywhere[p] for p in some if p in everywhere}
 
@@ -329,6 +331,17 @@ def test_folders_deeper_than_the_stack(repo: Repo) -> None:
         assert list(reader.listing(deep)) == [path]
         assert list(reader.at(deep, [path])) == [path]
         assert [change.path for change in reader.between(make.tree({}), deep)] == [path]
+
+
+def test_paths_of_any_bytes(repo: Repo) -> None:
+    make = History(repo)
+    names = [b"end\n", b"end\n.wsum", b"x/end\n", b"\xff 100644 a", b"x/:(top)*"]
+    before, after = make.tree({b"a": b"1"}), make.tree(dict.fromkeys(names, b"1"))
+    with TreeReader(repo.repository) as reader:
+        found = reader.between(before, after)
+        assert [change.path for change in found] == sorted([b"a", *names])
+        assert [change.path for change in found if change.after is None] == [b"a"]
+        assert [*reader.at(after, names)] == sorted(names)
 
 
 def test_trees_that_name_too_much(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from itertools import compress, product
 from operator import ne
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.blobs import ObjectReader, check_oid
+from wtxtgit.git.blobs import ObjectReader
 from wtxtgit.git.entry import (
     MODE_EXECUTABLE,
     MODE_FILE,
@@ -89,6 +89,28 @@ class Standing:
     above: Entry | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Paths that are asked for, and the folders that they lie in.
+
+    A path that is a folder stands for all in it.
+    """
+
+    paths: frozenset[bytes]
+    above: frozenset[bytes]
+
+    @classmethod
+    def of(cls, paths: Iterable[bytes]) -> Chosen:
+        above: set[bytes] = set()
+        asked = frozenset(paths)
+        for path in asked:
+            end = path.rfind(b"/")
+            while end > 0 and path[:end] not in above:
+                above.add(path[:end])
+                end = path.rfind(b"/", 0, end)
+        return cls(asked, frozenset(above))
+
+
 class TreeReader(ObjectReader):
     """Trees by their ids, from one running process; a context manager.
 
@@ -109,7 +131,7 @@ class TreeReader(ObjectReader):
 
     def listing(self, tree: str) -> dict[bytes, Entry]:
         """List all that a tree has, but its folders, by path and in order of the paths."""
-        return {c.path: c.after for c in self._compared(None, tree, None) if c.after is not None}
+        return {c.path: c.after for c in self.between(None, tree) if c.after is not None}
 
     def at(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
         """Give what stands at these paths, whatever it is but a folder, in order of the paths.
@@ -135,22 +157,13 @@ class TreeReader(ObjectReader):
         return Standing(None if about is None else _entry(path, about))
 
     def between(
-        self, before: str, after: str, paths: Iterable[bytes] | None = None
+        self, before: str | None, after: str | None, chosen: Chosen | None = None
     ) -> list[Change]:
         """List what differs between two trees, but for folders, in order of the paths.
 
-        With `paths`, there alone; one that is a folder stands for all in it.
+        None is a tree that has nothing. With `chosen`, there alone.
         Folders that are the same in both are not read.
         """
-        return self._compared(before, after, None if paths is None else _Chosen.of(paths))
-
-    def _compared(
-        self, before: str | None, after: str | None, chosen: _Chosen | None
-    ) -> list[Change]:
-        """Compare two trees, None for one without entries; `chosen` is None for all paths."""
-        for oid in (before, after):
-            if oid is not None:
-                check_oid(oid)
         found: list[Change] = []
         looked_at = 0
         # No recursion: folders may lie deeper than Python's stack.
@@ -195,25 +208,6 @@ class TreeReader(ObjectReader):
                 self._held -= len(self._folders.popitem(last=False)[1])
         self._folders[oid] = folder
         return folder
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Paths that are asked for, and the folders that they lie in."""
-
-    paths: frozenset[bytes]
-    above: frozenset[bytes]
-
-    @classmethod
-    def of(cls, paths: Iterable[bytes]) -> _Chosen:
-        above: set[bytes] = set()
-        asked = frozenset(paths)
-        for path in asked:
-            end = path.rfind(b"/")
-            while end > 0 and path[:end] not in above:
-                above.add(path[:end])
-                end = path.rfind(b"/", 0, end)
-        return cls(asked, frozenset(above))
 
 
 def _path(change: Change) -> bytes:
