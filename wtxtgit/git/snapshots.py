@@ -8,21 +8,18 @@ differs, other files than before may be filtered, and the tree is listed again.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import attributes, history, index
+from wtxtgit.git import attributes, history
+from wtxtgit.git.entry import Entry
 from wtxtgit.git.history import CommitReader
-from wtxtgit.git.index import Entry
-from wtxtgit.git.path_history import empty_tree
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.tree_attributes import TreeAttributes
-from wtxtgit.git.tree_changes import Change, TreeChanges
+from wtxtgit.git.trees import Change, TreeReader
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
@@ -30,7 +27,6 @@ _REMEMBERED = 256
 """Trees, and commits, at most."""
 _NEAR = 4
 """Parents at most that a merge is compared with."""
-_PATHS_A_PROCESS = 256
 
 _T = TypeVar("_T")
 
@@ -68,7 +64,7 @@ class Snapshots:
         self._repo = repo
         self._closing = contextlib.ExitStack()
         self._commits = self._closing.enter_context(CommitReader(repo))
-        self._changes = self._closing.enter_context(TreeChanges(repo))
+        self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
         self._trees: OrderedDict[str, Snapshot] = OrderedDict()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
@@ -105,27 +101,22 @@ class Snapshots:
 
     def listing(self, oid: str) -> dict[bytes, Entry]:
         """List all files of a commit."""
-        entries = index.listing(self._repo, self._commits.commit(oid).tree)
-        return {entry.path: entry for entry in entries}
+        return self._reader.listing(self._commits.commit(oid).tree)
 
     def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
         """Give what stands at some paths of a commit, if anything."""
-        return self._at(self._commits.commit(oid).tree, paths)
+        return self._reader.at(self._commits.commit(oid).tree, paths)
 
     def changes(self, before: str | None, after: str) -> list[Change]:
         """List the files in which a commit differs from another one, or from none."""
-        trees = [self._commits.commit(oid).tree if oid else self._empty for oid in (before, after)]
-        return [] if trees[0] == trees[1] else self._changes.between(*trees)
+        known = None if before is None else self._commits.commit(before).tree
+        return self._reader.between(known, self._commits.commit(after).tree)
 
     def attributes(
         self, snapshot: Snapshot, paths: Iterable[bytes], names: tuple[str, ...]
     ) -> dict[bytes, tuple[bytes, ...]]:
         """Give what attributes paths have by the gitattributes files of a snapshot."""
         return self._attributes.values(snapshot.attribute_files, paths, names)
-
-    @cached_property
-    def _empty(self) -> str:
-        return empty_tree(self._repo)
 
     def _taken(self, oid: str) -> Snapshot:
         commit = self._commits.commit(oid)
@@ -145,16 +136,13 @@ class Snapshots:
             base = self._trees.get(other)
             if base is None:
                 continue
-            changes = self._changes.between(other, oid)
+            changes = self._reader.between(other, oid)
             if not any(_is_attributes(change.path) for change in changes):
                 return self._changed(oid, base, changes)
         return None
 
     def _changed(self, oid: str, base: Snapshot, changes: Sequence[Change]) -> Snapshot:
         before, filtered = base.entries, base.filtered
-        for change in changes:
-            if before.get(change.path, change.before) != change.before:
-                raise EnvironmentFailure(f"tree {oid} has {_shown(change.path)} twice")
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
@@ -162,7 +150,7 @@ class Snapshots:
         entries |= _told(there, filtered, entries.keys() | there.keys())
         # A ledger came or went, and its artifact stays as it was.
         came = _sealed(there.keys() - before.keys()) - changed - entries.keys()
-        entries |= self._at(oid, came)
+        entries |= self._reader.at(oid, came)
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
@@ -171,7 +159,7 @@ class Snapshots:
         return Snapshot(entries, filtered, base.attribute_files)
 
     def _listed(self, oid: str) -> Snapshot:
-        return self._told_by({entry.path: entry for entry in index.listing(self._repo, oid)})
+        return self._told_by(self._reader.listing(oid))
 
     def _told_by(self, there: Mapping[bytes, Entry]) -> Snapshot:
         attribute_files = {
@@ -187,13 +175,6 @@ class Snapshots:
     ) -> frozenset[bytes]:
         asked = [path for path in paths if not _is_special(path)]
         return frozenset(self._attributes.filtered(attribute_files, asked))
-
-    def _at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
-        """Give what stands at these paths of a tree, if anything."""
-        found = {}
-        for some in _cut(sorted(paths)):
-            found.update({e.path: e for e in index.listing(self._repo, oid, *some)})
-        return found
 
 
 def differences(before: Mapping[bytes, Entry], after: Mapping[bytes, Entry]) -> list[bytes]:
@@ -234,11 +215,3 @@ def _is_special(path: bytes) -> bool:
 
 def _is_attributes(path: bytes) -> bool:
     return path == _ATTRIBUTES or path.endswith(b"/" + _ATTRIBUTES)
-
-
-def _cut(paths: Sequence[bytes]) -> list[Sequence[bytes]]:
-    return [paths[i : i + _PATHS_A_PROCESS] for i in range(0, len(paths), _PATHS_A_PROCESS)]
-
-
-def _shown(path: bytes) -> str:
-    return ascii(os.fsdecode(path))

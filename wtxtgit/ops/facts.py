@@ -1,7 +1,8 @@
 """Facts about blobs, each found once: before, in this process, or in several.
 
 Facts say what a blob is, never whether it is trusted, so they hold wherever
-the blob stands.
+the blob stands. Blobs are read as git gives them, whatever their size: what
+is judged is what a checkout will have, and the hash of it is the blob's id.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Self
 
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.known import Known
@@ -22,8 +22,6 @@ from wtxtgit.ops.spool import spooled
 
 FEW = 64 * 1024 * 1024
 """Bytes of blobs up to which processes cost more than they give."""
-_LARGE = 16 * 1024 * 1024
-"""Bytes of a blob from which on it is read without git."""
 _BATCH = 8
 """Blobs that a process is given at a time: neighbours share deltas."""
 
@@ -85,19 +83,20 @@ class Facts:
         if self._examiner is not None:
             yield from self._examiner(blobs)
             return
-        known = sizes(self._repo, (oid for oid, _ in blobs)) if blobs else {}
         # Of few blobs each one can have all threads.
-        if len(blobs) < self._processes or self._processes < 2 or sum(known.values()) <= FEW:
+        if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
             with _Reader(self._repo, self._processes) as reader:
                 for oid, opaque in blobs:
-                    yield oid, reader.examine(oid, known[oid], opaque=opaque)
+                    yield oid, reader.examine(oid, opaque=opaque)
             return
         # Started anew: a forked process would share the git processes of this one.
         with ProcessPoolExecutor(
             self._processes, get_context("spawn"), _Worker.start, (self._repo,)
         ) as pool:
-            asked = ((oid, known[oid], opaque) for oid, opaque in blobs)
-            yield from pool.map(_Worker.examine, asked, chunksize=_BATCH)
+            yield from pool.map(_Worker.examine, blobs, chunksize=_BATCH)
+
+    def _bytes(self, blobs: list[Wanted]) -> int:
+        return sum(sizes(self._repo, (oid for oid, _ in blobs)).values()) if blobs else 0
 
 
 class _Reader:
@@ -105,21 +104,17 @@ class _Reader:
 
     def __init__(self, repo: Repository, threads: int) -> None:
         self._threads = threads
-        self._small = BlobReader(repo)
-        self._large = ObjectStore(repo)
+        self._blobs = BlobReader(repo)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._small.__exit__()
-        self._large.__exit__()
+        self._blobs.__exit__()
 
-    def examine(self, oid: str, size: int, *, opaque: bool) -> ArtifactFacts:
-        """Find the facts of a blob of `size` bytes; raises EnvironmentFailure."""
-        # One running git is as good for many small ones, and inflates more slowly.
-        is_large = size >= _LARGE
-        pieces = self._large.blob(oid, self._threads) if is_large else self._small.chunks(oid)
+    def examine(self, oid: str, *, opaque: bool) -> ArtifactFacts:
+        """Find the facts of a blob; raises EnvironmentFailure."""
+        pieces = self._blobs.chunks(oid)
         return examine(spooled(pieces), threads=self._threads, opaque=opaque)
 
 
@@ -133,6 +128,6 @@ class _Worker:
         cls.reader = _Reader(repo, 1)
 
     @classmethod
-    def examine(cls, blob: tuple[str, int, bool]) -> tuple[str, ArtifactFacts]:
-        oid, size, opaque = blob
-        return oid, cls.reader.examine(oid, size, opaque=opaque)
+    def examine(cls, blob: Wanted) -> tuple[str, ArtifactFacts]:
+        oid, opaque = blob
+        return oid, cls.reader.examine(oid, opaque=opaque)

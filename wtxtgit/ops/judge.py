@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from wtxtgit.git.attributes import FILE_NAME
-from wtxtgit.git.index import Entry
+from wtxtgit.git.entry import Entry
 from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.git.tree_attributes import UNSPECIFIED
-from wtxtgit.git.tree_changes import Change
+from wtxtgit.git.trees import Change
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader, artifacts

@@ -169,7 +169,7 @@ class Known:
 
 
 def _of_blob(oid: str) -> bytes:
-    return b"facts of " + oid.encode("ascii")
+    return b"facts of blob " + oid.encode("ascii")
 
 
 def _of_file(digest: bytes, size: int) -> bytes:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from wtxtgit.git.attributes import Line
-from wtxtgit.git.index import Entry
+from wtxtgit.git.entry import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 
 ENDINGS = (
