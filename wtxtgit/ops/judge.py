@@ -281,8 +281,11 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
         return
     if facts.opaque == last.sha256_all:
         return
-    if facts.sha256_all != last.sha256_all or (facts.is_text and not facts.is_native):
+    if facts.sha256_all != last.sha256_all:
         yield _of_other_content(last)
+    elif facts.is_text and not facts.is_native:
+        message = "its attributes no longer name the filter, so a checkout writes its text"
+        yield "untracked-artifact", message, _ERROR
     elif facts.is_native:
         if facts.meta != last.meta:
             yield "bad-record", "the last record has another meta line than the text", _ERROR
