@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from data import LEDGERS as LEDGERS_FOLDER
 from data import LedgerCase, ledger_cases, ledger_named
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,7 @@ from wtxtgit.text.ledger import (
 from wtxtgit.text.ledger_chain import signed_by
 
 from .ledgers import HEADS, LEDGERS, PATHS, RECORDS, chain_of
+from .moved import made
 
 READABLE = [case for case in ledger_cases() if case.signed_by is not None]
 FOUR = ledger_named("four").text
@@ -46,8 +48,36 @@ def lines_of(text: bytes) -> list[bytes]:
 
 class TestVectors:
     def test_there_are_enough(self) -> None:
-        assert len(ledger_cases()) >= 25
-        assert len(READABLE) >= 15
+        assert len(ledger_cases()) >= 25 + len(made())
+        assert len(READABLE) >= 30
+
+    @pytest.mark.parametrize("name", made())
+    def test_ours_are_what_the_spec_says(self, name: str) -> None:
+        case, wanted = ledger_named(name), made()[name]
+        assert case.text == wanted.text
+        told = (case.kinds, case.signed_by, case.public_keys, case.note)
+        assert told == (
+            frozenset(wanted.kinds),
+            wanted.signed_by,
+            wanted.public_keys,
+            wanted.note,
+        )
+        assert case.valid is not bool(wanted.kinds)
+
+    def test_ours_are_all_made(self) -> None:
+        assert {path.stem for path in LEDGERS_FOLDER.iterdir()} == set(made())
+
+    def test_where_they_stand(self) -> None:
+        told = {}
+        for name in made():
+            found = read(ledger_named(name).text).ledger
+            told[name] = None if found is None else found.place
+        assert told["moved"] == told["moved_there_again"] == told["moved_at_once"]
+        assert told["moved"] == b"models/b.fold"
+        assert told["moved_twice"] == b"models/c.fold"
+        assert told["moved_back"] == told["deleted"] == b"models/a.fold"
+        assert told["moved_escaped"] == "größe/100% b.fold".encode()
+        assert told["move_twice"] is None
 
     @pytest.mark.parametrize("case", ledger_cases(), ids=lambda c: c.file)
     def test_kinds_and_signatures(self, case: LedgerCase) -> None:

@@ -13,6 +13,10 @@ LEDGER_SUFFIX = b".wsum"
 """The end of a ledger's path; before it stands the path of what it seals."""
 SIGNERS_PATH = b".wtxt/signers"
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
+DELETED_BUILD = "deleted"
+"""What the record of a sealed deletion has as `build`."""
+DELETED_CONTENT = bytes.fromhex("e8624cf466515a0fb7a24b13ee5b4dc822a5da9853d9b595cd5ec75b8f1bca79")
+"""sha256_all of such a record: that of the opaque text of no bytes."""
 NO_REPO = bytes(32)
 """What a ledger says of its repository where that has no signers yet."""
 
@@ -45,6 +49,11 @@ class Record:
     merkle_this: bytes
     signatures: tuple[Signature, ...] = ()
     at: bytes | None = None
+
+
+def is_deletion(record: Record) -> bool:
+    """Whether a record says that from it on the artifact is gone."""
+    return record.sha256_all == DELETED_CONTENT and record.meta.build == DELETED_BUILD
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head, Ledger, Record
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.ledger import FIRST_PREV, MAX_SIGNATURES, check_link, covered, format_record
 from wtxtgit.text.signature import SignatureState, signed_with
+
+_DELETED_SCHEMA = "opaque/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,17 @@ def native_record(
     for problem in check_link(before, record, b"" if ledger is None else ledger.place):
         raise TextError(problem.kind, problem.message)
     return record
+
+
+def deletion_record(ledger: Ledger, *, ts: str) -> Record:
+    """The record that seals, after a ledger's last, that its artifact is gone.
+
+    `ts` is as in `next_record`. The record is not signed. Raises TextError for
+    a time that is none, and where no generation can follow.
+    """
+    return next_record(
+        ledger, sha256_all=DELETED_CONTENT, ts=ts, build=DELETED_BUILD, schema=_DELETED_SCHEMA
+    )
 
 
 def with_signature(record: Record, signature: Signature) -> Record:
