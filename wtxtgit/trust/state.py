@@ -334,8 +334,10 @@ def _comes_after(later: Signers, earlier: Signers) -> bool:
     """Whether a signers state followed another one."""
     if earlier.is_fixed or later == earlier:
         return False
+    if not earlier.keys:
+        return bool(later.keys)
     if earlier.ledger is None:
-        return later.ledger is not None or (not earlier.keys and bool(later.keys))
+        return later.ledger is not None
     return later.ledger is not None and (
         len(later.ledger.records) > len(earlier.ledger.records)
         and _begins(earlier.ledger, later.ledger)
@@ -464,6 +466,8 @@ class _Step:
             self._fail("signers-changed", SIGNERS_PATH, message)
             return
         accepted = Signers(file, ledger)
+        if ledger is not None:
+            self._repos |= {ledger.records[0].merkle_this}
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
         # All that was accepted so far stands under it.
@@ -484,8 +488,7 @@ class _Step:
             return True
         if one.file is None or file.sha256_all != one.file.sha256_all:
             return False
-        known = 0 if one.ledger is None else len(one.ledger.records)
-        return ledger is None or len(ledger.records) <= known
+        return ledger is None or (one.ledger is not None and _begins(ledger, one.ledger))
 
     def _why_refused(self, file: SignersFile | None, ledger: Ledger | None) -> str | None:
         """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
@@ -556,11 +559,11 @@ class _Step:
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger is that of another repository")
             return
-        if any(other is not ledger and _begins(ledger, other) for _, other in here):
+        if any(there != path and _begins(ledger, other) for there, other in here):
             self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
             return
-        others = [one for one in missing if one.place == place]
-        can_join = any(one.place == place for one in going_on) or all(
+        others = [one for one in missing if one.place == ledger.place]
+        can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
         )
         if others and not (can_join and self._has_joining_record(name, ledger)):
@@ -577,24 +580,28 @@ class _Step:
         accepted = _accepted_length(line, ledger, self._before.signers, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
-        fails = False
-        for n in range(accepted):
-            fails |= self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        bad = [
+            n
+            for n in range(accepted)
+            if self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        ]
+        if bad:
+            return
         length = accepted
-        while not fails and length < len(ledger.records):
-            fails = self._fails(place, ledger, length, self._why_not_signed(ledger, length))
-            length += not fails
-        if length and (length > accepted or not fails):
-            taken = cut(ledger, length)
-            self._add(name, taken)
+        while length < len(ledger.records):
+            if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
+                break
+            length += 1
+        if length:
+            self._add(name, cut(ledger, length))
             if path == SIGNERS_LEDGER:
                 self._repos |= {ledger.records[0].merkle_this}
-            if not fails:
-                self._joined.update(others)
-                for one in others:
-                    other = self._line(line_of(one))
-                    pairs = other.joined | {(one, ledger)}
-                    self._lines[line_of(one)] = Line(other.stands, pairs)
+        if length == len(ledger.records):
+            self._joined.update(others)
+            for one in others:
+                other = self._line(line_of(one))
+                pairs = other.joined | {(one, ledger)}
+                self._lines[line_of(one)] = Line(other.stands, pairs)
 
     def _add(self, name: LineId, ledger: Ledger) -> None:
         before = self._lines.get(name) or self._before.lines.get(name)
@@ -659,9 +666,8 @@ class _Step:
     def _known_repos(self) -> frozenset[bytes]:
         """What ledgers may call the repository: first records of the signers' ledgers."""
         ledgers = [one.ledger for one in self._before.signers if one.ledger is not None]
-        for (head, _), open_ones in self._open.items():
-            if head.path == SIGNERS_PATH:
-                ledgers += open_ones
+        for open_ones in self._open.values():
+            ledgers += [one for one in open_ones if one.place == SIGNERS_PATH]
         return frozenset(ledger.records[0].merkle_this for ledger in ledgers)
 
     def _is_of_repository(self, path: bytes, ledger: Ledger) -> bool:
