@@ -130,7 +130,7 @@ def test_signatures_on_demand(
     name: str, known: bool, words: list[str], code: int, wtxtgit: Command, signers: Path
 ) -> None:
     if not known:
-        signers.write_bytes(signers_lines((bytes(32),)))
+        signers.write_bytes(signers_lines((b"\3" * 32,)))
     path = ledger_named(name).path
     done = wtxtgit("verify", path, "--signers", signers, "--require-signed", "--json")
     assert done.code == code

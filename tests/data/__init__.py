@@ -130,6 +130,34 @@ def ledger_named(name: str) -> LedgerCase:
 
 
 @dataclass(frozen=True)
+class SignatureCase:
+    """An ed25519 signature, and whether it holds."""
+
+    name: str
+    valid: bool
+    public_key: bytes
+    message: bytes
+    signature: bytes
+    note: str
+
+
+@cache
+def signature_cases() -> tuple[SignatureCase, ...]:
+    """All signatures; the names of two never are the same."""
+    records = json.loads((DATA / "ed25519.json").read_bytes())["cases"]
+    assert len({record["name"] for record in records}) == len(records) > 50
+    return tuple(
+        SignatureCase(
+            record["name"],
+            record["valid"],
+            *(bytes.fromhex(record[key]) for key in ("public_key", "message", "signature")),
+            record["note"],
+        )
+        for record in records
+    )
+
+
+@dataclass(frozen=True)
 class DeltaCase:
     """A base, a delta and what it makes of that base.
 

@@ -101,6 +101,19 @@ class Line:
     joined: frozenset[tuple[Ledger, Ledger]] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What judging files takes of a state.
+
+    `trusted` are the keys that are trusted now, `is_signed` says whether anybody
+    is, `places` are the paths that ever were artifacts.
+    """
+
+    trusted: frozenset[bytes] = frozenset()
+    is_signed: bool = False
+    places: frozenset[bytes] = frozenset()
+
+
 LineId = tuple[Head, bytes]
 """The first line, and merkle_this of the first record."""
 
@@ -152,10 +165,9 @@ class State:
         """Whether anybody is trusted, so that records have to be signed."""
         return any(one.keys for one in self.newest)
 
-    @property
-    def threshold(self) -> int:
-        """How many principals have to seal a change of the signers."""
-        return max(one.threshold for one in self.newest)
+    @cached_property
+    def standing(self) -> Standing:
+        return Standing(self.trusted, self.is_signed, self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +335,15 @@ def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
         return False
     accepted = accepted_ledgers(line, state.signers, signed_by)
     return any(_begins(ledger, other) for other in accepted)
+
+
+def seals_move(state: State, moved: Ledger, place: bytes, signed_by: SignedBy) -> bool:
+    """Whether a ledger has been moved to a place by a later record that is accepted."""
+    return any(
+        _begins(moved, ledger)
+        and any(record.at == place for record in ledger.records[len(moved.records) :])
+        for ledger in open_ledgers(state, signed_by).get(line_of(moved), ())
+    )
 
 
 def lets_go(ledger: Ledger) -> bool:
