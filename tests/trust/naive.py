@@ -116,6 +116,10 @@ def lets_go(ledger: Ledger) -> bool:
     return is_deletion(ledger.last)
 
 
+def is_later(ledger: Ledger, n: int, other: Ledger) -> bool:
+    return ledger.records[n].meta.gen > other.last.meta.gen
+
+
 def keys_of(file: SignersFile | None) -> frozenset[bytes]:
     return file.keys if file else frozenset()
 
@@ -298,13 +302,19 @@ class Rules:
             and has_more
             and ledger.last.sha256_all == file.sha256_all
             and all(self.principals(ledger, one) >= one.threshold for one in newest)
+            and all(is_later(ledger, -1, one.ledger) for one in newest if one.ledger)
         )
         if not (keys_of(file) and (is_first or is_sealed)):
             findings.add(("signers-changed", SIGNERS_PATH))
             return frozenset(), False
         new = Signers(file, ledger)
+        joined = {
+            ("joined", one.ledger, ledger)
+            for one in newest
+            if one.keys and one.ledger and ledger and not begins(one.ledger, ledger)
+        }
         stand = {("stands", one, new) for one in self.accepted(before)}
-        return frozenset({("signer", new)} | stand), True
+        return frozenset({("signer", new)} | stand | joined), True
 
     def principals(self, ledger: Ledger, signers: Signers) -> int:
         """How many principals have signed a ledger's last record."""
@@ -415,12 +425,13 @@ class OneLedger:
         goes_on = any(extends(self.ledger, one) for one in here) or all(
             line_of(other) == line_of(self.ledger) for other in others
         )
-        return None if goes_on and self.has_unknown_record_by_keys() else "ledger-rewritten"
+        return None if goes_on and self.has_joining_record(others) else "ledger-rewritten"
 
-    def has_unknown_record_by_keys(self) -> bool:
+    def has_joining_record(self, others: set[Ledger]) -> bool:
         known = self.rules.known_records(self.facts)
         return any(
             name_of(self.ledger, n) not in known
+            and all(is_later(self.ledger, n, other) for other in others)
             and (not self.is_asked or bool(self.rules.by(self.ledger, n, self.keys).valid))
             for n in range(len(self.ledger.records))
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.trust.symbolic import (
     ALICE,
     BOB,
+    CAROL,
     STRANGER,
     add_signatures,
     begin,
@@ -124,6 +125,34 @@ def test_a_ledger_that_left_the_signers_names_no_repository() -> None:
     ledger = seal(begin(M, left), content(1), [ALICE])
     kinds = found(state, tree({N: left, M: ledger}, sealed=None))
     assert kinds == {("bad-record", M)}
+
+
+def test_an_older_record_joins_nothing_that_was_sealed_knowing_of_it() -> None:
+    """A commit that leaves out a parent hides what a joining record joined."""
+    first = new(M, 1, ALICE)
+    one, two = seal(first, content(2), [ALICE]), seal(first, content(3), [ALICE])
+    later = seal(two, content(4), [ALICE])
+    joining = seal(one, content(5), [ALICE], gen=later.last.meta.gen + 1)
+    state = after(R, tree({M: first}))
+    left, right = after(state, tree({M: one})), after(state, tree({M: two}))
+    both = join([left, after(right, tree({M: later}))])
+    assert open_at(after(both, tree({M: joining})), M) == {joining}
+    without = join([after(left, tree({M: joining})), right])
+    assert found(without, tree({M: later})) == {("ledger-rewritten", M)}
+
+
+def test_signers_joined_by_all_sides_are_the_newest() -> None:
+    """Also where one ledger is not accepted on the other side, which took its signer away."""
+    mine, theirs = signers_file([ALICE]), signers_file([ALICE, BOB, STRANGER])
+    here = seal(SEALED, mine.sha256_all, [ALICE])
+    there = seal(SEALED, theirs.sha256_all, [BOB])
+    left = after(R, tree(signers=mine, sealed=here))
+    right = after(R, tree(signers=theirs, sealed=there))
+    joint = signers_file([ALICE, CAROL])
+    at = tree(signers=joint, sealed=seal(here, joint.sha256_all, [ALICE]))
+    state = after(join([left, right]), at)
+    assert state.trusted == {ALICE, CAROL}
+    assert after(state, at) == state
 
 
 def test_join_is_of_what_each_side_knows() -> None:

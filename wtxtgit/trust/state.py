@@ -259,6 +259,15 @@ def _begins(shorter: Ledger, longer: Ledger) -> bool:
     return shared(shorter, longer) == len(shorter.records)
 
 
+def _is_later(record: Record, ledger: Ledger) -> bool:
+    """Whether a record has a later generation than all of a ledger.
+
+    Who seals a record knows what it joins, and gives it a later generation than that. So no older
+    record joins what was sealed knowing of it, in a history that leaves out how it was known.
+    """
+    return record.meta.gen > ledger.last.meta.gen
+
+
 # States.
 
 
@@ -489,11 +498,16 @@ class _Step:
         accepted = Signers(file, ledger)
         if ledger is not None:
             self._repos |= {ledger.records[0].merkle_this}
+            # All of them have sealed it, also those whose own ledger is not accepted beside others.
+            for old in newest:
+                if old.keys and old.ledger is not None and not _begins(old.ledger, ledger):
+                    self._add_joined(old.ledger, ledger)
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
         # All that was accepted so far stands under it.
-        for name, line in self._before.lines.items():
-            for one in accepted_ledgers(line, self._before.signers, self._signed_by):
+        for name, before in self._before.lines.items():
+            line = self._line(name)
+            for one in accepted_ledgers(before, self._before.signers, self._signed_by):
                 line = _added(line, one, (accepted,))
             self._lines[name] = line
 
@@ -532,6 +546,8 @@ class _Step:
             return "its change is not sealed: the last record is of another content"
         if any(one.ledger is not None and _begins(ledger, one.ledger) for one in newest):
             return "two changes of the signers met, and none of them was sealed by both sides"
+        if any(one.ledger is not None and not _is_later(ledger.last, one.ledger) for one in newest):
+            return "its generation is not after that of every other change of the signers"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
@@ -587,8 +603,11 @@ class _Step:
         can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
         )
-        if others and not (can_join and self._has_joining_record(name, ledger)):
-            what = "both sides went on, and no new record by a key trusted now joins them"
+        if others and not (can_join and self._has_joining_record(name, ledger, others)):
+            what = (
+                "both sides went on, and no new record of a later generation"
+                " by a key trusted now joins them"
+            )
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
@@ -620,15 +639,17 @@ class _Step:
         if length == len(ledger.records):
             self._joined.update(others)
             for one in others:
-                other = self._line(line_of(one))
-                pairs = other.joined | {(one, ledger)}
-                self._lines[line_of(one)] = Line(other.stands, pairs)
+                self._add_joined(one, ledger)
 
     def _add(self, name: LineId, ledger: Ledger) -> None:
         before = self._lines.get(name) or self._before.lines.get(name)
         line = _added(before, ledger, self._signers)
         if line is not before:
             self._lines[name] = line
+
+    def _add_joined(self, one: Ledger, by: Ledger) -> None:
+        line = self._line(line_of(one))
+        self._lines[line_of(one)] = Line(line.stands, line.joined | {(one, by)})
 
     def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
         if why is not None:
@@ -669,14 +690,18 @@ class _Step:
                 return "untrusted-signer", f"got a signature by key {keyid}, which is not trusted"
         return None
 
-    def _has_joining_record(self, name: LineId, ledger: Ledger) -> bool:
-        """Whether a record that nothing knows yet is by a key that is trusted now."""
+    def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
+        """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
         line = self._before.lines.get(name) or Line()
         known = max((shared(ledger, other) for other, _ in line.stands), default=0)
-        added = range(known, len(ledger.records))
+        later = [
+            n
+            for n in range(known, len(ledger.records))
+            if all(_is_later(ledger.records[n], one) for one in others)
+        ]
         if not (self._before.is_signed or self._keys):
-            return bool(added)
-        return any(self._signed_by(ledger, n, self._keys).valid for n in added)
+            return bool(later)
+        return any(self._signed_by(ledger, n, self._keys).valid for n in later)
 
     def _is_moved(self, ledger: Ledger, going_on: Sequence[Ledger]) -> bool:
         """Whether a ledger was moved with its file, nothing being left where it was."""
