@@ -244,6 +244,15 @@ def _begins(shorter: Ledger, longer: Ledger) -> bool:
     return shared(shorter, longer) == len(shorter.records)
 
 
+def _is_later(record: Record, ledger: Ledger) -> bool:
+    """Whether a record has a later generation than all of a ledger.
+
+    Who seals a record knows what it joins, and gives it a later generation than that. So no older
+    record joins what was sealed knowing of it, in a history that leaves out how it was known.
+    """
+    return record.meta.gen > ledger.last.meta.gen
+
+
 # States.
 
 
@@ -356,8 +365,10 @@ def _comes_after(later: Signers, earlier: Signers) -> bool:
     """Whether a signers state followed another one."""
     if earlier.is_fixed or later == earlier:
         return False
+    if not earlier.keys:
+        return bool(later.keys)
     if earlier.ledger is None:
-        return later.ledger is not None or (not earlier.keys and bool(later.keys))
+        return later.ledger is not None
     return later.ledger is not None and (
         len(later.ledger.records) > len(earlier.ledger.records)
         and _begins(earlier.ledger, later.ledger)
@@ -486,11 +497,18 @@ class _Step:
             self._fail("signers-changed", SIGNERS_PATH, message)
             return
         accepted = Signers(file, ledger)
+        if ledger is not None:
+            self._repos |= {ledger.records[0].merkle_this}
+            # All of them have sealed it, also those whose own ledger is not accepted beside others.
+            for old in newest:
+                if old.keys and old.ledger is not None and not _begins(old.ledger, ledger):
+                    self._add_joined(old.ledger, ledger)
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
         # All that was accepted so far stands under it.
-        for name, line in self._before.lines.items():
-            for one in accepted_ledgers(line, self._before.signers, self._signed_by):
+        for name, before in self._before.lines.items():
+            line = self._line(name)
+            for one in accepted_ledgers(before, self._before.signers, self._signed_by):
                 line = _added(line, one, (accepted,))
             self._lines[name] = line
 
@@ -506,8 +524,7 @@ class _Step:
             return True
         if one.file is None or file.sha256_all != one.file.sha256_all:
             return False
-        known = 0 if one.ledger is None else len(one.ledger.records)
-        return ledger is None or len(ledger.records) <= known
+        return ledger is None or (one.ledger is not None and _begins(ledger, one.ledger))
 
     def _why_refused(self, file: SignersFile | None, ledger: Ledger | None) -> str | None:
         """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
@@ -530,6 +547,8 @@ class _Step:
             return "its change is not sealed: the last record is of another content"
         if any(one.ledger is not None and _begins(ledger, one.ledger) for one in newest):
             return "two changes of the signers met, and none of them was sealed by both sides"
+        if any(one.ledger is not None and not _is_later(ledger.last, one.ledger) for one in newest):
+            return "its generation is not after that of every other change of the signers"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
@@ -589,15 +608,18 @@ class _Step:
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger is that of another repository")
             return
-        if any(other is not ledger and _begins(ledger, other) for _, other in here):
+        if any(there != path and _begins(ledger, other) for there, other in here):
             self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
             return
-        others = [one for one in missing if one.place == place]
-        can_join = any(one.place == place for one in going_on) or all(
+        others = [one for one in missing if one.place == ledger.place]
+        can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
         )
-        if others and not (can_join and self._has_joining_record(name, ledger)):
-            what = "both sides went on, and no new record by a key trusted now joins them"
+        if others and not (can_join and self._has_joining_record(name, ledger, others)):
+            what = (
+                "both sides went on, and no new record of a later generation"
+                " by a key trusted now joins them"
+            )
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
@@ -610,30 +632,36 @@ class _Step:
         accepted = _accepted_length(line, ledger, self._before.signers, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
-        fails = False
-        for n in range(accepted):
-            fails |= self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        bad = [
+            n
+            for n in range(accepted)
+            if self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        ]
+        if bad:
+            return
         length = accepted
-        while not fails and length < len(ledger.records):
-            fails = self._fails(place, ledger, length, self._why_not_signed(ledger, length))
-            length += not fails
-        if length and (length > accepted or not fails):
-            taken = cut(ledger, length)
-            self._add(name, taken)
+        while length < len(ledger.records):
+            if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
+                break
+            length += 1
+        if length:
+            self._add(name, cut(ledger, length))
             if path == SIGNERS_LEDGER:
                 self._repos |= {ledger.records[0].merkle_this}
-            if not fails:
-                self._joined.update(others)
-                for one in others:
-                    other = self._line(line_of(one))
-                    pairs = other.joined | {(one, ledger)}
-                    self._lines[line_of(one)] = Line(other.stands, pairs)
+        if length == len(ledger.records):
+            self._joined.update(others)
+            for one in others:
+                self._add_joined(one, ledger)
 
     def _add(self, name: LineId, ledger: Ledger) -> None:
         before = self._lines.get(name) or self._before.lines.get(name)
         line = _added(before, ledger, self._signers)
         if line is not before:
             self._lines[name] = line
+
+    def _add_joined(self, one: Ledger, by: Ledger) -> None:
+        line = self._line(line_of(one))
+        self._lines[line_of(one)] = Line(line.stands, line.joined | {(one, by)})
 
     def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
         if why is not None:
@@ -674,14 +702,18 @@ class _Step:
                 return "untrusted-signer", f"got a signature by key {keyid}, which is not trusted"
         return None
 
-    def _has_joining_record(self, name: LineId, ledger: Ledger) -> bool:
-        """Whether a record that nothing knows yet is by a key that is trusted now."""
+    def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
+        """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
         line = self._before.lines.get(name) or Line()
         known = max((shared(ledger, other) for other, _ in line.stands), default=0)
-        added = range(known, len(ledger.records))
+        later = [
+            n
+            for n in range(known, len(ledger.records))
+            if all(_is_later(ledger.records[n], one) for one in others)
+        ]
         if not (self._before.is_signed or self._keys):
-            return bool(added)
-        return any(self._signed_by(ledger, n, self._keys).valid for n in added)
+            return bool(later)
+        return any(self._signed_by(ledger, n, self._keys).valid for n in later)
 
     def _is_moved(self, ledger: Ledger, going_on: Sequence[Ledger]) -> bool:
         """Whether a ledger was moved with its file, nothing being left where it was."""
@@ -692,9 +724,8 @@ class _Step:
     def _known_repos(self) -> frozenset[bytes]:
         """What ledgers may call the repository: first records of the signers' ledgers."""
         ledgers = [one.ledger for one in self._before.signers if one.ledger is not None]
-        for (head, _), open_ones in self._open.items():
-            if head.path == SIGNERS_PATH:
-                ledgers += open_ones
+        for open_ones in self._open.values():
+            ledgers += [one for one in open_ones if one.place == SIGNERS_PATH]
         return frozenset(ledger.records[0].merkle_this for ledger in ledgers)
 
     def _is_of_repository(self, path: bytes, ledger: Ledger) -> bool:
