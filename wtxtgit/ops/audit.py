@@ -181,13 +181,10 @@ class _Audit:
         return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
 
     def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
-        """What a commit breaks, but for moves that were sealed since."""
+        """What a commit breaks, but for moves that were sealed since, in all tips."""
         for violation in self._walk.brought(oid, judged):
-            moved = violation.moved
-            if moved is None or not any(
-                seals_move(self._walk.state(tip), moved, violation.path, signed)
-                for tip in self._lines
-            ):
+            states = (self._walk.state(tip) for tip in self._lines)
+            if not all(seals_move(state, violation, signed) for state in states):
                 yield violation
 
     # Findings of no file.

@@ -245,12 +245,14 @@ def _begins(shorter: Ledger, longer: Ledger) -> bool:
 
 
 def _is_later(record: Record, ledger: Ledger) -> bool:
-    """Whether a record has a later generation than all of a ledger.
+    """Whether a record says that it is later than all of a ledger: by its ts, then its gen.
 
-    Who seals a record knows what it joins, and gives it a later generation than that. So no older
-    record joins what was sealed knowing of it, in a history that leaves out how it was known.
+    Who seals a record knows what it joins, and gives it no earlier ts and a
+    greater gen. So no older record joins what was sealed knowing of it, in a
+    history that leaves out how it was known.
     """
-    return record.meta.gen > ledger.last.meta.gen
+    last = ledger.last.meta
+    return (record.meta.ts, record.meta.gen) > (last.ts, last.gen)
 
 
 # States.
@@ -347,11 +349,12 @@ def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
     return any(_begins(ledger, other) for other in accepted)
 
 
-def seals_move(state: State, moved: Ledger, place: bytes, signed_by: SignedBy) -> bool:
-    """Whether a ledger has been moved to a place by a later record that is accepted."""
-    return any(
+def seals_move(state: State, violation: Violation, signed_by: SignedBy) -> bool:
+    """Whether a move that nobody had sealed has been, by a later record of an open ledger."""
+    moved = violation.moved
+    return moved is not None and any(
         _begins(moved, ledger)
-        and any(record.at == place for record in ledger.records[len(moved.records) :])
+        and any(record.at == violation.path for record in ledger.records[len(moved.records) :])
         for ledger in open_ledgers(state, signed_by).get(line_of(moved), ())
     )
 
@@ -548,7 +551,7 @@ class _Step:
         if any(one.ledger is not None and _begins(ledger, one.ledger) for one in newest):
             return "two changes of the signers met, and none of them was sealed by both sides"
         if any(one.ledger is not None and not _is_later(ledger.last, one.ledger) for one in newest):
-            return "its generation is not after that of every other change of the signers"
+            return "its record is not later than that of every other change of the signers"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
@@ -616,10 +619,7 @@ class _Step:
             line_of(one) == name for one in others
         )
         if others and not (can_join and self._has_joining_record(name, ledger, others)):
-            what = (
-                "both sides went on, and no new record of a later generation"
-                " by a key trusted now joins them"
-            )
+            what = "both sides went on, and no new, later record by a key trusted now joins them"
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
