@@ -134,7 +134,7 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
     """Whether anything may be tracked or sealed in the tip, or in what comes before it."""
-    there = index.listing(repo, index.resolve(repo, tip + "^{tree}"))
+    there = index.tree_entries(repo, tip)
     if any(_is_of_ours(entry.path) for entry in there):
         return True
     return bool(touching(repo, [tip], bases, _SEALED))

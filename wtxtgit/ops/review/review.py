@@ -14,7 +14,6 @@ from wtxtgit.errors import clipped
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import AlteredHistory, CommitReader
-from wtxtgit.git.index import BlobHead, blob_heads
 from wtxtgit.git.path_history import changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
@@ -27,7 +26,7 @@ from wtxtgit.ops.forge import large_blob, max_blob
 from wtxtgit.ops.review.attributes import attribute_notes
 from wtxtgit.ops.review.branch import Branch, branch_of
 from wtxtgit.ops.review.changes import Changed, changes
-from wtxtgit.ops.review.contents import Comparer, Contents, Reader, here
+from wtxtgit.ops.review.contents import Comparer, Contents, Reader, Stored, here
 from wtxtgit.ops.review.seals import Seals
 from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.report.review import (
@@ -40,7 +39,6 @@ from wtxtgit.report.review import (
     Sizes,
 )
 from wtxtgit.report.risks import SEVERE
-from wtxtgit.text.grammar import MAGIC
 
 MOST_COMMITS = 50
 """Commits that are told of a checkpoint, the newest."""
@@ -153,12 +151,10 @@ class _Review:
         known = facts.of(self._to_be_verified(found), progress)
         ends = [walk.state(commit.oid) for commit in (branch.before, branch.after)]
         more += attribute_notes(self.repo, *ends)
-        entries = [entry for one in found for entry in (one.before, one.after) if entry]
-        stored = blob_heads(self.repo, (entry.oid for entry in entries if entry.is_file))
         limit = max_blob(self.repo)
         compared = self.comparer(self.contents, found)
         reviewed = [
-            self._reviewed(one, contents, known, stored, limit, touching)
+            self._reviewed(one, contents, known, limit, touching)
             for one, contents, touching in zip(found, compared, self._commits(found), strict=True)
         ]
         return Review(
@@ -187,15 +183,11 @@ class _Review:
         changed: Changed,
         found: Contents,
         facts: dict[str, ArtifactFacts],
-        stored: dict[str, BlobHead],
         limit: int,
         touching: tuple[Commit, ...],
     ) -> Reviewed:
         seal, of_seal = self.seals.seal(changed, facts)
-        before, after = (
-            None if entry is None else stored.get(entry.oid)
-            for entry in (changed.before, changed.after)
-        )
+        before, after = found.stored
         sizes = Sizes(
             *found.sizes,
             None if before is None else before.size,
@@ -221,7 +213,7 @@ class _Review:
         self,
         changed: Changed,
         facts: dict[str, ArtifactFacts],
-        head: BlobHead | None,
+        stored: Stored | None,
         limit: int,
     ) -> Iterator[Flag]:
         """What is risky about the blob at the head as such."""
@@ -229,7 +221,7 @@ class _Review:
         if entry is None:
             yield Flag(Risk.REMOVED, "the checkpoint is gone")
             return
-        if head is None:
+        if stored is None:
             return
         known = facts.get(entry.oid)
         if known is not None and known.fault is not None:
@@ -239,9 +231,9 @@ class _Review:
         was_filtered = changed.base_path in base.filtered
         if changed.path not in state.filtered and was_filtered:
             yield Flag(Risk.RAW, "its attributes no longer name the filter")
-        elif changed.path in state.filtered and not head.head.startswith(MAGIC):
+        elif changed.path in state.filtered and not stored.is_text:
             yield Flag(Risk.RAW, "a binary, not the text that the filter makes of it")
-        large = large_blob(head.size, limit)
+        large = large_blob(stored.size, limit)
         if large is not None:
             yield Flag(Risk.LARGE, large)
 
