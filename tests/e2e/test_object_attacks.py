@@ -47,7 +47,6 @@ def test_a_blob_is_what_its_name_says(branched: Sealed) -> None:
     assert_refused(branched, oid, "diff", f"{ROOT}:{MODEL}", f"HEAD:{MODEL}")
     assert_refused(branched, oid, "diff", f"HEAD:{MODEL}", f"HEAD:{OTHER}")
     assert_refused(branched, oid, "review", "--trust-root", ROOT, "main...topic")
-    assert_refused(branched, oid, "check", "--every", "--no-cache")
 
 
 @pytest.mark.parametrize("name", [LEDGER, ".gitattributes"])
