@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -38,26 +38,19 @@ class Snapshot:
     `entries` are by path, whatever stands there: files, links, submodules.
     They are: what the commit's own gitattributes files give to the filter,
     ledgers, gitattributes files, the signers, and what has a ledger next to
-    it in this commit or in a parent. `filtered` are those of them that go
-    through the filter; ledgers, gitattributes files and the signers are never
-    among these.
+    it. `filtered` are those of them that go through the filter; ledgers,
+    gitattributes files and the signers are never among these.
+    `attribute_files` are the gitattributes files that git reads.
     """
 
     entries: Mapping[bytes, Entry]
     filtered: frozenset[bytes]
+    attribute_files: Mapping[bytes, str] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing in it is filtered, sealed or says who may sign."""
         return all(map(_is_attributes, self.entries))
-
-
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """A snapshot as a tree alone tells it, and the gitattributes files that git reads in it."""
-
-    snapshot: Snapshot
-    attribute_files: Mapping[bytes, str]
 
 
 class Snapshots:
@@ -73,7 +66,7 @@ class Snapshots:
         self._commits = self._closing.enter_context(CommitReader(repo))
         self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
-        self._trees: OrderedDict[str, _Tree] = OrderedDict()
+        self._trees: OrderedDict[str, Snapshot] = OrderedDict()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
 
     def __enter__(self) -> Snapshots:
@@ -102,37 +95,41 @@ class Snapshots:
             _remember(self._snapshots, oid, found)
         return found
 
-    def staged(self, entries: Iterable[Entry], parents: Iterable[str]) -> Snapshot:
-        """Take the snapshot of a commit that has these files and these parents, if it were made."""
-        there = {entry.path: entry for entry in entries}
-        now = self._told_by(there).snapshot
-        before = {path for oid in parents for path in self.snapshot(oid).entries}
-        unsealed = _sealed(before) - now.entries.keys()
-        found = {path: there[path] for path in unsealed & there.keys()}
-        return replace(now, entries={**now.entries, **found}) if found else now
+    def staged(self, entries: Iterable[Entry]) -> Snapshot:
+        """Take the snapshot of a commit that has these files, if it were made."""
+        return self._told_by({entry.path: entry for entry in entries})
+
+    def listing(self, oid: str) -> dict[bytes, Entry]:
+        """List all files of a commit."""
+        return self._reader.listing(self._commits.commit(oid).tree)
+
+    def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+        """Give what stands at some paths of a commit, if anything."""
+        return self._reader.at(self._commits.commit(oid).tree, paths)
+
+    def changes(self, before: str | None, after: str) -> list[Change]:
+        """List the files in which a commit differs from another one, or from none."""
+        known = None if before is None else self._commits.commit(before).tree
+        return self._reader.between(known, self._commits.commit(after).tree)
+
+    def attributes(
+        self, snapshot: Snapshot, paths: Iterable[bytes], names: tuple[str, ...]
+    ) -> dict[bytes, tuple[bytes, ...]]:
+        """Give what attributes paths have by the gitattributes files of a snapshot."""
+        return self._attributes.values(snapshot.attribute_files, paths, names)
 
     def _taken(self, oid: str) -> Snapshot:
         commit = self._commits.commit(oid)
         known = () if oid in self._boundary else dict.fromkeys(commit.parents)
         parents = [self._commits.commit(parent).tree for parent in known]
-        before = [self._tree(tree).snapshot.entries for tree in parents]
-        now = self._tree(commit.tree, near=parents).snapshot
-        # Its ledger gone, an artifact that is not filtered is no longer told by the tree.
-        unsealed = {
-            path
-            for entries in before
-            if entries is not now.entries
-            for path in _sealed(entries.keys() - now.entries.keys())
-        }
-        found = self._reader.at(commit.tree, unsealed - now.entries.keys())
-        return replace(now, entries={**now.entries, **found}) if found else now
+        return self._tree(commit.tree, near=parents)
 
-    def _tree(self, oid: str, near: Sequence[str] = ()) -> _Tree:
+    def _tree(self, oid: str, near: Sequence[str] = ()) -> Snapshot:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
         _remember(self._trees, oid, tree)
         return tree
 
-    def _compared(self, oid: str, near: Sequence[str]) -> _Tree | None:
+    def _compared(self, oid: str, near: Sequence[str]) -> Snapshot | None:
         """Tell a tree from a known one that has the same gitattributes files, if any."""
         last = next(reversed(self._trees), "")
         for other in dict.fromkeys([*near[:_NEAR], last]):
@@ -144,8 +141,8 @@ class Snapshots:
                 return self._changed(oid, base, changes)
         return None
 
-    def _changed(self, oid: str, base: _Tree, changes: Sequence[Change]) -> _Tree:
-        before, filtered = base.snapshot.entries, base.snapshot.filtered
+    def _changed(self, oid: str, base: Snapshot, changes: Sequence[Change]) -> Snapshot:
+        before, filtered = base.entries, base.filtered
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
@@ -157,21 +154,21 @@ class Snapshots:
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
-        if entries == before and filtered == base.snapshot.filtered:
+        if entries == before and filtered == base.filtered:
             return base
-        return _Tree(Snapshot(entries, filtered), base.attribute_files)
+        return Snapshot(entries, filtered, base.attribute_files)
 
-    def _listed(self, oid: str) -> _Tree:
+    def _listed(self, oid: str) -> Snapshot:
         return self._told_by(self._reader.listing(oid))
 
-    def _told_by(self, there: Mapping[bytes, Entry]) -> _Tree:
+    def _told_by(self, there: Mapping[bytes, Entry]) -> Snapshot:
         attribute_files = {
             path: entry.oid
             for path, entry in there.items()
             if _is_attributes(path) and entry.is_file
         }
         filtered = self._filtered(attribute_files, there)
-        return _Tree(Snapshot(_told(there, filtered, there), filtered), attribute_files)
+        return Snapshot(_told(there, filtered, there), filtered, attribute_files)
 
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]

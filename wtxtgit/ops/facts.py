@@ -7,7 +7,7 @@ is judged is what a checkout will have, and the hash of it is the blob's id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,8 +26,10 @@ _BATCH = 8
 """Blobs that a process is given at a time: neighbours share deltas."""
 
 Progress = Callable[[int], None]
-Examiner = Callable[[list[str]], Iterator[tuple[str, ArtifactFacts]]]
-"""Finds the facts of blobs by their ids, in any order."""
+Wanted = tuple[str, bool]
+"""A blob by its id, and whether the hash of its opaque text is asked for."""
+Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
+"""Finds the facts of blobs, in any order."""
 
 
 class Facts:
@@ -51,36 +53,50 @@ class Facts:
         self._key_file = key_file
         self._examiner = examiner
 
-    def of(self, oids: Iterable[str], progress: Progress | None = None) -> dict[str, ArtifactFacts]:
-        """Find the facts of blobs; `progress` gets how many bytes more are done."""
+    def of(
+        self,
+        oids: Iterable[str],
+        progress: Progress | None = None,
+        *,
+        opaque: Collection[str] = (),
+    ) -> dict[str, ArtifactFacts]:
+        """Find the facts of blobs; `progress` gets how many bytes more are done.
+
+        Of those in `opaque` the hash of the opaque text, too.
+        """
         wanted = list(dict.fromkeys(oids))
         with Known.open(self._repo, self._key_file) as known:
-            found = known.facts(wanted)
-            for oid, facts in self._examined([oid for oid in wanted if oid not in found]):
+            found = {
+                oid: facts
+                for oid, facts in known.facts(wanted).items()
+                if facts.opaque is not None or oid not in opaque
+            }
+            missing = [(oid, oid in opaque) for oid in wanted if oid not in found]
+            for oid, facts in self._examined(missing):
                 found[oid] = facts
                 known.put_facts({oid: facts})
                 if progress is not None:
                     progress(facts.size)
         return found
 
-    def _examined(self, oids: list[str]) -> Iterator[tuple[str, ArtifactFacts]]:
+    def _examined(self, blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         if self._examiner is not None:
-            yield from self._examiner(oids)
+            yield from self._examiner(blobs)
             return
         # Of few blobs each one can have all threads.
-        if len(oids) < self._processes or self._processes < 2 or self._bytes(oids) <= FEW:
+        if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
             with _Reader(self._repo, self._processes) as reader:
-                for oid in oids:
-                    yield oid, reader.examine(oid)
+                for oid, opaque in blobs:
+                    yield oid, reader.examine(oid, opaque=opaque)
             return
         # Started anew: a forked process would share the git processes of this one.
         with ProcessPoolExecutor(
             self._processes, get_context("spawn"), _Worker.start, (self._repo,)
         ) as pool:
-            yield from pool.map(_Worker.examine, oids, chunksize=_BATCH)
+            yield from pool.map(_Worker.examine, blobs, chunksize=_BATCH)
 
-    def _bytes(self, oids: list[str]) -> int:
-        return sum(sizes(self._repo, oids).values()) if oids else 0
+    def _bytes(self, blobs: list[Wanted]) -> int:
+        return sum(sizes(self._repo, (oid for oid, _ in blobs)).values()) if blobs else 0
 
 
 class _Reader:
@@ -96,9 +112,10 @@ class _Reader:
     def __exit__(self, *_: object) -> None:
         self._blobs.__exit__()
 
-    def examine(self, oid: str) -> ArtifactFacts:
+    def examine(self, oid: str, *, opaque: bool) -> ArtifactFacts:
         """Find the facts of a blob; raises EnvironmentFailure."""
-        return examine(spooled(self._blobs.chunks(oid)), threads=self._threads)
+        pieces = self._blobs.chunks(oid)
+        return examine(spooled(pieces), threads=self._threads, opaque=opaque)
 
 
 class _Worker:
@@ -111,5 +128,6 @@ class _Worker:
         cls.reader = _Reader(repo, 1)
 
     @classmethod
-    def examine(cls, oid: str) -> tuple[str, ArtifactFacts]:
-        return oid, cls.reader.examine(oid)
+    def examine(cls, blob: Wanted) -> tuple[str, ArtifactFacts]:
+        oid, opaque = blob
+        return oid, cls.reader.examine(oid, opaque=opaque)
