@@ -273,6 +273,11 @@ class Walk:
         before_root: set[str] = set()
         self.commits |= {commit.oid: commit for commit in commits}
         for commit in commits:
+            # Git lists commits without hashing them.
+            if self.snapshots.commit(commit.oid) != commit:
+                raise EnvironmentFailure(
+                    f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
+                )
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
             if len(parents) == 1 and trees.get(parents[0]) is tree:
