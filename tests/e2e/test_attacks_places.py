@@ -209,10 +209,10 @@ class TestSealedMoves:
         unstage(moved, NEW, NEW_LEDGER)
         assert_refused(moved, at_once(moved), was="moved")
 
-    @pytest.mark.parametrize("keys", [(), ("mallory",)], ids=["nobody", "mallory"])
-    def test_by_nobody_who_is_trusted(self, base: Sealed, keys: tuple[str, ...]) -> None:
+    @pytest.mark.parametrize("who", [(), ("mallory",)], ids=["nobody", "mallory"])
+    def test_by_nobody_who_is_trusted(self, base: Sealed, who: tuple[str, ...]) -> None:
         stage_move(base, MODEL, NEW)
-        stage(base, NEW_LEDGER, appended(base.blob(LEDGER, SECOND), text(2.0), *keys, at=NEW))
+        stage(base, NEW_LEDGER, appended(base.blob(LEDGER, SECOND), text(2.0), *who, at=NEW))
         assert_refused(base, at_once(base), *UNTRUSTED, "moved-unsealed", was=SECOND)
 
     def test_onto_another_one(self, base: Sealed) -> None:
