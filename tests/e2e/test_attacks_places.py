@@ -670,7 +670,7 @@ class TestNativeTexts:
             (b'"fine"', b'"mine"'),
             (b'\naudit note="fine"', b""),
             (b"cap ext=", b"cap ext=evil,"),
-            (b" row_blocking=on", b" row_blocking=off"),
+            (b"\nch ix=", b"\nidx rows_per_chunk=32768 row_size=1 row_blocking=on\nch ix="),
         ],
         ids=["audit", "no-audit", "cap", "idx"],
     )
