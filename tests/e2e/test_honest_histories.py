@@ -97,7 +97,9 @@ class TestMerges:
         """The branch goes on from what was picked, so it fits in later."""
         pr.git("cherry-pick", "pr~1")
         green(pr, SECOND)
-        pr.merge("pr")
+        pr.merge("pr", ok=(1,))
+        pr.take("pr", MODEL, LEDGER)
+        pr.commit("merged")
         green(pr, SECOND)
         assert pr.blob(MODEL, "HEAD") == text(4.0)
 
