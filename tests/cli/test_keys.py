@@ -78,8 +78,32 @@ def test_the_session_that_the_documents_promise(repository: Command) -> None:
     assert text[2] == "threshold: 1"
     repository("key", "new", "--name", "bob", "--no-passphrase")
     repository("signers", "add", "bob@example.com", "bob")
-    assert repository("signers", "remove", facts["keyid"]).code == 0
+    raised = repository("signers", "threshold", "2")
+    assert (raised.code, raised.out) == (0, b"threshold: 2\n")
+    assert "git add .wtxt" in raised.err
+    assert repository("signers", "list").out.decode().splitlines()[-1] == "threshold: 2"
+    assert repository("signers", "remove", facts["keyid"]).code == 1
+    lowered = repository("signers", "threshold", "1", "--json")
+    assert json.loads(lowered.out)["threshold"] == 1
+    gone = repository("signers", "remove", facts["keyid"])
+    assert gone.code == 0
+    assert "needs a countersignature" in gone.err
+    assert "wtxtgit seal --countersign" in gone.err
     assert b"alice" not in repository("signers", "list").out
+
+
+def test_a_threshold_that_can_not_be(repository: Command) -> None:
+    repository("key", "new", "--name", "alice", "--no-passphrase")
+    repository("signers", "add", "alice@example.com", "alice")
+    for number, code, said in (
+        ("0", 2, "a threshold is from 1 to 8, not 0"),
+        ("9", 2, "a threshold is from 1 to 8, not 9"),
+        ("2", 1, "a threshold of 2 needs as many principals, .wtxt/signers has 1"),
+    ):
+        done = repository("signers", "threshold", number)
+        assert (done.code, done.complaint()) == (code, said)
+        assert "wtxtgit: hint: " in done.err
+    assert repository("signers", "threshold", "two").code == 2
 
 
 @needs_keygen

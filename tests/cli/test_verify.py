@@ -130,7 +130,7 @@ def test_a_signature_is_demanded_on_request(wtxtgit: Command, tmp_path: Path) ->
     signers.write_bytes(signers_lines(case.public_keys))
     assert wtxtgit("verify", case.path, "--signers", signers, "--require-signed").code == 0
     assert wtxtgit("verify", case.path, "--require-signed").code == 4
-    signers.write_bytes(signers_lines((bytes(32),)))
+    signers.write_bytes(signers_lines((b"\3" * 32,)))
     assert wtxtgit("verify", case.path, "--signers", signers, "--require-signed").code == 4
     assert wtxtgit("verify", case.path, "--signers", signers).code == 0
     unsigned = VECTORS / "valid/one_byte.wtxt"

@@ -85,6 +85,21 @@ def test_records_as_json(wtxtgit: Command, signers: Path) -> None:
     }
 
 
+def test_moves_as_json(wtxtgit: Command, tmp_path: Path) -> None:
+    """Records that move the ledger say where to, the others nothing."""
+    for name, moves in (
+        ("moved_back", [None, "models/b.fold", "models/a.fold"]),
+        ("moved_escaped", [None, "größe/100% b.fold"]),
+    ):
+        case = ledger_named(name)
+        (tmp_path / "signers").write_bytes(signers_lines(case.public_keys))
+        (record,) = files(
+            wtxtgit("verify", case.path, "--signers", tmp_path / "signers", "--json").out
+        )
+        assert [told.get("at") for told in record["records"]] == moves
+        assert ["at" in told for told in record["records"]] == [move is not None for move in moves]
+
+
 def test_a_signature_that_does_not_fit_is_told_with_its_line(
     wtxtgit: Command, signers: Path
 ) -> None:
@@ -115,7 +130,7 @@ def test_signatures_on_demand(
     name: str, known: bool, words: list[str], code: int, wtxtgit: Command, signers: Path
 ) -> None:
     if not known:
-        signers.write_bytes(signers_lines((bytes(32),)))
+        signers.write_bytes(signers_lines((b"\3" * 32,)))
     path = ledger_named(name).path
     done = wtxtgit("verify", path, "--signers", signers, "--require-signed", "--json")
     assert done.code == code

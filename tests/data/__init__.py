@@ -19,6 +19,7 @@ DATA = Path(__file__).parent
 VECTORS = DATA / "vectors"
 FIXTURES = DATA / "fixtures"
 GOLDEN = DATA / "golden"
+LEDGERS = DATA / "ledgers"
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,8 @@ class LedgerCase:
     kinds: frozenset[str]
     public_keys: tuple[bytes, ...]
     signed_by: tuple[int, ...] | None
-
-    @property
-    def path(self) -> Path:
-        return VECTORS / self.file
+    path: Path
+    note: str
 
     @property
     def text(self) -> bytes:
@@ -117,18 +116,45 @@ class LedgerCase:
 
 @cache
 def ledger_cases() -> tuple[LedgerCase, ...]:
-    """All ledgers of the vectors; each file of the folder belongs to one."""
-    manifest = json.loads((VECTORS / "ledger.json").read_bytes())
-    found = tuple(_ledger_case(record) for record in manifest["cases"])
-    there = {f"ledger/{path.name}" for path in (VECTORS / "ledger").iterdir()}
-    assert there
-    assert {case.file for case in found} == there
-    assert len(found) == len(there)
+    """All ledgers of the vectors, and ours of moves and deletions."""
+    found = (
+        *_ledger_cases(VECTORS / "ledger.json", VECTORS / "ledger"),
+        *_ledger_cases(DATA / "ledgers.json", LEDGERS),
+    )
+    assert len({case.path.stem for case in found}) == len(found)
     return found
 
 
 def ledger_named(name: str) -> LedgerCase:
-    return next(case for case in ledger_cases() if case.file == f"ledger/{name}.wsum")
+    return next(case for case in ledger_cases() if case.path.stem == name)
+
+
+@dataclass(frozen=True)
+class SignatureCase:
+    """An ed25519 signature, and whether it holds."""
+
+    name: str
+    valid: bool
+    public_key: bytes
+    message: bytes
+    signature: bytes
+    note: str
+
+
+@cache
+def signature_cases() -> tuple[SignatureCase, ...]:
+    """All signatures; the names of two never are the same."""
+    records = json.loads((DATA / "ed25519.json").read_bytes())["cases"]
+    assert len({record["name"] for record in records}) == len(records) > 50
+    return tuple(
+        SignatureCase(
+            record["name"],
+            record["valid"],
+            *(bytes.fromhex(record[key]) for key in ("public_key", "message", "signature")),
+            record["note"],
+        )
+        for record in records
+    )
 
 
 @dataclass(frozen=True)
@@ -297,7 +323,18 @@ def _delta_case(record: dict[str, Any]) -> DeltaCase:
     )
 
 
-def _ledger_case(record: dict[str, Any]) -> LedgerCase:
+def _ledger_cases(manifest: Path, folder: Path) -> list[LedgerCase]:
+    """The ledgers of a manifest; each file of its folder belongs to one."""
+    records = json.loads(manifest.read_bytes())["cases"]
+    found = [_ledger_case(record, folder.parent) for record in records]
+    there = set(folder.iterdir())
+    assert there
+    assert {case.path for case in found} == there
+    assert len(found) == len(there)
+    return found
+
+
+def _ledger_case(record: dict[str, Any], base: Path) -> LedgerCase:
     counts = record["signed_by"]
     return LedgerCase(
         record["file"],
@@ -305,4 +342,6 @@ def _ledger_case(record: dict[str, Any]) -> LedgerCase:
         frozenset(record["kinds"]),
         tuple(bytes.fromhex(key) for key in record["public_keys"]),
         None if counts is None else tuple(counts),
+        base / record["file"],
+        record["note"],
     )

@@ -13,14 +13,15 @@ from data import LedgerCase, ledger_cases, ledger_named, ssh_wire
 from docs.pages import blocks, lines, spans, tables
 from docs.shell import assert_as_shown, run, steps
 from docs.test_python import execute
-from wtxtgit.model.ledger import Head
+from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head
 from wtxtgit.text import ledger
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger import covered, format_head, format_ledger, read
+from wtxtgit.text.ledger import covered, format_at, format_head, format_ledger, read
 from wtxtgit.text.ledger_chain import signed_by
 
 PAGE = "docs/spec/ledger.md"
 EXAMPLE, BY_HAND = "A worked example in bytes", "Checked by hand"
+MOVE = b"at path=models/b.fold\n"
 READABLE = [case for case in ledger_cases() if case.signed_by is not None]
 
 
@@ -90,6 +91,39 @@ class TestTheExample:
         assert_as_shown(run(steps(*blocks(PAGE, "console", "Verdict")), tmp_path))
 
 
+class TestTheMove:
+    def test_it_is_a_vector(self) -> None:
+        (block,) = blocks(PAGE, "", "A move in bytes")
+        case = ledger_named("moved")
+        assert block.text.encode("ascii") == case.text
+        said = prose("A move in bytes")
+        digest = hashlib.sha256(case.text).hexdigest()
+        assert f"{len(case.text)} bytes (SHA-256 `{digest}`)" in said
+        assert f"`{case.public_keys[0].hex()}`" in said
+        assert f"`{pub_line(case.public_keys[0]).decode().rpartition(' ')[0]}`" in said
+        assert MOVE in case.text
+
+    def test_the_table(self) -> None:
+        text, position = ledger_named("moved").text, 0
+        (table,) = tables(PAGE, "A move in bytes")
+        for number, (row, line) in enumerate(
+            zip(table, text.splitlines(keepends=True), strict=True), 1
+        ):
+            assert [int(cell) for cell in row[:3]] == [number, position, len(line)]
+            position += len(line)
+        made = read(text).ledger
+        assert made is not None
+        signed = re.search(r"over bytes 0 to (\d+)", table[3][3])
+        assert signed
+        assert covered(made.head, made.records[0]) == text[: int(signed[1]) + 1]
+        split = text.splitlines(keepends=True)
+        assert covered(made.head, made.last) == split[0] + b"".join(split[4:7])
+
+    def test_the_hash_of_a_deletion(self) -> None:
+        assert f"`{DELETED_CONTENT.hex()}`" in prose("Deletions")
+        assert f"`{DELETED_BUILD}`" in prose("Deletions")
+
+
 class TestTables:
     def test_paths(self) -> None:
         (table,) = tables(PAGE, "Paths")
@@ -125,8 +159,10 @@ class TestTheProgram:
         assert len(block.text.splitlines()) <= 35
 
     def test_the_example(self, by_hand: ByHand) -> None:
-        (shown,) = blocks(PAGE, "", BY_HAND)
-        assert by_hand(printed(), public_key()) == shown.text
+        first, second = blocks(PAGE, "", BY_HAND)
+        assert by_hand(printed(), public_key()) == first.text
+        case = ledger_named("moved")
+        assert by_hand(case.text, case.public_keys[0]) == second.text
 
     @pytest.mark.parametrize("case", READABLE, ids=lambda c: c.file)
     def test_it_agrees_with_our_reader(self, case: LedgerCase, by_hand: ByHand) -> None:
@@ -135,11 +171,15 @@ class TestTheProgram:
         broken = [p.line or 0 for p in read(case.text).problems if p.kind == "merkle"]
         wanted, start = [], list(ledger.record_lines(made))
         for record, line in zip(made.records, start, strict=True):
-            chained = not broken or line + 1 < min(broken)
+            chained = not broken or line + 1 + (record.at is not None) < min(broken)
             signed = signed_by(made.head, record, case.public_keys[:1]).valid
             wanted.append(("chained" if chained else "BROKEN", "signed" if signed else "-"))
         out = by_hand(case.text, case.public_keys[0]).splitlines()
-        assert [tuple(line.split()[2:]) for line in out] == wanted
+        assert [tuple(line.split()[2:4]) for line in out] == wanted
+        moves = [
+            [] if r.at is None else [format_at(r.at).split()[1].decode()] for r in made.records
+        ]
+        assert [line.split()[4:] for line in out] == moves
 
     def test_damage(self, by_hand: ByHand) -> None:
         text = ledger_named("four").text
@@ -156,6 +196,13 @@ class TestTheProgram:
         assert told(b"host=any", b"host=cpu") == ["chained -", *good[1:]]
         assert told(b"path=models", b"path=Models") == ["chained -"] * 4
         assert told(b"DQ== keyid", b"AQ== keyid").count("chained -") == 1
+
+    def test_a_move_that_was_not_signed(self, by_hand: ByHand) -> None:
+        case = ledger_named("moved")
+        for old, new in ((b"at path=models/b", b"at path=models/c"), (MOVE, b"")):
+            assert case.text.count(old) == 1
+            out = by_hand(case.text.replace(old, new), case.public_keys[0]).splitlines()
+            assert [line.split()[2:4] for line in out] == [["chained", "signed"], ["chained", "-"]]
 
     def test_another_key(self, by_hand: ByHand) -> None:
         out = by_hand(ledger_named("four").text, bytes(range(32)))

@@ -187,7 +187,7 @@ class Sealed(Repo):
 def assert_holds(repo: Sealed, *arguments: str, root: str | None = ROOT) -> Said:
     """An audit finds nothing, not even a warning."""
     said = repo.audit(*arguments, root=root)
-    assert (said.code, said.found) == (0, [])
+    assert (said.code, said.found) == (0, []), said.found
     assert said.report["ok"]
     return said
 
@@ -205,7 +205,9 @@ def assert_found(
 ) -> Said:  # fmt: skip
     """An audit finds these errors (commit, path, kind) and nothing else."""
     said = repo.audit(*args, root=root)
-    assert sorted(said.found) == sorted(Found(*one) for one in wanted)
+    lacking = [Found(*one) for one in wanted if Found(*one) not in said.found]
+    strange = [one for one in said.found if tuple(one[:3]) not in wanted]
+    assert sorted(said.found) == sorted(Found(*one) for one in wanted), (lacking, strange)
     assert said.code == code
     assert not said.report["ok"]
     return said

@@ -10,8 +10,9 @@ from conftest import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import blobs, run
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import CommitReader
 
-from .histories import History, new_repo
+from .histories import History, new_repo, put_in_place
 
 MISSING = "0" * 40
 
@@ -109,6 +110,38 @@ def test_a_damaged_blob_is_told(repo: Repo) -> None:
         with pytest.raises(EnvironmentFailure):
             list(reader.chunks(oid))
         assert reader.read(small, 5) == b"small"
+
+
+@pytest.mark.parametrize("kind", ["sha1", "sha256"])
+@pytest.mark.parametrize("other", [b"evil", b"", b"e" * (3 << 20)])
+def test_bytes_of_another_hash_are_refused(tmp_path: Path, kind: str, other: bytes) -> None:
+    repo = new_repo(tmp_path / "r", kind)
+    oid, small = stored(repo, b"honest"), stored(repo, b"small")
+    put_in_place(repo, oid, b"blob", other)
+    assert repo.git("cat-file", "blob", oid) == other
+    with BlobReader(repo.repository) as reader:
+        with pytest.raises(
+            EnvironmentFailure, match=f"blob {oid}: git gives .* is another"
+        ) as told:
+            reader.read(oid, 4 << 20)
+        assert told.value.hint == "git fsck --full"
+        taken = []
+        with pytest.raises(EnvironmentFailure, match="whose hash is another"):
+            taken.extend(reader.chunks(oid))
+        # The last block is not given: whoever counts bytes does not get them all, either.
+        assert len(b"".join(taken)) < len(other) or not other
+        assert reader.read(small, 5) == b"small"
+
+
+def test_a_commit_of_another_hash_is_refused(repo: Repo) -> None:
+    make = History(repo)
+    oid, evil = make.commit({b"a": b"1"}), make.commit({b"a": b"2"})
+    put_in_place(repo, oid, b"commit", repo.git("cat-file", "commit", evil))
+    with (
+        CommitReader(repo.repository) as reader,
+        pytest.raises(EnvironmentFailure, match=f"commit {oid}: .* whose hash is another"),
+    ):
+        reader.commit(oid)
 
 
 def test_a_replaced_blob_is_read_as_it_is(repo: Repo) -> None:

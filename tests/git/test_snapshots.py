@@ -11,10 +11,9 @@ import pytest
 from conftest import Repo
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import history, run, snapshots, tree_changes
+from wtxtgit.git import history, run, snapshots
 from wtxtgit.git.index import Entry
 from wtxtgit.git.snapshots import Snapshot, Snapshots, differences
-from wtxtgit.git.tree_changes import TreeChanges
 
 from .histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo
 
@@ -293,30 +292,6 @@ def test_a_tree_that_names_a_path_twice(repo: Repo, first: bytes) -> None:
     alone = make.commit(written.decode().strip())
     with Snapshots(repo.repository) as made, pytest.raises(EnvironmentFailure, match="twice"):
         made.entries(alone)
-
-
-def test_paths_that_look_like_the_end_of_an_answer(repo: Repo) -> None:
-    make = History(repo)
-    names = [b"end\n", b"end\n.wsum", b"x/end\n", b"end\nend\n", b"y/" * 1500 + b"end\n"]
-    before, after = make.tree({b"a": b"1"}), make.tree(dict.fromkeys(names, b"1"))
-    with TreeChanges(repo.repository) as changes:
-        found = changes.between(before, after)
-        assert {change.path for change in found} == {b"a", *names}
-        assert changes.between(after, after) == []
-        removed = {change.path for change in changes.between(before, after) if not change.after}
-        assert removed == {b"a"}
-        with pytest.raises(EnvironmentFailure, match="compare"):
-            changes.between(before, "1" * 40)
-        assert len(changes.between(before, after)) == len(found)
-
-
-def test_an_answer_ends_after_a_whole_record() -> None:
-    pair = b"1" * 40 + b" " + b"2" * 40 + b"\n"
-    record = b":100644 100644 " + b"1" * 40 + b" " + b"2" * 40 + b" M\0end\n"
-    for said, whole in ((b"", False), (pair, False), (pair + b"end\n", True),
-                        (pair + record, False), (pair + record + b"\0", False),
-                        (pair + record + b"\0end\n", True)):  # fmt: skip
-        assert tree_changes._is_whole(bytearray(said)) is whole
 
 
 def test_commits_that_share_nothing_relevant_share_a_snapshot(repo: Repo) -> None:

@@ -121,10 +121,24 @@ class TestAdd:
         assert content(repo) == "a cert-authority ssh-ed25519 AAAA\n"
 
     def test_other_lines_stay_as_they_are(self, repo: Repo, ring: Keyring) -> None:
-        held = f"# threshold: 2\n\n# of us\n a   {LINES[1]}\t\n"
+        held = f"# threshold: 2\n\n# of us\n a   {LINES[1]}\t\nc {LINES[2]}\n"
         repo.write(".wtxt/signers", held)
         assert add(repo, "b", LINES[0], ring).threshold == 2
         assert content(repo) == f"{held}b {LINES[0]}\n"
+
+    def test_as_many_principals_as_the_threshold_asks_for(self, repo: Repo, ring: Keyring) -> None:
+        """A file that no change could follow is not written; a second key makes no principal."""
+        for held in ("# threshold: 2\n", f"# threshold: 2\na {LINES[1]}\n"):
+            repo.write(".wtxt/signers", held)
+            with pytest.raises(CheckError) as caught:
+                add(repo, "a", LINES[0], ring)
+            assert caught.value.message == (
+                "there would be 1 principal for a threshold of 2: no change of the file would "
+                "ever count"
+            )
+            assert (caught.value.hint or "").startswith("wtxtgit signers threshold 1, ")
+            assert content(repo) == held
+        assert add(repo, "b", LINES[0], ring).threshold == 2
 
 
 class TestLinks:
@@ -205,13 +219,76 @@ class TestRemove:
         assert principals(repo) == ["a"]
 
     def test_as_many_stay_as_the_threshold_asks_for(self, repo: Repo, ring: Keyring) -> None:
-        repo.write(".wtxt/signers", "# threshold: 2\n")
-        for name, line in zip("abc", LINES, strict=False):
+        for name, line in zip("abcb", LINES, strict=True):
             add(repo, name, line, ring)
+        signers.set_threshold(repo.repository, 2)
         signers.remove(repo.repository, "a")
-        with pytest.raises(CheckError, match="1 signer would be left for a threshold of 2"):
-            signers.remove(repo.repository, "b")
-        assert principals(repo) == ["b", "c"]
+        with pytest.raises(CheckError) as caught:
+            signers.remove(repo.repository, "c")
+        assert caught.value.message == "1 principal would be left for a threshold of 2"
+        assert (caught.value.hint or "").endswith("wtxtgit signers threshold 1")
+        assert principals(repo) == ["b", "c", "b"]
+        signers.remove(repo.repository, fingerprint(KEYS[1].key))
+        assert principals(repo) == ["c", "b"]
+
+    def test_it_tells_what_becomes_of_branches(self, filled: Repo) -> None:
+        report = signers.remove(filled.repository, "b")
+        assert report.as_dict()["consequence"] == {
+            "message": "what a removed key sealed stays good on branches that have it already; "
+            "a branch that brings in records of it after the removal needs a countersignature",
+            "hint": "wtxtgit seal --countersign on that branch, by a signer who is left",
+        }
+        assert "consequence" not in signers.list_signers(filled.repository).as_dict()
+
+
+class TestThreshold:
+    @pytest.fixture
+    def three(self, repo: Repo, ring: Keyring) -> Repo:
+        """Three principals, one of them with two keys."""
+        for name, line in zip("abca", LINES, strict=True):
+            add(repo, name, line, ring)
+        return repo
+
+    def test_it_is_set(self, three: Repo) -> None:
+        before = content(three)
+        for number in (2, 3, 1):
+            report = signers.set_threshold(three.repository, number)
+            assert (report.threshold, report.changed, len(report.signers)) == (number, True, 4)
+            assert signers.list_signers(three.repository).threshold == number
+            told = f"# threshold: {number}"
+            assert content(three) == before.replace("# threshold: 1", told)
+
+    def test_the_same_again_changes_nothing(self, three: Repo) -> None:
+        before = (three.path / ".wtxt/signers").stat()
+        assert not signers.set_threshold(three.repository, 1).changed
+        assert (three.path / ".wtxt/signers").stat().st_ino == before.st_ino
+
+    @pytest.mark.parametrize("number", [-1, 0, 9, 10**30])
+    def test_a_number_that_no_file_has(self, three: Repo, number: int) -> None:
+        before = content(three)
+        with pytest.raises(UsageError, match=f"from 1 to 8, not {number}$"):
+            signers.set_threshold(three.repository, number)
+        assert content(three) == before
+
+    def test_more_than_there_are_principals(self, three: Repo) -> None:
+        before = content(three)
+        with pytest.raises(CheckError) as caught:
+            signers.set_threshold(three.repository, 4)
+        assert caught.value.message == (
+            "a threshold of 4 needs as many principals, .wtxt/signers has 3"
+        )
+        assert "several keys of one count once" in (caught.value.hint or "")
+        assert content(three) == before
+
+    def test_without_signers_there_is_nothing_to_set(self, repo: Repo) -> None:
+        with pytest.raises(CheckError, match="has 0"):
+            signers.set_threshold(repo.repository, 1)
+        assert not (repo.path / ".wtxt").exists()
+
+    def test_what_was_written_by_hand_can_be_lowered(self, repo: Repo) -> None:
+        repo.write(".wtxt/signers", f"# threshold: 3\na {LINES[0]}\n")
+        assert signers.set_threshold(repo.repository, 1).changed
+        assert content(repo) == f"# threshold: 1\na {LINES[0]}\n"
 
 
 def test_without_a_file_there_is_nobody(repo: Repo) -> None:

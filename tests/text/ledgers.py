@@ -23,7 +23,13 @@ SIGNATURES = st.builds(
     st.integers(0, 2**64 - 1).map("{:016x}".format),
 )
 RECORDS = st.builds(
-    Record, METAS, HASHES, HASHES, HASHES, st.lists(SIGNATURES, max_size=3).map(tuple)
+    Record,
+    METAS,
+    HASHES,
+    HASHES,
+    HASHES,
+    st.lists(SIGNATURES, max_size=3).map(tuple),
+    st.none() | PATHS,
 )
 """Any records: nothing but their spelling has to hold."""
 LEDGERS = st.builds(Ledger, HEADS, st.lists(RECORDS, min_size=1, max_size=4).map(tuple))
@@ -35,7 +41,8 @@ def chain_of(draw: st.DrawFn) -> Ledger:
     count = draw(st.integers(1, 4))
     gens = sorted(draw(st.sets(st.integers(0, 2000), min_size=count, max_size=count)))
     times = sorted(draw(st.lists(TIMES, min_size=count, max_size=count)))
-    prev = bytes(32)
+    head = draw(HEADS)
+    prev, place = bytes(32), head.path
     records = []
     for gen, ts in zip(gens, times, strict=True):
         meta = Meta(draw(TOKENS), gen, ts, draw(TOKENS), draw(TOKENS), draw(TOKENS))
@@ -43,6 +50,7 @@ def chain_of(draw: st.DrawFn) -> Ledger:
         this = digest.merkle(prev, content, meta)
         signatures = draw(st.lists(SIGNATURES, max_size=3, unique_by=lambda s: s.keyid))
         ordered = tuple(sorted(signatures, key=lambda s: s.keyid))
-        records.append(Record(meta, content, prev, this, ordered))
-        prev = this
-    return Ledger(draw(HEADS), tuple(records))
+        at = draw(st.none() | PATHS.filter(lambda path, here=place: path != here))
+        records.append(Record(meta, content, prev, this, ordered, at))
+        prev, place = this, at or place
+    return Ledger(head, tuple(records))

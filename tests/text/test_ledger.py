@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from data import LEDGERS as LEDGERS_FOLDER
 from data import LedgerCase, ledger_cases, ledger_named
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,17 +22,20 @@ from wtxtgit.text.ledger import (
     MAX_SIZE,
     check_link,
     covered,
+    format_at,
     format_head,
     format_ledger,
     format_record,
     is_path,
+    parse_at,
     parse_head,
     read,
     record_lines,
 )
 from wtxtgit.text.ledger_chain import signed_by
 
-from .ledgers import HEADS, LEDGERS, RECORDS, chain_of
+from .ledgers import HEADS, LEDGERS, PATHS, RECORDS, chain_of
+from .moved import made
 
 READABLE = [case for case in ledger_cases() if case.signed_by is not None]
 FOUR = ledger_named("four").text
@@ -43,8 +48,36 @@ def lines_of(text: bytes) -> list[bytes]:
 
 class TestVectors:
     def test_there_are_enough(self) -> None:
-        assert len(ledger_cases()) >= 25
-        assert len(READABLE) >= 15
+        assert len(ledger_cases()) >= 25 + len(made())
+        assert len(READABLE) >= 30
+
+    @pytest.mark.parametrize("name", made())
+    def test_ours_are_what_the_spec_says(self, name: str) -> None:
+        case, wanted = ledger_named(name), made()[name]
+        assert case.text == wanted.text
+        told = (case.kinds, case.signed_by, case.public_keys, case.note)
+        assert told == (
+            frozenset(wanted.kinds),
+            wanted.signed_by,
+            wanted.public_keys,
+            wanted.note,
+        )
+        assert case.valid is not bool(wanted.kinds)
+
+    def test_ours_are_all_made(self) -> None:
+        assert {path.stem for path in LEDGERS_FOLDER.iterdir()} == set(made())
+
+    def test_where_they_stand(self) -> None:
+        told = {}
+        for name in made():
+            found = read(ledger_named(name).text).ledger
+            told[name] = None if found is None else found.place
+        assert told["moved"] == told["moved_there_again"] == told["moved_at_once"]
+        assert told["moved"] == b"models/b.fold"
+        assert told["moved_twice"] == b"models/c.fold"
+        assert told["moved_back"] == told["deleted"] == b"models/a.fold"
+        assert told["moved_escaped"] == "größe/100% b.fold".encode()
+        assert told["move_twice"] is None
 
     @pytest.mark.parametrize("case", ledger_cases(), ids=lambda c: c.file)
     def test_kinds_and_signatures(self, case: LedgerCase) -> None:
@@ -117,7 +150,11 @@ class TestSpelling:
     @given(LEDGERS)
     def test_the_lines_of_records(self, made: Ledger) -> None:
         lines = lines_of(format_ledger(made))
-        starts = [number for number, line in enumerate(lines, 1) if line.startswith(b"meta ")]
+        starts = [
+            number - before.startswith(b"at ")
+            for number, (before, line) in enumerate(pairwise(lines), 2)
+            if line.startswith(b"meta ")
+        ]
         assert list(record_lines(made)) == starts
 
     @given(HEADS)
@@ -322,13 +359,134 @@ class TestChain:
             assert found == ([] if line is None else [("structure", line)])
 
     def test_a_link_is_judged_by_itself(self, records: tuple[Record, ...]) -> None:
-        assert list(check_link(None, records[0])) == []
-        assert list(check_link(records[1], records[2])) == []
-        assert [p.kind for p in check_link(records[0], records[2])] == ["merkle"]
-        assert [p.kind for p in check_link(None, records[2])] == ["merkle"]
+        assert list(check_link(None, records[0], b"a")) == []
+        assert list(check_link(records[1], records[2], b"a")) == []
+        assert [p.kind for p in check_link(records[0], records[2], b"a")] == ["merkle"]
+        assert [p.kind for p in check_link(None, records[2], b"a")] == ["merkle"]
+
+    def test_a_move_to_where_the_ledger_is(self, records: tuple[Record, ...]) -> None:
+        """Each move says something: the same place would have two spellings else."""
+        one, two, three, four = records
+        moved = replace(two, at=b"b")
+        assert self.kinds(one, moved, replace(three, at=b"a"), replace(four, at=b"b")) == []
+        assert self.kinds(replace(one, at=b"a"), two) == [("structure", 2)]
+        assert self.kinds(one, moved, replace(three, at=b"b")) == [("structure", 7)]
+        assert self.kinds(one, moved, three, replace(four, at=b"b")) == [("structure", 9)]
+
+    def test_lines_of_problems_in_a_record_that_moves(self, records: tuple[Record, ...]) -> None:
+        one, two, *_ = records
+        moved = replace(two, at=b"b")
+        signatures = tuple(Signature(bytes(64), f"{n:016x}") for n in range(9))
+        for wrong, found in (
+            ({"meta": replace(two.meta, gen=1)}, [("structure", 5), ("merkle", 6)]),
+            ({"merkle_prev": bytes(32)}, [("merkle", 6), ("merkle", 6)]),
+            ({"sha256_all": bytes(32)}, [("merkle", 6)]),
+            ({"signatures": signatures}, [("structure", 15)]),
+            ({"signatures": (signatures[1], signatures[0])}, [("structure", 8)]),
+        ):
+            assert self.kinds(one, replace(moved, **wrong)) == found  # type: ignore[arg-type]
+
+
+class TestPlace:
+    """A ledger stands at its first line's path, or at that of the last record that moves it."""
+
+    @given(chain_of())
+    def test_it_is_that_of_the_last_move(self, made: Ledger) -> None:
+        place = made.head.path
+        for count, record in enumerate(made.records, 1):
+            place = place if record.at is None else record.at
+            assert Ledger(made.head, made.records[:count]).place == place
+
+    @given(PATHS)
+    def test_a_move_that_was_formatted_is_parsed_to_the_same(self, path: bytes) -> None:
+        line = format_at(path)
+        assert line == b"at path=" + format_head(Head(bytes(32), path)).partition(b" path=")[2]
+        assert parse_at(b"x\n" + line + b"more", 2) == (path, len(line) + 2)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"at path=\n",
+            b"at path=/a\n",
+            b"at path=a/../b\n",
+            b"at path=%41\n",
+            b"at path=a%c3\n",
+            b"at path=a b\n",
+            b"at path=a",
+            b"at  path=a\n",
+            b"at a\n",
+            b"at path=a \n",
+            b"at path=a\r\n",
+            b"at path=a gen=1\n",
+            b"at repo=a path=a\n",
+            b"At path=a\n",
+        ],
+    )
+    def test_another_spelling_is_refused(self, line: bytes) -> None:
+        assert parse_at(line, 0) is None
+        head, *rest = lines_of(FOUR)
+        report = read(b"".join((head, line, *rest)))
+        assert report.ledger is None
+        assert [(p.kind, p.line) for p in report.problems] == [("syntax", 2)]
+
+    @pytest.mark.parametrize("path", [b"", b"/a", b"a//b", b"a/..", b"a\0b"])
+    def test_what_is_not_written(self, path: bytes) -> None:
+        found = read(FOUR).ledger
+        assert found is not None
+        with pytest.raises(TextError) as caught:
+            format_record(replace(found.last, at=path))
+        assert caught.value.kind == "syntax"
+
+    def test_it_stands_before_meta_and_nowhere_else(self) -> None:
+        lines = lines_of(FOUR)
+        starts = {1, 4, 7, 10}
+        for at in range(len(lines) + 1):
+            report = read(b"".join((*lines[:at], b"at path=b\n", *lines[at:])))
+            assert (report.ledger is not None) is (at in starts), at
+        twice = b"".join((lines[0], b"at path=b\n", b"at path=c\n", *lines[1:]))
+        assert [(p.kind, p.line) for p in read(twice).problems] == [("syntax", 3)]
+
+    @pytest.mark.parametrize("excess", [0, 1])
+    def test_a_long_path(self, excess: int) -> None:
+        path = b"a" * (MAX_LINE - len(b"at path=\n") + excess)
+        head, *rest = lines_of(FOUR)
+        report = read(b"".join((head, b"at path=", path, b"\n", *rest)))
+        assert [(p.kind, p.line) for p in report.problems] == ([("limit", 2)] if excess else [])
+        if excess:
+            with pytest.raises(TextError):
+                format_at(path)
+        elif report.ledger is not None:
+            twice = Ledger(report.ledger.head, (*report.ledger.records, report.ledger.last))
+            moved = replace(twice.records[-1], at=path)
+            found = read(format_ledger(Ledger(twice.head, (*twice.records[:-1], moved))))
+            assert max(len(problem.message) for problem in found.problems) < 200
+
+    def test_a_sign_that_the_wsum_line_carries_is_told_with_its_line(self) -> None:
+        head, meta, wsum, *_ = lines_of(ledger_named("wsum_with_sign").text)
+        report = read(b"".join((head, b"at path=b\n", meta, wsum)))
+        assert [(p.kind, p.line) for p in report.problems] == [("syntax", 4)]
 
 
 class TestReadingOn:
+    @given(chain_of(), st.integers(1, 4))
+    def test_from_every_state_of_a_chain(self, made: Ledger, count: int) -> None:
+        state = format_ledger(Ledger(made.head, made.records[:count]))
+        text = format_ledger(made)
+        assert read(text, after=read(state)) == read(text)
+
+    def test_a_move_is_held_against_where_the_ledger_was_before(self) -> None:
+        """The last record is read again, with the place of those before it."""
+        found = read(FOUR).ledger
+        assert found is not None
+        one, two, three, four = (replace(record, signatures=()) for record in found.records)
+        two, three, four = replace(two, at=b"b"), replace(three, at=b"c"), replace(four, at=b"b")
+        text = format_ledger(Ledger(found.head, (one, two, three, four)))
+        for records in ((one,), (one, two), (one, two, three), (one, two, three, four)):
+            state = read(format_ledger(Ledger(found.head, records)))
+            assert state.ok
+            assert read(text, after=state) == read(text)
+            assert read(text, after=state).ok
+
     def states(self, text: bytes) -> list[bytes]:
         ends = [m.end() for m in re.finditer(rb"^(?:WSUM|sign) .*\n", text, re.MULTILINE)]
         return [text[:end] for end in ends]
@@ -464,10 +622,12 @@ class TestWhatIsNotWritten:
 
 
 @given(HEADS, RECORDS)
-def test_signatures_cover_three_lines_as_they_stand(head: Head, record: Record) -> None:
+def test_signatures_cover_the_lines_as_they_stand(head: Head, record: Record) -> None:
     text = format_ledger(Ledger(head, (record,)))
-    assert covered(head, record) == b"".join(lines_of(text)[:3])
-    parsed = grammar.parse_meta(text, len(lines_of(text)[0]))
+    count = 3 if record.at is None else 4
+    assert covered(head, record) == b"".join(lines_of(text)[:count])
+    assert lines_of(text)[1].startswith(b"meta " if record.at is None else b"at path=")
+    parsed = grammar.parse_meta(text, len(b"".join(lines_of(text)[: count - 2])))
     assert parsed is not None
     assert parsed[0] == record.meta
 

@@ -5,32 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from data import LedgerCase, ledger_cases, ledger_named, seeded
+from data import LedgerCase, case_named, ledger_cases, ledger_named, seeded
 from fuzz.mutations import text_mutant
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
+from wtxtgit import containers
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.model.ledger import DELETED_CONTENT, Head, Ledger, Record, is_deletion
 from wtxtgit.text import grammar, ledger_chain
 from wtxtgit.text.digest import keyid
+from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.ledger import covered, format_ledger, format_record, read
 from wtxtgit.text.ledger_chain import (
     RecordSigners,
+    deletion_record,
     native_record,
     next_record,
     signed_by,
     with_signature,
 )
 from wtxtgit.text.signature import SignatureState, sign
+from wtxtgit.text.write import TextWriter
 
-from .ledgers import HEADS, SIGNATURES, chain_of
+from .ledgers import HEADS, PATHS, SIGNATURES, chain_of
 from .test_grammar import HASHES, TIMES, TOKENS
 
 MUTANTS = 400
-SIGNED = [case for case in ledger_cases() if case.valid and any(case.signed_by or ())]
+SIGNED = [case for case in ledger_cases() if case.valid and all(case.signed_by or (0,))]
 HEAD = Head(bytes(32), b"model.fold")
 SEEDS = [bytes([n]) * 32 for n in range(10)]
 PUBLIC = [bytes(SigningKey(seed).verify_key) for seed in SEEDS]
@@ -124,10 +128,72 @@ class TestNextRecord:
             with pytest.raises(TextError):
                 next_record(made, sha256_all=bytes(32), ts=ts, build="b", schema="fold/v1")
 
+    @given(chain_of(), PATHS, PATHS)
+    def test_a_move(self, made: Ledger, one: bytes, two: bytes) -> None:
+        values = {"sha256_all": bytes(32), "ts": NOW, "build": "b", "schema": "s"}
+        for path in (one, two):
+            if path == made.place:
+                with pytest.raises(TextError) as caught:
+                    next_record(made, **values, at=path)  # type: ignore[arg-type]
+                assert caught.value.kind == "structure"
+                continue
+            record = next_record(made, **values, at=path)  # type: ignore[arg-type]
+            still = next_record(made, **values)  # type: ignore[arg-type]
+            assert (record.at, still.at) == (path, None)
+            assert record.merkle_this == still.merkle_this
+            made = Ledger(made.head, (*made.records, record))
+            assert made.place == path
+            assert read(format_ledger(made)).ok
+
+    def test_a_move_to_what_is_no_path(self) -> None:
+        with pytest.raises(TextError):
+            first(at=b"/a")
+
     def test_numbers_end(self) -> None:
         made = Ledger(HEAD, (first(gen=grammar.MAX_GEN),))
         with pytest.raises(TextError):
             next_record(made, sha256_all=bytes(32), ts=NOW, build="b", schema="fold/v1")
+
+
+class TestDeletion:
+    @given(chain_of(), TIMES)
+    def test_a_ledger_goes_on_with_it(self, made: Ledger, ts: str) -> None:
+        record = deletion_record(made, ts=ts)
+        assert is_deletion(record)
+        assert record.meta.ts == max(ts, made.last.meta.ts)
+        assert record.meta.gen == made.last.meta.gen + 1
+        longer = Ledger(made.head, (*made.records, record))
+        assert read(format_ledger(longer)).ok
+        assert longer.place == made.place
+
+    def test_it_is_of_what_emit_makes_of_an_empty_file(self) -> None:
+        text = TextWriter(snapshot_of(containers.split(memoryview(b""))))
+        assert text.root.sha256_all == DELETED_CONTENT
+        record = deletion_record(Ledger(HEAD, (first(),)), ts=NOW)
+        assert record.meta.schema == text.meta.schema
+        assert case_named("valid/layout_empty_file.wtxt").expected["sha256_all"] == (
+            DELETED_CONTENT.hex()
+        )
+
+    def test_content_and_build_together_make_it(self) -> None:
+        assert is_deletion(first(sha256_all=DELETED_CONTENT, build="deleted"))
+        assert not is_deletion(first(sha256_all=DELETED_CONTENT, build="c1"))
+        assert not is_deletion(first(sha256_all=bytes(32), build="deleted"))
+
+    def test_the_vectors(self) -> None:
+        told = {
+            name: [is_deletion(record) for record in ledger_of(ledger_named(name).text).records]
+            for name in ("deleted", "deleted_and_back", "emptied")
+        }
+        assert told == {
+            "deleted": [False, True],
+            "deleted_and_back": [False, True, False],
+            "emptied": [False, False],
+        }
+
+    def test_no_time(self) -> None:
+        with pytest.raises(TextError):
+            deletion_record(Ledger(HEAD, (first(),)), ts="now")
 
 
 class TestWithSignature:
@@ -235,6 +301,10 @@ class TestSignedBy:
         changed = replace(record, meta=replace(record.meta, **{field: value}))
         if changed != record:
             assert signed_by(head, changed, PUBLIC).state is SignatureState.INVALID
+        for path in (None, b"elsewhere", b"elsewhere2"):
+            if path != record.at:
+                moved = replace(record, at=path)
+                assert signed_by(head, moved, PUBLIC).state is SignatureState.INVALID
         for field_of_record in ("sha256_all", "merkle_prev", "merkle_this"):
             flipped = bytes(byte ^ 1 for byte in getattr(record, field_of_record))
             changed = replace(record, **{field_of_record: flipped})

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from data import signature_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
+from text import edwards
 
 from trust.peers import keygen, needs_keygen, new_key
 from trust.secrets_shown import assert_not_shown
@@ -22,6 +24,7 @@ from wtxtgit.trust.keys import (
     format_public,
     format_secret_key,
     generate,
+    is_small_order,
     parse_public,
     parse_public_file,
     parse_secret_key,
@@ -135,8 +138,35 @@ class TestSecretKeys:
         assert "alice" in repr(KEY)
 
 
+class TestSmallOrder:
+    def spellings(self) -> list[bytes]:
+        """All 32 bytes that a library may take for a point of small order."""
+        ys = {y for _, y in edwards.torsion()}
+        ys |= {y + edwards.P for y in ys if y + edwards.P < 2**255}
+        return [(y | sign).to_bytes(32, "little") for y in ys for sign in (0, 2**255)]
+
+    def test_each_is_refused_by_name(self) -> None:
+        assert len(self.spellings()) == 14
+        for key in self.spellings():
+            assert is_small_order(key)
+            with pytest.raises(KeyFileError, match="k: a key of small order"):
+                parse_public(format_public(PublicKey(key)), "k")
+
+    def test_so_are_those_of_the_vectors(self) -> None:
+        cases = [case for case in signature_cases() if case.name.startswith("a_small_")]
+        assert len(cases) == 8
+        for case in cases:
+            with pytest.raises(KeyFileError, match="small order"):
+                parse_public(format_public(PublicKey(case.public_key)), "k")
+
+    @given(st.binary(min_size=32, max_size=32))
+    def test_no_other_key_is(self, seed: bytes) -> None:
+        assert not is_small_order(bytes(SigningKey(seed).verify_key))
+        assert is_small_order(seed) is (seed in self.spellings())
+
+
 class TestPublicKeys:
-    @given(st.binary(min_size=32, max_size=32), COMMENTS)
+    @given(st.binary(min_size=32, max_size=32).filter(lambda k: not is_small_order(k)), COMMENTS)
     def test_what_is_written_is_read_back(self, key: bytes, comment: str) -> None:
         public = PublicKey(key, comment)
         assert parse_public(format_public(public), "k") == public

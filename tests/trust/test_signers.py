@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trust.peers import keygen, needs_keygen, new_key
+from wtxtgit.text import ledger
 from wtxtgit.trust.keys import KeyFileError, parse_public_file
 from wtxtgit.trust.signers import (
     HEADER,
@@ -22,7 +23,7 @@ from wtxtgit.trust.signers import (
     parse_signers,
 )
 
-KEYS = [bytes([number]) * 32 for number in range(4)]
+KEYS = [bytes([number]) * 32 for number in range(1, 5)]
 A, B, C = (Signer(name, key, name) for name, key in zip("abc", KEYS, strict=False))
 K = [b64encode(ssh_wire(key)).decode() for key in KEYS]
 
@@ -99,7 +100,7 @@ class TestParse:
         with pytest.raises(KeyFileError, match="UTF-8 at byte 1"):
             parse(b"a\xff", "signers")
 
-    @pytest.mark.parametrize("count", [1, 2, 9, 10, 99, MAX_THRESHOLD])
+    @pytest.mark.parametrize("count", range(1, MAX_THRESHOLD + 1))
     def test_a_threshold(self, count: int) -> None:
         assert parse(text(f"# threshold: {count}"), "signers").signers.threshold == count
 
@@ -107,7 +108,9 @@ class TestParse:
         "line",
         [
             "# threshold: 0",
-            "# threshold: 101",
+            "# threshold: 9",
+            "# threshold: 10",
+            "# threshold: 100",
             "# threshold: 01",
             "# threshold: -1",
             "# threshold: 2 of 3",
@@ -149,6 +152,20 @@ class TestParse:
                 assert again == (signer,)
 
 
+class TestPrincipals:
+    def test_several_keys_of_one_count_once(self) -> None:
+        second = Signer("a", KEYS[3], "laptop")
+        found = Signers((A, B, second), 2)
+        assert found.principals == {"a", "b"}
+        assert found.principals_of([KEYS[0], KEYS[3]]) == {"a"}
+        assert found.principals_of({KEYS[3], KEYS[1]}) == {"a", "b"}
+        assert found.principals_of([KEYS[2], bytes(32)]) == frozenset()
+        assert found.principals_of([]) == Signers().principals == frozenset()
+
+    def test_a_threshold_has_no_more_room_than_a_record(self) -> None:
+        assert MAX_THRESHOLD == ledger.MAX_SIGNATURES
+
+
 class TestEdit:
     @pytest.mark.parametrize("content", [FILE, FILE.replace("\n", "\r\n"), "", HEADER])
     def test_what_is_not_edited_stays(self, content: str) -> None:
@@ -183,6 +200,30 @@ class TestEdit:
         for comment in ("x\ny ssh-ed25519 " + K[3], "x\r"):
             with pytest.raises(KeyFileError, match="comment"):
                 file.with_signer(Signer("d", bytes([9]) * 32, comment), "signers")
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ("# threshold: 2", "# threshold: 3"),
+            ("# threshold: 2 \t", "# threshold: 3"),
+            ("# threshold: 2\r", "# threshold: 3\r"),
+        ],
+    )
+    def test_a_threshold_takes_the_lines_place(self, before: str, after: str) -> None:
+        around = (f"# ours\n{format_signer(A)}\n", f"\n\n{format_signer(B)}\n# end\n")
+        file = parse(before.join(around).encode(), "s").with_threshold(3, "s")
+        assert file.content() == after.join(around).encode()
+        assert file.signers.threshold == 3
+
+    def test_a_threshold_where_there_was_none(self) -> None:
+        file = parse(text("# ours", format_signer(A)), "s").with_threshold(2, "s")
+        assert file.content() == text("# threshold: 2", "# ours", format_signer(A))
+        assert file.signers.threshold == 2
+
+    @pytest.mark.parametrize("count", [0, -1, MAX_THRESHOLD + 1, 100])
+    def test_a_threshold_that_no_file_has(self, count: int) -> None:
+        with pytest.raises(KeyFileError, match="a threshold is spelled"):
+            parse(FILE.encode(), "s").with_threshold(count, "s")
 
     def test_a_signer_is_removed(self) -> None:
         file = parse(FILE.encode(), "signers").without({KEYS[1]}, "signers")

@@ -29,8 +29,9 @@ _OID_SHOWN = 12
     metavar="COMMIT|FILE",
     help="Where trust starts: a commit, or a signers file. Default: config wtxtgit.trustRoot.",
 )
-@click.option("--require-signed", is_flag=True, help="Records must be signed without signers, too.")
-@click.option("--all", "every", is_flag=True, help="Judge the commits of merged branches, too.")
+@click.option("--require-signed", is_flag=True, help="Fail where the trust root has no signers.")
+@click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
+@click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
 @click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
 @no_cache_option
 @cluster_options
@@ -47,6 +48,7 @@ def audit(
     trust_root: str | None,
     require_signed: bool,
     every: bool,
+    all_refs: bool,
     was: str | None,
     no_cache: bool,
     scheduler: str | None,
@@ -56,10 +58,10 @@ def audit(
 ) -> int:
     """Prove the chain of all checkpoints across commits.
 
-    RANGE is a revision (default HEAD) or A..B: then the signers are found out
-    up to A, and what came after A is judged. Of merges the first parents'
-    line is judged, each commit against all its parents. Exit code 0 only if
-    everything holds; 1 integrity, 4 only trust.
+    RANGE is a revision (default HEAD) or A..B. Judged are the tip's whole tree,
+    and what each commit after A changes on the line of first parents; who is
+    trusted and what was sealed is found out over all commits from the trust
+    root on. Exit code 0 only if everything holds; 1 integrity, 4 only trust.
 
     \b
     wtxtgit audit --trust-root v1.0
@@ -75,7 +77,7 @@ def audit(
     repo = Repository.discover()
     base, tip = _range(range_)
     root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root
-    request = ops.Request(tip, base, root, was, every, require_signed)
+    request = ops.Request(tip, base, root, was, every, require_signed, all_refs=all_refs)
     with (
         cluster(scheduler, worker_clone) as workers,
         progress("auditing", None) as advance,

@@ -55,7 +55,8 @@ def add(principal: str, key: str, as_json: bool) -> None:
 def remove(signer: str, as_json: bool) -> None:
     """Remove a principal with all keys, or the key with a fingerprint or keyid.
 
-    What the key has signed before stays good.
+    What the key has sealed stays good where it is. What another branch brings
+    in of it later has to be countersigned by a signer who is left.
 
     \b
     wtxtgit signers remove bob@example.com
@@ -64,6 +65,29 @@ def remove(signer: str, as_json: bool) -> None:
     from wtxtgit.ops import signers as ops
 
     _print(ops.remove(Repository.discover(), signer), "removed", as_json)
+
+
+@signers.command()
+@click.argument("number", metavar="N", type=int)
+@_json
+def threshold(number: int, as_json: bool) -> None:
+    """Say how many principals have to seal a change of the signers.
+
+    From 1 to 8, and at most as many as there are. Several keys of a principal
+    count once. A checkpoint needs one signature, whatever the threshold is.
+
+    \b
+    wtxtgit signers threshold 2
+    """
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.ops import signers as ops
+
+    done = ops.set_threshold(Repository.discover(), number)
+    if as_json:
+        print_json(done.as_dict())
+    else:
+        print_line(f"threshold: {done.threshold}")
+    _tell(done)
 
 
 @signers.command("list")
@@ -94,6 +118,13 @@ def _print(done: SignersReport, what: str, as_json: bool) -> None:
     else:
         for signer in done.signers:
             print_line(f"{what} {signer.principal}: {signer.fingerprint}, keyid {signer.keyid}")
+    _tell(done)
+
+
+def _tell(done: SignersReport) -> None:
+    """Say on standard error what a change asks for."""
+    if done.consequence is not None:
+        note(done.consequence.message, done.consequence.hint)
     if done.changed:
         note(
             "a change of the signers counts once it is sealed",

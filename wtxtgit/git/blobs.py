@@ -1,7 +1,9 @@
 """Objects by their ids, blobs above all: many from one running `git cat-file`.
 
 A partial clone fetches what it misses, and git inflates as it goes. Objects
-are the true ones: what `git replace` puts in their place is not read.
+are the true ones: what `git replace` puts in their place is not read. Git
+inflates them and does not hash what it gives, so that is done here: no object
+is given whole whose hash is not its id.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.model import Buffer
 
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SHA1_DIGITS = 40
+_ALGORITHMS = {40: "sha1", 64: "sha256"}
+"""The hash that makes an object's id, by its hexadecimal digits."""
 _BLOCK = 1024 * 1024
 
 
@@ -26,8 +29,8 @@ class ObjectReader:
     """Objects of one kind (`blob`, `commit`), one after the other; a context manager.
 
     Processes start when first needed. Every method raises EnvironmentFailure
-    for an object that is not there or of another kind; reading goes on after
-    that.
+    for an object that is not there or of another kind, and those that give
+    bytes for bytes of another hash; reading goes on after that.
     """
 
     def __init__(self, repo: Repository, kind: str) -> None:
@@ -46,7 +49,7 @@ class ObjectReader:
         self._contents = self._sizes = None
 
     def size(self, oid: str) -> int:
-        """Give an object's size in bytes; its content is not read."""
+        """Give the size in bytes that an object says it has; its content is not read."""
         if self._sizes is None:
             self._sizes = self._repo.stream("cat-file", "--batch-check", env=run.TRUE_OBJECTS)
         return self._ask(self._sizes, oid)
@@ -61,17 +64,31 @@ class ObjectReader:
             content = stream.stdout.read(size)
             if len(content) != size:
                 raise self._cut_off(oid, size)
+            digest = new_hash(self._kind, size, like=oid)
+            digest.update(content)
+            refuse_other(digest, self._kind, oid)
         return content
 
     def chunks(self, oid: str) -> Iterator[bytes]:
-        """Give an object's bytes block by block; the rest is dropped where it ends early."""
+        """Give an object's bytes block by block, the last one once the hash of all is its id.
+
+        The rest is dropped where the reading ends early: what was taken then
+        is not known to be the object's.
+        """
         with self._content(oid) as (stream, size):
+            digest = new_hash(self._kind, size, like=oid)
+            block = b""
             left = size
             while left:
                 block = stream.stdout.read(min(left, _BLOCK))
                 if not block:
                     raise self._cut_off(oid, size)
+                digest.update(block)
                 left -= len(block)
+                if left:
+                    yield block
+            refuse_other(digest, self._kind, oid)
+            if block:
                 yield block
 
     @contextlib.contextmanager
@@ -146,11 +163,27 @@ def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, byte
 
 def blob_id(pieces: Iterable[Buffer], size: int, *, like: str) -> str:
     """The id of a blob of `size` bytes, in a repository whose ids are as long as `like`."""
-    algorithm = "sha1" if len(like) == _SHA1_DIGITS else "sha256"
-    digest = hashlib.new(algorithm, b"blob %d\0" % size, usedforsecurity=False)
+    digest = new_hash("blob", size, like=like)
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
+
+
+def new_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
+    """Begin the hash of an object of `size` bytes; its id is as long as `like`.
+
+    With the object's bytes it becomes the id: git hashes `KIND SIZE`, NUL, and them.
+    """
+    begin = f"{kind} {size}\0".encode("ascii")
+    return hashlib.new(_ALGORITHMS[len(like)], begin, usedforsecurity=False)
+
+
+def refuse_other(digest: hashlib._Hash, kind: str, oid: str) -> None:
+    """Raise EnvironmentFailure unless this hash of all of an object is its id."""
+    if digest.hexdigest() != oid:
+        raise EnvironmentFailure(
+            f"{kind} {oid}: git gives bytes whose hash is another", hint="git fsck --full"
+        )
 
 
 def check_oid(oid: str) -> str:

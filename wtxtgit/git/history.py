@@ -187,6 +187,19 @@ def refuse_altered(repo: Repository) -> None:
         raise AlteredHistory("the history is not whole: " + ", ".join(reasons), hint=hint)
 
 
+def tips(repo: Repository) -> list[str]:
+    """List the commits that branches and tags are at, each once; tags of anything else aside."""
+    listed = repo.git(
+        "for-each-ref", "--format=%(objectname)^{commit}", "refs/heads/", "refs/tags/",
+        env=run.TRUE_OBJECTS,
+    )  # fmt: skip
+    answers = repo.git(
+        "cat-file", "--batch-check=%(objectname)", stdin=listed, env=run.TRUE_OBJECTS
+    )
+    found = (line for line in answers.splitlines() if not line.endswith(b" missing"))
+    return list(dict.fromkeys(_oid(line) for line in found))
+
+
 def shallow_boundary(repo: Repository) -> frozenset[str]:
     """Give the commits whose parents a shallow clone leaves out."""
     name = repo.git("rev-parse", "--git-path", "shallow").removesuffix(b"\n")

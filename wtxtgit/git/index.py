@@ -19,41 +19,21 @@ from typing import IO
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, sizes
+from wtxtgit.git.entry import MODE_LINK as MODE_LINK
+from wtxtgit.git.entry import MODE_SUBMODULE as MODE_SUBMODULE
+from wtxtgit.git.entry import Entry as Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.trees import TreeReader
 
 HEAD_SIZE = 1024
 """Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
-
-MODE_LINK = 0o120000
-MODE_SUBMODULE = 0o160000
 
 _SMALL_BLOB = 1024 * 1024
 """Up to this size a blob is read whole by the running `cat-file --batch`."""
 _BLOCK = 1024 * 1024
 _HASHES = {40: "sha1", 64: "sha256"}
 """The repository's hash, by the length of an object id in hex."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A path of the index, or of a tree (stage 0).
-
-    `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
-    the skip-worktree bit: a sparse checkout has no file for it. `intended` is
-    the mark of `git add -N`: nothing is staged yet, `oid` is the empty blob's.
-    """
-
-    path: bytes
-    mode: int
-    oid: str
-    stage: int = 0
-    skipped: bool = False
-    intended: bool = False
-
-    @property
-    def is_file(self) -> bool:
-        return self.mode not in (MODE_LINK, MODE_SUBMODULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +84,11 @@ def tree_entries(repo: Repository, revision: str) -> list[Entry]:
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
     """List all files of a tree, given by its object id, or those at `paths` alone.
 
-    Links and submodules are among them. Raises EnvironmentFailure for a tree
-    that names a path twice: nobody can say which of the two is meant.
+    Links and submodules are among them. Raises EnvironmentFailure as a
+    TreeReader does, which is for who asks more than once.
     """
-    listed: dict[bytes, Entry] = {}
-    # Too long for a command line, they are chosen here.
-    named = paths if run.fit(paths) else ()
-    recursive = () if named else ("-r",)
-    arguments = ("ls-tree", *recursive, "-z", "--full-tree", tree, "--", *named)
-    for record in run.records(repo.git("--literal-pathspecs", *arguments, env=run.TRUE_OBJECTS)):
-        about, _, path = record.partition(b"\t")
-        mode, kind, oid = about.split(b" ")
-        if path in listed:
-            raise EnvironmentFailure(f"tree {tree} has {os.fsdecode(path)!a} twice")
-        if kind != b"tree":
-            listed[path] = Entry(path, int(mode, 8), oid.decode("ascii"))
-    if named != paths:
-        return [listed[path] for path in dict.fromkeys(paths) if path in listed]
-    return list(listed.values())
+    with TreeReader(repo) as trees:
+        return list((trees.at(tree, paths) if paths else trees.listing(tree)).values())
 
 
 def resolve(repo: Repository, revision: str) -> str:

@@ -8,20 +8,18 @@ differs, other files than before may be filtered, and the tree is listed again.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import attributes, history, index
+from wtxtgit.git import attributes, history
+from wtxtgit.git.entry import Entry
 from wtxtgit.git.history import CommitReader
-from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.tree_attributes import TreeAttributes
-from wtxtgit.git.tree_changes import Change, TreeChanges
+from wtxtgit.git.trees import Change, TreeReader
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
@@ -29,7 +27,6 @@ _REMEMBERED = 256
 """Trees, and commits, at most."""
 _NEAR = 4
 """Parents at most that a merge is compared with."""
-_PATHS_A_PROCESS = 256
 
 _T = TypeVar("_T")
 
@@ -41,26 +38,19 @@ class Snapshot:
     `entries` are by path, whatever stands there: files, links, submodules.
     They are: what the commit's own gitattributes files give to the filter,
     ledgers, gitattributes files, the signers, and what has a ledger next to
-    it in this commit or in a parent. `filtered` are those of them that go
-    through the filter; ledgers, gitattributes files and the signers are never
-    among these.
+    it. `filtered` are those of them that go through the filter; ledgers,
+    gitattributes files and the signers are never among these.
+    `attribute_files` are the gitattributes files that git reads.
     """
 
     entries: Mapping[bytes, Entry]
     filtered: frozenset[bytes]
+    attribute_files: Mapping[bytes, str] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing in it is filtered, sealed or says who may sign."""
         return all(map(_is_attributes, self.entries))
-
-
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """A snapshot as a tree alone tells it, and the gitattributes files that git reads in it."""
-
-    snapshot: Snapshot
-    attribute_files: Mapping[bytes, str]
 
 
 class Snapshots:
@@ -74,9 +64,9 @@ class Snapshots:
         self._repo = repo
         self._closing = contextlib.ExitStack()
         self._commits = self._closing.enter_context(CommitReader(repo))
-        self._changes = self._closing.enter_context(TreeChanges(repo))
+        self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
-        self._trees: OrderedDict[str, _Tree] = OrderedDict()
+        self._trees: OrderedDict[str, Snapshot] = OrderedDict()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
 
     def __enter__(self) -> Snapshots:
@@ -105,53 +95,54 @@ class Snapshots:
             _remember(self._snapshots, oid, found)
         return found
 
-    def staged(self, entries: Iterable[Entry], parents: Iterable[str]) -> Snapshot:
-        """Take the snapshot of a commit that has these files and these parents, if it were made."""
-        there = {entry.path: entry for entry in entries}
-        now = self._told_by(there).snapshot
-        before = {path for oid in parents for path in self.snapshot(oid).entries}
-        unsealed = _sealed(before) - now.entries.keys()
-        found = {path: there[path] for path in unsealed & there.keys()}
-        return replace(now, entries={**now.entries, **found}) if found else now
+    def staged(self, entries: Iterable[Entry]) -> Snapshot:
+        """Take the snapshot of a commit that has these files, if it were made."""
+        return self._told_by({entry.path: entry for entry in entries})
+
+    def listing(self, oid: str) -> dict[bytes, Entry]:
+        """List all files of a commit."""
+        return self._reader.listing(self._commits.commit(oid).tree)
+
+    def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+        """Give what stands at some paths of a commit, if anything."""
+        return self._reader.at(self._commits.commit(oid).tree, paths)
+
+    def changes(self, before: str | None, after: str) -> list[Change]:
+        """List the files in which a commit differs from another one, or from none."""
+        known = None if before is None else self._commits.commit(before).tree
+        return self._reader.between(known, self._commits.commit(after).tree)
+
+    def attributes(
+        self, snapshot: Snapshot, paths: Iterable[bytes], names: tuple[str, ...]
+    ) -> dict[bytes, tuple[bytes, ...]]:
+        """Give what attributes paths have by the gitattributes files of a snapshot."""
+        return self._attributes.values(snapshot.attribute_files, paths, names)
 
     def _taken(self, oid: str) -> Snapshot:
         commit = self._commits.commit(oid)
         known = () if oid in self._boundary else dict.fromkeys(commit.parents)
         parents = [self._commits.commit(parent).tree for parent in known]
-        before = [self._tree(tree).snapshot.entries for tree in parents]
-        now = self._tree(commit.tree, near=parents).snapshot
-        # Its ledger gone, an artifact that is not filtered is no longer told by the tree.
-        unsealed = {
-            path
-            for entries in before
-            if entries is not now.entries
-            for path in _sealed(entries.keys() - now.entries.keys())
-        }
-        found = self._at(commit.tree, unsealed - now.entries.keys())
-        return replace(now, entries={**now.entries, **found}) if found else now
+        return self._tree(commit.tree, near=parents)
 
-    def _tree(self, oid: str, near: Sequence[str] = ()) -> _Tree:
+    def _tree(self, oid: str, near: Sequence[str] = ()) -> Snapshot:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
         _remember(self._trees, oid, tree)
         return tree
 
-    def _compared(self, oid: str, near: Sequence[str]) -> _Tree | None:
+    def _compared(self, oid: str, near: Sequence[str]) -> Snapshot | None:
         """Tell a tree from a known one that has the same gitattributes files, if any."""
         last = next(reversed(self._trees), "")
         for other in dict.fromkeys([*near[:_NEAR], last]):
             base = self._trees.get(other)
             if base is None:
                 continue
-            changes = self._changes.between(other, oid)
+            changes = self._reader.between(other, oid)
             if not any(_is_attributes(change.path) for change in changes):
                 return self._changed(oid, base, changes)
         return None
 
-    def _changed(self, oid: str, base: _Tree, changes: Sequence[Change]) -> _Tree:
-        before, filtered = base.snapshot.entries, base.snapshot.filtered
-        for change in changes:
-            if before.get(change.path, change.before) != change.before:
-                raise EnvironmentFailure(f"tree {oid} has {_shown(change.path)} twice")
+    def _changed(self, oid: str, base: Snapshot, changes: Sequence[Change]) -> Snapshot:
+        before, filtered = base.entries, base.filtered
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
@@ -159,38 +150,31 @@ class Snapshots:
         entries |= _told(there, filtered, entries.keys() | there.keys())
         # A ledger came or went, and its artifact stays as it was.
         came = _sealed(there.keys() - before.keys()) - changed - entries.keys()
-        entries |= self._at(oid, came)
+        entries |= self._reader.at(oid, came)
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
-        if entries == before and filtered == base.snapshot.filtered:
+        if entries == before and filtered == base.filtered:
             return base
-        return _Tree(Snapshot(entries, filtered), base.attribute_files)
+        return Snapshot(entries, filtered, base.attribute_files)
 
-    def _listed(self, oid: str) -> _Tree:
-        return self._told_by({entry.path: entry for entry in index.listing(self._repo, oid)})
+    def _listed(self, oid: str) -> Snapshot:
+        return self._told_by(self._reader.listing(oid))
 
-    def _told_by(self, there: Mapping[bytes, Entry]) -> _Tree:
+    def _told_by(self, there: Mapping[bytes, Entry]) -> Snapshot:
         attribute_files = {
             path: entry.oid
             for path, entry in there.items()
             if _is_attributes(path) and entry.is_file
         }
         filtered = self._filtered(attribute_files, there)
-        return _Tree(Snapshot(_told(there, filtered, there), filtered), attribute_files)
+        return Snapshot(_told(there, filtered, there), filtered, attribute_files)
 
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
     ) -> frozenset[bytes]:
         asked = [path for path in paths if not _is_special(path)]
         return frozenset(self._attributes.filtered(attribute_files, asked))
-
-    def _at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
-        """Give what stands at these paths of a tree, if anything."""
-        found = {}
-        for some in _cut(sorted(paths)):
-            found.update({e.path: e for e in index.listing(self._repo, oid, *some)})
-        return found
 
 
 def differences(before: Mapping[bytes, Entry], after: Mapping[bytes, Entry]) -> list[bytes]:
@@ -231,11 +215,3 @@ def _is_special(path: bytes) -> bool:
 
 def _is_attributes(path: bytes) -> bool:
     return path == _ATTRIBUTES or path.endswith(b"/" + _ATTRIBUTES)
-
-
-def _cut(paths: Sequence[bytes]) -> list[Sequence[bytes]]:
-    return [paths[i : i + _PATHS_A_PROCESS] for i in range(0, len(paths), _PATHS_A_PROCESS)]
-
-
-def _shown(path: bytes) -> str:
-    return ascii(os.fsdecode(path))

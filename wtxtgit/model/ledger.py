@@ -5,7 +5,7 @@ Plain data; `text.ledger` reads and writes it. Spec: `docs/spec/ledger.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wtxtgit.model import Meta, Signature
 
@@ -13,6 +13,10 @@ LEDGER_SUFFIX = b".wsum"
 """The end of a ledger's path; before it stands the path of what it seals."""
 SIGNERS_PATH = b".wtxt/signers"
 SIGNERS_LEDGER = SIGNERS_PATH + LEDGER_SUFFIX
+DELETED_BUILD = "deleted"
+"""What the record of a sealed deletion has as `build`."""
+DELETED_CONTENT = bytes.fromhex("e8624cf466515a0fb7a24b13ee5b4dc822a5da9853d9b595cd5ec75b8f1bca79")
+"""sha256_all of such a record: that of the opaque text of no bytes."""
 NO_REPO = bytes(32)
 """What a ledger says of its repository where that has no signers yet."""
 
@@ -35,7 +39,8 @@ class Record:
     """A generation: what its content's text says of it, and who signed that.
 
     `sha256_all`, `merkle_prev` and `merkle_this` are 32 bytes each.
-    `signatures` are in ascending order of their keyid.
+    `signatures` are in ascending order of their keyid. `at` is the path to
+    which the ledger moves with this record, None where it stays.
     """
 
     meta: Meta
@@ -43,6 +48,12 @@ class Record:
     merkle_prev: bytes
     merkle_this: bytes
     signatures: tuple[Signature, ...] = ()
+    at: bytes | None = None
+
+
+def is_deletion(record: Record) -> bool:
+    """Whether a record says that from it on the artifact is gone."""
+    return record.sha256_all == DELETED_CONTENT and record.meta.build == DELETED_BUILD
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,34 @@ class Ledger:
     head: Head
     records: tuple[Record, ...]
 
+    def __hash__(self) -> int:
+        # An audit keeps ledgers of many records in sets. The last link of a chain stands for
+        # all that it follows, so there is no need to hash that too.
+        last = self.records[-1].merkle_this if self.records else None
+        return hash((self.head, len(self.records), last))
+
     @property
     def last(self) -> Record:
         return self.records[-1]
+
+    @property
+    def place(self) -> bytes:
+        """The path that the signatures speak of: that of the last move, else the first line's."""
+        moves = (record.at for record in reversed(self.records) if record.at is not None)
+        return next(moves, self.head.path)
+
+
+def extends(longer: Ledger, shorter: Ledger) -> bool:
+    """Whether a ledger has all that another one has, and maybe more: records, signatures."""
+    if longer.head != shorter.head or len(longer.records) < len(shorter.records):
+        return False
+    start = longer.records[: len(shorter.records)]
+    return start == shorter.records or all(map(keeps, start, shorter.records))
+
+
+def keeps(new: Record, old: Record) -> bool:
+    """Whether a record is another one, with the same signatures or more."""
+    if new is old or new == old:
+        return True
+    same = replace(new, signatures=()) == replace(old, signatures=())
+    return same and set(old.signatures) <= set(new.signatures)

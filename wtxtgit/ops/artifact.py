@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wtxtgit.model import Meta
+from wtxtgit.model import Meta, Signature
 
 if TYPE_CHECKING:
     # With numpy, which who only asks what is known does without.
@@ -22,8 +22,10 @@ class ArtifactFacts:
     `sha256_all` (32 bytes) is that of the text which clean makes of it, None
     for a text that does not verify; `fault` then says why. `schema` is that
     text's. `is_text` tells a text from a binary, `is_canonical` one that is
-    what clean gives. `meta` is a native text's own, which its record has as
-    well.
+    what clean gives. `meta` is a native text's own. `signed` is what a native
+    text's own signature is over, and that signature. `opaque` (32 bytes) is
+    sha256_all of the opaque text of the content, whatever it begins with; None
+    where nobody asked for it.
     """
 
     size: int
@@ -33,6 +35,13 @@ class ArtifactFacts:
     is_canonical: bool = True
     fault: str | None = None
     meta: Meta | None = None
+    signed: tuple[bytes, Signature] | None = None
+    opaque: bytes | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a text that stands for itself, which smudge gives as it is."""
+        return self.meta is not None
 
 
 def written_facts(writer: TextWriter) -> ArtifactFacts:

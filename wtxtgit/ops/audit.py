@@ -1,31 +1,32 @@
 """Audit: the chain of every artifact, proved across commits.
 
-S, the trusted signers, is computed over all commits from the trust root
-forward; the commits of the range are judged. Facts about blobs are found once
-each, in several processes; verdicts are never kept.
+States are computed over all commits from the trust root forward. The commits
+of the range are judged as changes, the tree of each tip as a whole. Facts
+about blobs are found once each, in several processes; verdicts are never kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from wtxtgit.git import history
+from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.history import Commit
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
-from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.ops import judge
-from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.facts import Facts
-from wtxtgit.ops.files import shown_path
-from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk, commit_of
-from wtxtgit.report.audit import AuditReport, Finding
-from wtxtgit.trust.ledger_rules import check_ledgers
-from wtxtgit.trust.policy import Parent, Violation
+from wtxtgit.ops.judge import Files, of_violation
+from wtxtgit.ops.unseen import untracked
+from wtxtgit.ops.walk import BadRoot, Walk, commit_of
+from wtxtgit.report.audit import AuditReport, Finding, Severity
+from wtxtgit.trust.state import Standing, Violation, join, seals_move, step
+
+_MOST_UNSEEN = 100
+"""Files that look like checkpoints, of which a tip is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Request:
     `tip` and `base` are revisions: commits that `base` reaches are not judged.
     `trust_root` is a revision or a signers file, `was` the tip that a branch
     had before. `every` judges side commits as well. What `known` reach is not
-    judged either.
+    judged either. With `all_refs` all branches and tags are tips, besides `tip`.
     """
 
     tip: str = "HEAD"
@@ -45,10 +46,10 @@ class Request:
     every: bool = False
     require_signed: bool = False
     known: tuple[str, ...] = ()
+    all_refs: bool = False
 
 
 Progress = Callable[[int], None]
-_MOST_MOVED = 20
 
 
 def audit(
@@ -58,7 +59,7 @@ def audit(
     *,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Judge a range of commits; `progress` gets counts of blobs.
+    """Judge a range of commits, and its tips; `progress` gets counts of blobs.
 
     Raises EnvironmentFailure for revisions that there are not, and KeyFileError
     for a trust root's file.
@@ -68,56 +69,63 @@ def audit(
     except history.AlteredHistory as error:
         return AuditReport(0, findings=(Finding("", b"", "shallow", error.message),))
     with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
+        tip = commit_of(repo, request.tip)
+        tips = list(dict.fromkeys([tip, *(history.tips(repo) if request.all_refs else ())]))
+        was = commit_of(repo, request.was) if request.was is not None else None
+        walked = tips if was is None else [*tips, was]
+        root, reader = request.trust_root, ChainReader(blobs)
         try:
-            tip = commit_of(repo, request.tip)
-            walk = Walk.to(
-                repo,
-                [tip],
-                request.trust_root,
-                ChainReader(blobs),
-                snapshots,
-                require_signed=request.require_signed,
-            )
+            walk = Walk.to(repo, walked, root, reader, snapshots)
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
-        return _Audit(repo, request, walk, tip, facts, progress).report()
+        return _Audit(repo, request, walk, tips, was, facts, progress).report()
 
 
+@dataclass
 class _Audit:
-    """One audit under way."""
+    """One audit under way; without slots, for what is found out once."""
 
-    def __init__(
-        self,
-        repo: Repository,
-        request: Request,
-        walk: Walk,
-        tip: str,
-        facts: Facts,
-        progress: Progress | None,
-    ) -> None:
-        self._repo = repo
-        self._request = request
-        self._walk = walk
-        self._tip = tip
-        self._facts = facts
-        self._progress = progress
+    _repo: Repository
+    _request: Request
+    _walk: Walk
+    _tips: list[str]
+    _was: str | None
+    _facts: Facts
+    _progress: Progress | None
+    _lines: dict[str, list[str]] = field(default_factory=dict, init=False)
+    """The judged commits of each tip, parents first."""
 
     def report(self) -> AuditReport:
-        judged = self._judged()
-        work = {commit.oid: self._paths(commit, judged) for commit in judged.values()}
-        wanted = [
-            oid
-            for commit, paths in work.items()
-            for path in paths
-            if (oid := judge.blob_of(self._walk.state(commit), path)) is not None
-        ]
-        found = self._facts.of(dict.fromkeys(wanted), self._progress)
-        findings: list[Finding] = []
-        for commit in judged.values():
-            findings += self._judge(commit, work[commit.oid], found)
-        if self._request.was is not None:
-            findings += self._judge_push(commit_of(self._repo, self._request.was))
+        walk = self._walk
+        findings = list(self._judge_roots())
+        self._lines = {tip: self._line(tip) for tip in self._tips if self._reaches_root(tip)}
+        judged = dict.fromkeys(oid for line in self._lines.values() for oid in line)
+        changes = {oid: self._changed(oid) for oid in judged}
+        ends = {tip: self._whole(tip) for tip in self._lines}
+        every = [*changes.values(), *(files for files, _, _ in ends.values())]
+        opaque = {oid for files in every for oid in files.unfiltered}
+        wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
+        known = self._facts.of(wanted, self._progress, opaque=opaque)
+        by_commit: dict[str, list[Finding]] = {}
+        for oid, files in changes.items():
+            brought = [of_violation(oid, one) for one in self._brought(oid, judged)]
+            standing = walk.standing(oid)
+            found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
+            by_commit[oid] = [*brought, *found]
+        findings += [finding for found in by_commit.values() for finding in found]
+        for tip, (files, standing, violations) in ends.items():
+            found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
+            told = {
+                (one.path, one.kind, one.severity)
+                for oid in self._lines[tip]
+                for one in by_commit[oid]
+            }
+            state = [*(of_violation(tip, one) for one in violations), *found, *self._unseen(tip)]
+            findings += [one for one in state if (one.path, one.kind, one.severity) not in told]
+            findings += self._judge_push(tip)
         return self._summary(len(judged), findings)
+
+    # What is judged.
 
     @cached_property
     def _base(self) -> set[str]:
@@ -126,90 +134,104 @@ class _Audit:
         bases = [commit_of(self._repo, base) for base in named if base is not None]
         return {commit.oid for commit in history.commits(self._repo, bases)}
 
-    def _judged(self) -> dict[str, Commit]:
-        """Commits to be judged, parents first."""
-        commits = self._walk.commits
+    def _line(self, tip: str) -> list[str]:
+        """Commits to be judged as changes, parents first."""
+        commits, left_out = self._walk.commits, self._base | self._walk.unjudged
         if self._request.every:
-            return {oid: c for oid, c in commits.items() if oid not in self._base}
-        line = []
-        oid: str | None = self._tip
+            reached = history.commits(self._repo, [tip])
+            return [c.oid for c in reached if c.oid in commits and c.oid not in left_out]
+        line: list[str] = []
+        oid: str | None = tip
         while oid is not None and oid in commits and oid not in self._base:
-            line.append(commits[oid])
+            line.append(oid)
             oid = commits[oid].parents[0] if commits[oid].parents else None
-        return {commit.oid: commit for commit in reversed(line)}
+        return [oid for oid in reversed(line) if oid not in left_out]
 
-    def _paths(self, commit: Commit, judged: dict[str, Commit]) -> list[bytes]:
-        """Artifacts of a commit that are as in no parent that vouches for them."""
+    def _changed(self, oid: str) -> Files:
+        """The artifacts that a commit changes against its first parent."""
+        walk, snapshots = self._walk, self._walk.snapshots
+        first = next(iter(walk.commits[oid].parents), None)
+        snapshot = walk.snapshot(oid)
+        before = walk.snapshot(first) if first is not None else None
+        changes = snapshots.changes(first, oid)
+        return judge.changed(snapshots, oid, snapshot, before, changes, walk.standing(oid))
+
+    def _whole(self, tip: str) -> tuple[Files, Standing, Sequence[Violation]]:
+        """All artifacts of a tip, and what is wrong with its ledgers and signers."""
+        walk, snapshots = self._walk, self._walk.snapshots
+        standing, violations = walk.standing(tip), list(walk.violations(tip))
+        if self._was is not None:
+            # What the tip adds is known of it: only what it lacks of the other is new.
+            before = join([walk.state(self._was), walk.state(tip)])
+            state, more = step(walk.tree(tip), before, signed)
+            violations += more
+            standing = state.standing
+        (one, *_) = walk.start.signers
+        signers = walk.tree(tip).signers
+        if one.is_fixed and one.file is not None and signers not in (None, one.file):
+            message = "the file is another one than that which is the trust root"
+            violations.append(Violation("signers-changed", SIGNERS_PATH, message))
+        listing = snapshots.listing(tip)
+        return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
+
+    def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
+        """What a commit breaks, but for moves that were sealed since."""
+        for violation in self._walk.brought(oid, judged):
+            moved = violation.moved
+            if moved is None or not any(
+                seals_move(self._walk.state(tip), moved, violation.path, signed)
+                for tip in self._lines
+            ):
+                yield violation
+
+    # Findings of no file.
+
+    def _judge_roots(self) -> Iterator[Finding]:
         walk = self._walk
-        parents = list(dict.fromkeys(commit.parents))
-        return judge.changed(
-            walk.state(commit.oid),
-            [walk.state(oid) for oid in parents],
-            [walk.state(oid) for oid in self._vouching(commit, judged)],
-        )
+        if self._request.require_signed and not walk.start.is_signed:
+            given = self._request.trust_root is not None
+            message = "the trust root has no signers" if given else "no commit has signers"
+            yield Finding("", b"", "bad-root", message)
+        for tip in self._tips:
+            if not self._reaches_root(tip):
+                message = f"the tip does not descend from the trust root {walk.root or ''!s:.12}"
+                yield Finding(tip, b"", "bad-root", message)
 
-    def _vouching(self, commit: Commit, judged: dict[str, Commit]) -> list[str]:
-        """Parents that are judged, or that need not be.
+    def _reaches_root(self, tip: str) -> bool:
+        root = self._walk.root
+        return root is None or history.is_ancestor(self._repo, root, tip)
 
-        What the trust root or the range's base reaches is not judged, but may
-        have been mended since: of it a parent that another one descends from,
-        or that the line that was judged has left, does not count.
-        """
-        walk = self._walk
-        found = dict.fromkeys(commit.parents)
-        old = [
-            oid
-            for oid in found
-            if oid in self._base or (oid not in walk.commits and oid != walk.root)
-        ]
-        if old and len(found) > 1:
-            kept = history.parents_not_implied(self._repo, commit)
-            found = dict.fromkeys(oid for oid in found if oid not in old or oid in kept)
-        return [
-            oid for oid in found if oid in judged or oid in self._base or oid not in walk.commits
-        ]
-
-    def _judge(
-        self, commit: Commit, paths: Sequence[bytes], facts: dict[str, ArtifactFacts]
-    ) -> Iterator[Finding]:
-        walk = self._walk
-        for violation in walk.changes.get(commit.oid, ()):
-            yield _finding(commit.oid, violation)
-        for violation in walk.violations(commit):
-            yield _finding(commit.oid, violation)
-        parents = [walk.state(oid) for oid in dict.fromkeys(commit.parents)]
-        for path in paths:
-            yield from judge.judge_artifact(
-                commit.oid,
-                path,
-                walk.state(commit.oid),
-                parents,
-                walk.reader,
-                facts.__getitem__,
-                walk.trust(commit.oid),
-                require_signed=self._request.require_signed,
-            )
-
-    def _judge_push(self, was: str) -> Iterator[Finding]:
-        """Whether a branch only went on from where it was."""
-        walk = self._walk
-        if not history.is_ancestor(self._repo, was, self._tip):
+    def _judge_push(self, tip: str) -> Iterator[Finding]:
+        was = self._was
+        if was is not None and not history.is_ancestor(self._repo, was, tip):
             message = f"the tip does not descend from {was[:12]}, where the branch was"
-            yield Finding(self._tip, b"", "bad-root", message)
-        elif walk.is_kept_up_to(was, [self._tip]):
+            yield Finding(tip, b"", "bad-root", message)
+
+    def _unseen(self, tip: str) -> Iterator[Finding]:
+        """Checkpoints that nothing tracks or seals, where anything is."""
+        walk = self._walk
+        snapshot, listing = walk.snapshot(tip), walk.snapshots.listing(tip)
+        known = judge.judged_paths(snapshot, walk.standing(tip))
+        if not known:
             return
-        before = Parent(walk.trust(was), walk.tree(was))
-        tree, after = walk.tree(self._tip), walk.trust(self._tip)
-        for violation in check_ledgers(tree, [before], after, signed):
-            if violation.kind in OF_ORDER:
-                yield _finding(self._tip, violation)
+        lines = [
+            line
+            for oid in snapshot.attribute_files.values()
+            for line in attributes.parse(walk.reader.attribute_file(oid))
+        ]
+        files = (path for path, entry in listing.items() if entry.is_file)
+        for n, (path, why) in enumerate(untracked(files, known, lines)):
+            if n == _MOST_UNSEEN:
+                break
+            yield Finding(tip, path, "untracked-artifact", why, Severity.WARNING)
 
     def _summary(self, judged: int, findings: Iterable[Finding]) -> AuditReport:
-        walk = self._walk
-        state, trust = walk.state(self._tip), walk.trust(self._tip)
-        present = [path for path in artifacts(state) if path in state.entries]
-        ledgers = walk.tree(self._tip).ledgers
-        principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trust.keys)
+        walk, tip = self._walk, self._tips[0]
+        snapshot = walk.snapshot(tip)
+        present = [path for path in artifacts(snapshot) if path in snapshot.entries]
+        ledgers = walk.tree(tip).ledgers
+        trusted = walk.standing(tip).trusted
+        principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trusted)
         return AuditReport(
             judged,
             len(present),
@@ -224,24 +246,12 @@ class _Audit:
         walk = self._walk
         if self._request.trust_root is None:
             where = (
-                "nowhere: no commit has signers"
-                if walk.adopted is None
-                else (f"at {walk.adopted[:12]}, the first commit with signers that was seen")
+                f"at {walk.root[:12]}, the first commit with signers that was seen"
+                if walk.root is not None
+                else "nowhere: no commit has signers"
             )
             yield f"no trust root is given: trust starts {where}"
-        elif not walk.start.keys:
+        elif not walk.start.is_signed:
             yield "the trust root has no signers"
         if not judged:
             yield "no commit was judged"
-        moved = [
-            f"{shown_path(ledger.head.path)} to {shown_path(path.removesuffix(LEDGER_SUFFIX))}"
-            for path, ledger in sorted(walk.tree(self._tip).ledgers.items())
-            if ledger.head.path + LEDGER_SUFFIX != path
-        ]
-        if moved:
-            more = f", and {len(moved) - _MOST_MOVED} more" if len(moved) > _MOST_MOVED else ""
-            yield f"moved since it was first sealed: {', '.join(moved[:_MOST_MOVED])}{more}"
-
-
-def _finding(commit: str, violation: Violation) -> Finding:
-    return Finding(commit, violation.path, violation.kind, violation.message)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.snapshots import Snapshot
+from wtxtgit.git.tree_attributes import MAX_FILE
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.ops.examine import examine
@@ -20,8 +21,8 @@ from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport
 from wtxtgit.text.ledger_chain import RecordSigners, signed_by
 from wtxtgit.trust import signers as signers_file
-from wtxtgit.trust.policy import SealedSigners, Tree
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE, Signers
+from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.state import SignersFile, Tree
 
 MAX_HELD = 64 * 1024 * 1024
 """Bytes of ledgers that are kept read."""
@@ -64,7 +65,7 @@ class ChainReader:
         """The blob that was read last at each path."""
         self._others: set[str] = set()
         """Blobs at the paths of ledgers that are none."""
-        self._signers: dict[str, tuple[SealedSigners | None, str | None]] = {}
+        self._signers: dict[str, tuple[SignersFile | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
         # Of the last two trees, however large their ledgers are: commits differ in few of them.
         self._before: dict[tuple[bytes, str], Ledger | None] = {}
@@ -100,32 +101,39 @@ class ChainReader:
         self._last[path] = oid
         return report
 
-    def signers(self, oid: str) -> tuple[SealedSigners | None, str | None]:
+    def attribute_file(self, oid: str) -> bytes:
+        """A gitattributes file; one that git ignores for its size is as none."""
+        if self._blobs.size(oid) >= MAX_FILE:
+            return b""
+        return self._blobs.read(oid, MAX_FILE)
+
+    def signers(self, oid: str) -> tuple[SignersFile | None, str | None]:
         """A signers file in a blob, or why it can't be read."""
         if oid not in self._signers:
             self._signers[oid] = self._read_signers(oid)
         return self._signers[oid]
 
-    def _read_signers(self, oid: str) -> tuple[SealedSigners | None, str | None]:
+    def _read_signers(self, oid: str) -> tuple[SignersFile | None, str | None]:
         try:
             content = self._blobs.read(oid, MAX_SIGNERS_FILE)
         except WtxtgitError as error:
             return None, clipped(error.message, MAX_MESSAGE)
         return self.parse_signers(content)
 
-    def parse_signers(self, content: bytes) -> tuple[SealedSigners | None, str | None]:
+    def parse_signers(self, content: bytes) -> tuple[SignersFile | None, str | None]:
         """The content of a signers file, or why it can't be read."""
         name = SIGNERS_PATH.decode()
         try:
-            found: Signers = signers_file.parse(content, name).signers
+            found = signers_file.parse(content, name).signers
         except WtxtgitError as error:
             return None, clipped(error.message, MAX_MESSAGE)
         sha256_all = examine(memoryview(content)).sha256_all or b""
-        if found.signers and found.threshold > len(found.public_keys):
+        principals = frozenset((one.public_key, one.principal) for one in found.signers)
+        if found.signers and found.threshold > len({who for _, who in principals}):
             return None, f"its threshold is {found.threshold}, and it has fewer signers"
         for signer in found.signers:
             self.principals.setdefault(signer.public_key, signer.principal)
-        return SealedSigners(found.public_keys, found.threshold, sha256_all), None
+        return SignersFile(principals, found.threshold, sha256_all), None
 
     def tree(self, snapshot: Snapshot) -> Tree:
         """A commit's files as the rules see them."""
@@ -166,7 +174,7 @@ class ChainReader:
                 signers, fault = self.signers(entry_of_signers.oid)
             else:
                 fault = "it is no regular file"
-        return Tree(ledgers, frozenset(broken), signers, fault)
+        return Tree(ledgers, frozenset(broken), signers, fault, frozenset(artifacts(snapshot)))
 
 
 def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:

@@ -5,7 +5,10 @@ A pure function of bytes, so that what is found of a blob holds in every commit.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wtxtgit import containers
+from wtxtgit.containers import opaque as whole
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.artifact import ArtifactFacts
@@ -16,9 +19,31 @@ from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import Report, verify
 from wtxtgit.text.write import TextWriter
 
+_OPAQUE = "opaque/v1"
 
-def examine(data: ByteView, *, threads: int | None = None) -> ArtifactFacts:
-    """Find out what a content is; raises nothing because of it."""
+
+def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False) -> ArtifactFacts:
+    """Find out what a content is; raises nothing because of it.
+
+    With `opaque` the hash of its opaque text, too: what seals a content that a
+    checkout writes as it is.
+    """
+    facts = _examine(data, threads)
+    if not opaque:
+        return facts
+    if facts.schema == _OPAQUE and not facts.is_text:
+        return replace(facts, opaque=facts.sha256_all)
+    return replace(facts, opaque=opaque_hash(data, threads=threads))
+
+
+def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
+    """The sha256_all of the opaque text of a content: 32 bytes that bind each of its bytes."""
+    cut = whole.split(data, "sealed as it is")
+    root = TextWriter(snapshot_of(cut), threads=threads).root
+    return root.sha256_all
+
+
+def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     if data[: len(MAGIC)] != MAGIC:
         snapshot = snapshot_of(containers.split(data))
         root = TextWriter(snapshot, threads=threads).root
@@ -30,7 +55,11 @@ def examine(data: ByteView, *, threads: int | None = None) -> ArtifactFacts:
         return ArtifactFacts(len(data), True, None, schema, fault=fault)
     sha256_all = report.sha256_all
     if not report.is_container:
-        return ArtifactFacts(len(data), True, sha256_all, schema, meta=report.index.meta)
+        index = report.index
+        signed = None
+        if index.signature is not None:
+            signed = bytes(data[: index.covered]), index.signature
+        return ArtifactFacts(len(data), True, sha256_all, schema, meta=index.meta, signed=signed)
     is_canonical = _is_canonical(data, report, threads)
     return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical)
 

@@ -1,12 +1,13 @@
 """Facts about blobs, each found once: before, in this process, or in several.
 
 Facts say what a blob is, never whether it is trusted, so they hold wherever
-the blob stands.
+the blob stands. Blobs are read as git gives them, whatever their size: what
+is judged is what a checkout will have, and the hash of it is the blob's id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Self
 
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.known import Known
@@ -22,14 +22,14 @@ from wtxtgit.ops.spool import spooled
 
 FEW = 64 * 1024 * 1024
 """Bytes of blobs up to which processes cost more than they give."""
-_LARGE = 16 * 1024 * 1024
-"""Bytes of a blob from which on it is read without git."""
 _BATCH = 8
 """Blobs that a process is given at a time: neighbours share deltas."""
 
 Progress = Callable[[int], None]
-Examiner = Callable[[list[str]], Iterator[tuple[str, ArtifactFacts]]]
-"""Finds the facts of blobs by their ids, in any order."""
+Wanted = tuple[str, bool]
+"""A blob by its id, and whether the hash of its opaque text is asked for."""
+Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
+"""Finds the facts of blobs, in any order."""
 
 
 class Facts:
@@ -53,34 +53,50 @@ class Facts:
         self._key_file = key_file
         self._examiner = examiner
 
-    def of(self, oids: Iterable[str], progress: Progress | None = None) -> dict[str, ArtifactFacts]:
-        """Find the facts of blobs; `progress` gets how many bytes more are done."""
+    def of(
+        self,
+        oids: Iterable[str],
+        progress: Progress | None = None,
+        *,
+        opaque: Collection[str] = (),
+    ) -> dict[str, ArtifactFacts]:
+        """Find the facts of blobs; `progress` gets how many bytes more are done.
+
+        Of those in `opaque` the hash of the opaque text, too.
+        """
         wanted = list(dict.fromkeys(oids))
         with Known.open(self._repo, self._key_file) as known:
-            found = known.facts(wanted)
-            for oid, facts in self._examined([oid for oid in wanted if oid not in found]):
+            found = {
+                oid: facts
+                for oid, facts in known.facts(wanted).items()
+                if facts.opaque is not None or oid not in opaque
+            }
+            missing = [(oid, oid in opaque) for oid in wanted if oid not in found]
+            for oid, facts in self._examined(missing):
                 found[oid] = facts
                 known.put_facts({oid: facts})
                 if progress is not None:
                     progress(facts.size)
         return found
 
-    def _examined(self, oids: list[str]) -> Iterator[tuple[str, ArtifactFacts]]:
+    def _examined(self, blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         if self._examiner is not None:
-            yield from self._examiner(oids)
+            yield from self._examiner(blobs)
             return
-        known = sizes(self._repo, oids) if oids else {}
         # Of few blobs each one can have all threads.
-        if len(oids) < self._processes or self._processes < 2 or sum(known.values()) <= FEW:
+        if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
             with _Reader(self._repo, self._processes) as reader:
-                for oid in oids:
-                    yield oid, reader.examine(oid, known[oid])
+                for oid, opaque in blobs:
+                    yield oid, reader.examine(oid, opaque=opaque)
             return
         # Started anew: a forked process would share the git processes of this one.
         with ProcessPoolExecutor(
             self._processes, get_context("spawn"), _Worker.start, (self._repo,)
         ) as pool:
-            yield from pool.map(_Worker.examine, known.items(), chunksize=_BATCH)
+            yield from pool.map(_Worker.examine, blobs, chunksize=_BATCH)
+
+    def _bytes(self, blobs: list[Wanted]) -> int:
+        return sum(sizes(self._repo, (oid for oid, _ in blobs)).values()) if blobs else 0
 
 
 class _Reader:
@@ -88,22 +104,18 @@ class _Reader:
 
     def __init__(self, repo: Repository, threads: int) -> None:
         self._threads = threads
-        self._small = BlobReader(repo)
-        self._large = ObjectStore(repo)
+        self._blobs = BlobReader(repo)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._small.__exit__()
-        self._large.__exit__()
+        self._blobs.__exit__()
 
-    def examine(self, oid: str, size: int) -> ArtifactFacts:
-        """Find the facts of a blob of `size` bytes; raises EnvironmentFailure."""
-        # One running git is as good for many small ones, and inflates more slowly.
-        is_large = size >= _LARGE
-        pieces = self._large.blob(oid, self._threads) if is_large else self._small.chunks(oid)
-        return examine(spooled(pieces), threads=self._threads)
+    def examine(self, oid: str, *, opaque: bool) -> ArtifactFacts:
+        """Find the facts of a blob; raises EnvironmentFailure."""
+        pieces = self._blobs.chunks(oid)
+        return examine(spooled(pieces), threads=self._threads, opaque=opaque)
 
 
 class _Worker:
@@ -116,6 +128,6 @@ class _Worker:
         cls.reader = _Reader(repo, 1)
 
     @classmethod
-    def examine(cls, blob: tuple[str, int]) -> tuple[str, ArtifactFacts]:
-        oid, size = blob
-        return oid, cls.reader.examine(oid, size)
+    def examine(cls, blob: Wanted) -> tuple[str, ArtifactFacts]:
+        oid, opaque = blob
+        return oid, cls.reader.examine(oid, opaque=opaque)

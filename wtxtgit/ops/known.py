@@ -27,7 +27,7 @@ from threading import Lock
 from typing import Any, Self
 
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.model import Meta
+from wtxtgit.model import Meta, Signature
 from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.kept_rows import KeptRows
@@ -169,7 +169,7 @@ class Known:
 
 
 def _of_blob(oid: str) -> bytes:
-    return b"facts of " + oid.encode("ascii")
+    return b"facts of blob " + oid.encode("ascii")
 
 
 def _of_file(digest: bytes, size: int) -> bytes:
@@ -184,8 +184,12 @@ def _format(facts: ArtifactFacts) -> bytes:
     import json
 
     record = asdict(facts)
-    if facts.sha256_all is not None:
-        record["sha256_all"] = facts.sha256_all.hex()
+    for name in ("sha256_all", "opaque"):
+        if record[name] is not None:
+            record[name] = record[name].hex()
+    if facts.signed is not None:
+        message, signature = facts.signed
+        record["signed"] = [message.hex(), signature.signature.hex(), signature.keyid]
     return json.dumps(record).encode()
 
 
@@ -195,8 +199,13 @@ def _parse(value: bytes) -> ArtifactFacts | None:
 
     try:
         record: dict[str, Any] = json.loads(value)
-        if record["sha256_all"] is not None:
-            record["sha256_all"] = bytes.fromhex(record["sha256_all"])
+        for name in ("sha256_all", "opaque"):
+            if record[name] is not None:
+                record[name] = bytes.fromhex(record[name])
+        if record["signed"] is not None:
+            message, signature, keyid = record["signed"]
+            signed = Signature(bytes.fromhex(signature), keyid)
+            record["signed"] = bytes.fromhex(message), signed
         if record["meta"] is not None:
             record["meta"] = Meta(**record["meta"])
         return ArtifactFacts(**record)

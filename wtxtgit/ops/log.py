@@ -108,7 +108,7 @@ def _generations(
         who = signed(ledger, n, keys)
         size = None
         if commit is not None and oid != after:
-            entry = walk.state(commit.oid).entries.get(artifact)
+            entry = walk.snapshot(commit.oid).entries.get(artifact)
             size = blobs.size(entry.oid) if entry is not None and entry.is_file else None
         found.append(
             Generation(
@@ -132,7 +132,7 @@ def _verdict(walk: Walk, commit: Commit | None, artifact: bytes, gen: int) -> st
         return OK
     kinds = [
         violation.kind
-        for violation in walk.violations(commit)
+        for violation in walk.brought(commit.oid)
         if violation.path == artifact and violation.gen in (None, gen)
     ]
     return ", ".join(dict.fromkeys(kinds)) or OK

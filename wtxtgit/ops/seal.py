@@ -25,8 +25,8 @@ from wtxtgit.ops.seal_files import SealedFiles
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger_chain import native_record, next_record, with_signature
-from wtxtgit.trust.policy import extends
 from wtxtgit.trust.signing import SigningKey
+from wtxtgit.trust.state import extends
 
 
 @dataclass(frozen=True, slots=True)

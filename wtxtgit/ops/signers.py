@@ -1,11 +1,11 @@
-"""`.wtxt/signers` in the work tree: who may sign, added, removed, listed."""
+"""`.wtxt/signers` in the work tree: who may sign, and how many have to agree."""
 
 from __future__ import annotations
 
 import contextlib
 import stat
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
@@ -21,7 +21,14 @@ from wtxtgit.trust.keys import (
     parse_public,
     parse_public_file,
 )
-from wtxtgit.trust.signers import HEADER, MAX_SIGNERS_FILE, Signer, SignersFile, parse
+from wtxtgit.trust.signers import (
+    HEADER,
+    MAX_SIGNERS_FILE,
+    MAX_THRESHOLD,
+    Signer,
+    SignersFile,
+    parse,
+)
 from wtxtgit.trust.wire import KEY_TYPE
 
 FOLDER = ".wtxt"
@@ -40,22 +47,42 @@ class SignerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Consequence:
+    """What a change of the signers means elsewhere, and what to do there."""
+
+    message: str
+    hint: str
+
+
+REVOCATION = Consequence(
+    "what a removed key sealed stays good on branches that have it already; a branch that brings "
+    "in records of it after the removal needs a countersignature",
+    "wtxtgit seal --countersign on that branch, by a signer who is left",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class SignersReport:
     """Signers that were listed, added or removed, and the threshold of the file.
 
-    `changed` tells whether the file was written.
+    `changed` tells whether the file was written, `consequence` what follows
+    from a removal for other branches.
     """
 
     signers: tuple[SignerFacts, ...]
     threshold: int
     changed: bool = False
+    consequence: Consequence | None = None
 
     def as_dict(self) -> dict[str, object]:
-        return {
+        record: dict[str, object] = {
             "threshold": self.threshold,
             "changed": self.changed,
             "signers": [asdict(signer) for signer in self.signers],
         }
+        if self.consequence is not None:
+            record["consequence"] = asdict(self.consequence)
+        return record
 
 
 def list_signers(repo: Repository) -> SignersReport:
@@ -70,7 +97,8 @@ def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersRep
     `key` is an OpenSSH public line, a `.pub` file (with a slash, or ending
     so) or the name of a key of the ring. A signer who is there already
     changes nothing; raises CheckError where the key is there as somebody
-    else's, and KeyFileError for what can't stand in the file.
+    else's or the file would have fewer principals than its threshold, and
+    KeyFileError for what can't stand in the file.
     """
     public = _public_key(key, ring)
     file = _read(repo)
@@ -81,6 +109,13 @@ def add(repo: Repository, principal: str, key: str, ring: Keyring) -> SignersRep
             raise CheckError(f'the key is in {PATH} already, as that of "{signer.principal}"')
     signer = Signer(principal, public.key, checked_comment(public.comment))
     changed = file.with_signer(signer, PATH)
+    there, threshold = len(changed.signers.principals), changed.signers.threshold
+    if there < threshold:
+        raise CheckError(
+            f"there would be {counted(there, 'principal')} for a threshold of {threshold}: "
+            "no change of the file would ever count",
+            hint=f"wtxtgit signers threshold {there}, and raise it when the others are there",
+        )
     _write(repo, changed)
     return _report((signer,), changed.signers.threshold, changed=True)
 
@@ -89,7 +124,7 @@ def remove(repo: Repository, which: str) -> SignersReport:
     """Remove a principal with all its keys, or the key with a fingerprint or keyid.
 
     Raises UsageError where nothing or more than one is meant, and CheckError
-    where fewer signers would be left than the file's threshold asks for.
+    where fewer principals would be left than the file's threshold asks for.
     """
     file = _read(repo)
     every = file.signers.signers
@@ -108,17 +143,44 @@ def remove(repo: Repository, which: str) -> SignersReport:
             f'"{which}" may mean several signers', hint="a fingerprint, SHA256:..., means one key"
         )
     changed = file.without(meant[0], PATH)
-    left, threshold = len(changed.signers.signers), changed.signers.threshold
+    left, threshold = len(changed.signers.principals), changed.signers.threshold
     if not left:
         raise CheckError("no signer would be left", hint="add another signer first")
     if left < threshold:
         raise CheckError(
-            f"{counted(left, 'signer')} would be left for a threshold of {threshold}",
-            hint="add another signer first, or lower the threshold in the file",
+            f"{counted(left, 'principal')} would be left for a threshold of {threshold}",
+            hint=f"add another signer first, or lower it: wtxtgit signers threshold {left}",
         )
     _write(repo, changed)
     gone = tuple(signer for signer in every if signer.public_key in meant[0])
-    return _report(gone, threshold, changed=True)
+    return replace(_report(gone, threshold, changed=True), consequence=REVOCATION)
+
+
+def set_threshold(repo: Repository, threshold: int) -> SignersReport:
+    """Say how many principals have to seal a change of the file; tells all signers.
+
+    Raises UsageError for a number that no file can have, and CheckError for
+    one over the number of principals.
+    """
+    if not 1 <= threshold <= MAX_THRESHOLD:
+        raise UsageError(
+            f"a threshold is from 1 to {MAX_THRESHOLD}, not {threshold}",
+            hint=f"a record has room for {MAX_THRESHOLD} signatures"
+            if threshold > MAX_THRESHOLD
+            else "1 lets every signer change the file alone",
+        )
+    file = _read(repo)
+    there = len(file.signers.principals)
+    if threshold > there:
+        raise CheckError(
+            f"a threshold of {threshold} needs as many principals, {PATH} has {there}",
+            hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one count once",
+        )
+    every = file.signers.signers
+    if threshold == file.signers.threshold:
+        return _report(every, threshold)
+    _write(repo, file.with_threshold(threshold, PATH))
+    return _report(every, threshold, changed=True)
 
 
 def _report(signers: tuple[Signer, ...], threshold: int, *, changed: bool = False) -> SignersReport:

@@ -8,7 +8,7 @@ one; an older ledger that came back lacks nothing of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from wtxtgit.git import history, index, staging
@@ -22,17 +22,21 @@ from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.ops import judge
 from wtxtgit.ops.artifact import ArtifactFacts
-from wtxtgit.ops.chain import ChainReader, artifacts, signed
+from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.check import Request, Staged
 from wtxtgit.ops.clean import is_pending
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.forge import large_blob, max_blob
+from wtxtgit.ops.judge import Files
 from wtxtgit.ops.spool import spooled
-from wtxtgit.ops.walk import OF_ORDER, BadRoot, Walk
+from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
 from wtxtgit.text.verify import verify
-from wtxtgit.trust.policy import Trust, advance
+from wtxtgit.trust.state import Signers, Standing, join, start, step
+
+_OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
+"""Kinds of what a ledger lost."""
 
 
 def judge_staged(
@@ -42,27 +46,33 @@ def judge_staged(
     with BlobReader(repo) as blobs:
         reader = ChainReader(blobs)
         notes = []
+        head = history.head(repo)
+        earlier = head.parents if head is not None else ()
         try:
             history.refuse_altered(repo)
-            walk = Walk.to(repo, staged.parents, request.trust_root, reader, snapshots)
+            walk = Walk.to(
+                repo, staged.parents, request.trust_root, reader, snapshots, also=earlier
+            )
         except AlteredHistory as error:
             # Whole or not, it has to take commits; the audit refuses it.
             walk = Walk(repo, reader, snapshots)
+            if staged.parents:
+                trees = map(walk.tree, staged.parents)
+                walk.start = join([start(Signers(), tree) for tree in trees])
             notes.append(f"who is trusted is not known: {error.message}")
         except BadRoot as error:
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
             )
-        work = _Work(repo, staged, walk, request, facts)
-        return work.report(notes)
+        return _Work(repo, staged, walk, request, facts).report(notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What was found against some parents: S after the commit, and the paths looked at."""
+    """What was found against some parents, the state after the commit, and the paths looked at."""
 
     findings: tuple[Finding, ...]
-    after: Trust
+    after: Standing
     paths: tuple[bytes, ...]
 
 
@@ -78,11 +88,11 @@ class _Work:
 
     def __post_init__(self) -> None:
         self._facts: dict[str, ArtifactFacts] = {}
-        self._tree = self._walk.reader.tree(self._staged.state)
+        self._tree = self._walk.reader.tree(self._staged.snapshot)
 
     def report(self, notes: Sequence[str]) -> CheckReport:
         judged = self._judged()
-        found = [*judged.findings, *self._judge_texts()]
+        found = [*judged.findings, *self._judge_texts(judged.after)]
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
         found += self._judge_sizes(sizes)
@@ -91,9 +101,13 @@ class _Work:
         for finding in findings:
             by_path.setdefault(finding.path, []).append(finding)
         files = tuple(
-            self._file(path, judged.after, by_path.get(path, []), sizes.get(path)) for path in paths
+            self._file(path, judged.after, by_path.get(path, []), sizes.get(path))
+            for path in paths
+            if path in self._staged.entries
+            or path + LEDGER_SUFFIX in self._staged.entries
+            or path in by_path
         )
-        is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.keys)
+        is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
         return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
 
     @cached_property
@@ -107,7 +121,7 @@ class _Work:
         """Judge against the parents; as an amend where that is what it looks like."""
         parents = self._staged.parents
         judged = self._against(parents)
-        rewritten = {finding.path for finding in judged.findings if finding.kind in OF_ORDER}
+        rewritten = {one.path for one in judged.findings if one.kind in _OF_ORDER}
         head = history.head(self._repo) if rewritten and len(parents) == 1 else None
         if head is None or head.oid == self._walk.root:
             return judged
@@ -140,35 +154,45 @@ class _Work:
         return any(record.merkle_this not in known for record in ledger.records)
 
     def _against(self, parents: Sequence[str]) -> _Judged:
-        walk, state = self._walk, self._staged.state
-        after, wrong = advance(self._tree, walk.parents(parents), signed, walk.start)
-        violations = [*wrong, *walk.violations_of(self._tree, parents, after)]
-        findings = [Finding("", one.path, one.kind, one.message) for one in violations]
-        before = [walk.state(oid) for oid in dict.fromkeys(parents)]
-        if self._request.every:
-            paths = sorted(artifacts(state).union(*map(artifacts, before)))
-        else:
-            paths = judge.changed(state, before, before[:1])
-        self._find_facts(paths)
-        for path in paths:
-            findings += judge.judge_artifact(
-                "",
-                path,
-                state,
-                before,
-                walk.reader,
-                self._facts.__getitem__,
-                after,
-                require_signed=self._request.require_sealed,
-            )
-        return _Judged(tuple(findings), after, tuple(paths))
+        """Judge all that is staged: a commit is its whole tree, as an audit of it will say.
 
-    def _find_facts(self, paths: Sequence[bytes]) -> None:
-        oids = (judge.blob_of(self._staged.state, path) for path in paths)
-        wanted = [oid for oid in oids if oid is not None and oid not in self._facts]
-        self._facts |= self._facts_of.of(dict.fromkeys(wanted))
+        Where nobody is trusted what is as in HEAD is passed over, unless all is asked for.
+        """
+        walk, snapshot = self._walk, self._staged.snapshot
+        state, violations = step(self._tree, walk.before(parents), signed)
+        after = state.standing
+        files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
+        if not (after.is_signed or self._request.every) and parents:
+            files = files.but_for(walk.snapshot(parents[0]))
+            known = self._known_violations(parents[0])
+            violations = [one for one in violations if (one.path, one.kind) not in known]
+        facts = self._find_facts(files)
+        findings = [judge.of_violation("", one) for one in violations]
+        findings += judge.judge("", files, walk.reader, facts.__getitem__, after)
+        if self._request.require_sealed:
+            findings = [_required(finding) for finding in findings]
+        return _Judged(tuple(findings), after, files.paths)
 
-    def _judge_texts(self) -> Iterator[Finding]:
+    def _known_violations(self, parent: str) -> set[tuple[bytes, str]]:
+        """What was wrong with ledgers before, at files that stay as they were."""
+        snapshot = self._walk.snapshot(parent)
+        return {
+            (one.path, one.kind)
+            for one in self._walk.violations(parent)
+            if judge.place(snapshot, one.path) == judge.place(self._staged.snapshot, one.path)
+        }
+
+    def _find_facts(self, files: Files) -> dict[str, ArtifactFacts]:
+        opaque = files.unfiltered
+        wanted = {
+            oid: None
+            for oid in files.blobs.values()
+            if oid not in self._facts or (oid in opaque and self._facts[oid].opaque is None)
+        }
+        self._facts |= self._facts_of.of(wanted, opaque=opaque)
+        return self._facts
+
+    def _judge_texts(self, after: Standing) -> Iterator[Finding]:
         """Verify native texts; one whose root is pending, with the WSUM beside it."""
         facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
         for entry in self._staged.texts:
@@ -177,6 +201,8 @@ class _Work:
                 yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
             elif known.fault is not None and (problem := self._verify(entry)) is not None:
                 yield Finding("", entry.path, "corrupt-text", str(problem))
+            else:
+                yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _verify(self, entry: Entry) -> Problem | None:
         text = spooled(index.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
@@ -203,14 +229,14 @@ class _Work:
         return {path: known[oid] for path, oid in files.items()}
 
     def _file(
-        self, path: bytes, after: Trust, mine: Sequence[Finding], size: int | None
+        self, path: bytes, after: Standing, mine: Sequence[Finding], size: int | None
     ) -> StagedFile:
         ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
         gen = None
         signers: tuple[str, ...] = ()
         if ledger is not None:
             gen = ledger.last.meta.gen
-            valid = signed(ledger, len(ledger.records) - 1, after.keys).valid
+            valid = signed(ledger, len(ledger.records) - 1, after.trusted).valid
             principals = self._walk.reader.principals
             signers = tuple(sorted(principals.get(key, key.hex()) for key in valid))
         if mine:
@@ -223,3 +249,8 @@ class _Work:
             is_there = path in self._staged.entries
             state = f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {by}"
         return StagedFile(path, state, size, gen, signers)
+
+
+def _required(finding: Finding) -> Finding:
+    """Where everything has to be sealed, what is not is an error."""
+    return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding

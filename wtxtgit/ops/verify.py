@@ -19,7 +19,7 @@ from wtxtgit.model.reading import Findings, MemberFindings, ReadOptions
 from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.ops import remote
 from wtxtgit.ops.emit import MAX_WSUM, hmac_key
-from wtxtgit.ops.files import read_small, shown
+from wtxtgit.ops.files import read_small, shown, shown_path
 from wtxtgit.ops.target import HERE, Place, members, read
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
@@ -241,6 +241,7 @@ def _ledger_verdict(
             record.sha256_all.hex(),
             found.signatures,
             tuple(signature.keyid for signature in record.signatures),
+            None if record.at is None else shown_path(record.at),
         )
         records.append(facts)
     worst = next(state for state in _WORST_FIRST if state in states)

@@ -1,70 +1,66 @@
-"""Commits from the trust root on: S after each, and what each did to ledgers.
+"""Commits from the trust root on: the state after each, and what each did that it may not.
 
-S depends on the signers file and its ledger alone, and on parents. So trees
-are read at these two paths, and only of commits that change them, of merges,
-and of what comes after commits that the root reaches: all others have what
-their parent has.
+A state comes from that of all parents and from the commit's own tree, so no
+commit is passed over and none is judged by its parents' trees alone.
+`docs/spec/trust.md` has the rules, `trust.state` keeps them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
-from wtxtgit.git.history import Commit, CommitReader
-from wtxtgit.git.index import Entry, resolve
-from wtxtgit.git.path_history import PathReader, touching
+from wtxtgit.git.history import Commit
+from wtxtgit.git.index import resolve
+from wtxtgit.git.path_history import PathReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Ledger
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import read_small, shown
-from wtxtgit.trust.ledger_rules import check_ledgers
-from wtxtgit.trust.policy import Parent, Tree, Trust, Violation, advance
+from wtxtgit.text import ledger as ledger_text
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start, step
 
-OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
-"""Kinds of what a ledger lost."""
-
-_PATHS = (SIGNERS_PATH, SIGNERS_LEDGER)
 _REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
-_DEEPEST = 50
-"""Merges within merges that are looked into; what is deeper joins nothing."""
+_SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
+NOBODY = State(frozenset({Signers()}))
+"""What is known where nothing is: nobody is trusted."""
 
 
 class BadRoot(TrustError):
-    """A trust root that the tip does not descend from."""
+    """A trust root that can't be one, or that the tip does not descend from."""
 
 
 @dataclass(slots=True)
 class Walk:
-    """Commits from the trust root on, and S after each.
+    """Commits from the trust root on, and the state after each of those that are asked for.
 
-    `start` is S before them. A commit that is not among them is one that the
-    root reaches: its S is `start` as well.
+    `start` is the state of what the trust root reaches, and of what begins
+    beside it.
     """
 
     repo: Repository
     reader: ChainReader
     snapshots: Snapshots
-    start: Trust = field(default_factory=Trust)
+    start: State = NOBODY
     root: str | None = None
     """The commit where trust starts."""
-    require_signed: bool = False
+    is_first_use: bool = False
+    """Whether the root is no given one, but the first commit with signers."""
     commits: dict[str, Commit] = field(default_factory=dict)
-    """Parents before their children."""
-    trusts: dict[str, Trust] = field(default_factory=dict)
-    changes: dict[str, list[Violation]] = field(default_factory=dict)
-    """What is wrong with a commit's change of the signers."""
-    adopted: str | None = None
-    """The commit whose signers were taken on first use."""
-    _violations: dict[str, list[Violation]] = field(default_factory=dict)
-    _depth: int = 0
+    """Parents before their children; what the root reaches is not among them."""
+    unjudged: frozenset[str] = frozenset()
+    """Commits from before a root that is a file: they are not judged as changes."""
+    _states: dict[str, State] = field(default_factory=dict)
+    _standings: dict[str, Standing] = field(default_factory=dict)
+    _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
 
     @classmethod
     def to(
@@ -75,91 +71,79 @@ class Walk:
         reader: ChainReader,
         snapshots: Snapshots,
         *,
-        require_signed: bool = False,
+        also: Iterable[str] = (),
     ) -> Walk:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
+        States are kept of `tips`, and of commits in `also` that these reach.
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
-        walk = cls(repo, reader, snapshots, require_signed=require_signed)
+        walk = cls(repo, reader, snapshots)
         if root is not None:
             walk._start_at(root, tips)
+        elif tips:
+            walk._start_at_first_use(tips[0])
         excluded = [] if walk.root is None else [walk.root]
-        walk._advance(history.commits(repo, tips, excluded), tips, excluded)
+        walk._advance(history.commits(repo, tips, excluded), {*tips, *also})
         return walk
 
-    def state(self, oid: str) -> Snapshot:
+    def snapshot(self, oid: str) -> Snapshot:
         """What a commit holds."""
         return self.snapshots.snapshot(oid)
 
     def tree(self, oid: str) -> Tree:
         """What the rules see of a commit."""
-        return self.reader.tree(self.state(oid))
+        return self.reader.tree(self.snapshot(oid))
 
-    def trust(self, oid: str) -> Trust:
-        """S after a commit."""
-        return self.trusts.get(oid, self.start)
+    def state(self, oid: str) -> State:
+        """The state after a commit that was asked for, or that the root reaches."""
+        return self._states[oid] if oid in self.commits else self.start
 
-    def parents(self, oids: Sequence[str]) -> list[Parent]:
-        """Parents as the rules see them, each once."""
-        return [Parent(self.trust(oid), self.tree(oid)) for oid in dict.fromkeys(oids)]
+    def standing(self, oid: str) -> Standing:
+        """What judging a commit's files takes of the state after it."""
+        return self._standings.get(oid, self.start.standing)
+
+    def before(self, parents: Iterable[str]) -> State:
+        """What is known before a commit with these parents."""
+        states = [self.state(oid) for oid in dict.fromkeys(parents)]
+        return join(states) if states else self.start
+
+    def violations(self, oid: str) -> tuple[Violation, ...]:
+        """Rules that do not hold in a commit's tree, the root's own included."""
+        if oid == self.root and oid not in self._violations:
+            self._violations[oid] = tuple(step(self.tree(oid), self.start, signed)[1])
+        return self._violations.get(oid, ())
+
+    def brought(self, oid: str, told: Container[str] = ()) -> list[Violation]:
+        """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
+
+        Left out is what a parent in `told` has as well, at the same files.
+        """
+        parents = list(dict.fromkeys(self.commits[oid].parents))
+        found = []
+        for violation in self.violations(oid):
+            said = (violation.path, violation.kind)
+            for n, parent in enumerate(parents or [None]):
+                if n and parent not in told:
+                    continue
+                if self._is_same_place(parent, oid, violation.path) and (
+                    parent is None or said in {(v.path, v.kind) for v in self.violations(parent)}
+                ):
+                    break
+            else:
+                found.append(violation)
+        return found
+
+    def _is_same_place(self, before: str | None, after: str, path: bytes) -> bool:
+        held = [self.snapshot(oid).entries if oid else {} for oid in (before, after)]
+        paths = path, path + LEDGER_SUFFIX
+        return all(held[0].get(one) == held[1].get(one) for one in paths)
 
     def count_unjudged(self) -> int:
-        """Count the commits that the trust root reaches."""
-        return 0 if self.root is None else len(history.commits(self.repo, [self.root]))
-
-    def violations(self, commit: Commit) -> list[Violation]:
-        """What a commit did to ledgers that it may not."""
-        if commit.oid not in self._violations:
-            tree, after = self.tree(commit.oid), self.trust(commit.oid)
-            self._violations[commit.oid] = self.violations_of(tree, commit.parents, after)
-        return self._violations[commit.oid]
-
-    def violations_of(
-        self, tree: Tree, parent_oids: Sequence[str], after: Trust
-    ) -> list[Violation]:
-        """The same of what is about to become a commit with these parents."""
-        parents = self.parents(parent_oids)
-        if parents and all(parent.tree is tree for parent in parents):
-            return []
-        require = self.require_signed
-        taken = list(self._taken(tree, parents, parent_oids))
-        found = [*check_ledgers(tree, parents, after, signed, require_signed=require), *taken]
-        if len(parents) < 2 or all(violation.kind not in OF_ORDER for violation in found):
-            return found
-        # A merge may leave a ledger that it has merged before: the commits between tell.
-        oids = list(dict.fromkeys(parent_oids))
-        kept = history.parents_not_implied(self.repo, Commit("", tuple(oids), ""))
-        joined = {oid for oid in oids if oid not in kept and self.is_kept_up_to(oid, kept)}
-        if not joined:
-            return found
-        parents = [
-            Parent(parent.trust, parent.tree, oid in joined)
-            for oid, parent in zip(oids, parents, strict=True)
-        ]
-        return [*check_ledgers(tree, parents, after, signed, require_signed=require), *taken]
-
-    def _taken(
-        self, tree: Tree, parents: Sequence[Parent], oids: Sequence[str]
-    ) -> Iterator[Violation]:
-        """Ledgers that moved to a path that another one had once.
-
-        Else two could change places, a move at a time.
-        """
-        for path, ledger in tree.ledgers.items():
-            if any(path in parent.tree.ledgers for parent in parents):
-                continue
-            heads = (other.head for parent in parents for other in parent.tree.ledgers.values())
-            if ledger.head.path + LEDGER_SUFFIX == path or ledger.head not in heads:
-                continue
-            if self._heads_at(path, oids) - {ledger.head}:
-                message = "the ledger moved to a path that another one had before"
-                yield Violation("ledger-rewritten", path.removesuffix(LEDGER_SUFFIX), message)
-
-    def _heads_at(self, path: bytes, tips: Sequence[str]) -> set[Head]:
-        """First lines of all ledgers that a path had in the history of commits."""
-        return {ledger.head for _, ledger in self.ledgers_at(path, tips)}
+        """Count the commits that the trust root reaches, or that are from before it."""
+        reached = 0 if self.root is None else len(history.commits(self.repo, [self.root]))
+        return reached + len(self.unjudged)
 
     def ledgers_at(self, path: bytes, tips: Sequence[str]) -> Iterator[tuple[Commit, Ledger]]:
         """Each commit that changed what stands at a path, with the ledger there, the oldest first.
@@ -176,29 +160,7 @@ class Walk:
                 if report is not None and report.ledger is not None:
                     yield commit, report.ledger
 
-    def is_kept_up_to(self, ancestor: str, descendants: Sequence[str]) -> bool:
-        """Whether no commit between lost a ledger, or a part of one.
-
-        One that does not read any more is lost as well: what comes next at its
-        place has nothing to extend.
-        """
-        if self._depth == _DEEPEST:
-            return False
-        self._depth += 1
-        try:
-            # Parents first: what a commit needs of those before it is known then.
-            between = dict.fromkeys(
-                oid for other in descendants for oid in history.between(self.repo, ancestor, other)
-            )
-            broken = self.tree(ancestor).broken
-            return all(
-                self.tree(oid).broken <= broken
-                and all(v.kind not in OF_ORDER for v in self.violations(self.commits[oid]))
-                for oid in between
-                if oid in self.commits
-            )
-        finally:
-            self._depth -= 1
+    # Where trust starts.
 
     def _start_at(self, root: str, tips: Sequence[str]) -> None:
         # A commit comes first: whoever can add a file must not be able to take its place.
@@ -211,81 +173,101 @@ class Walk:
                 # A tag that is not here, and a branch that has a file of its name.
                 hint = f"a file of signers is named with its folder: ./{root}"
                 raise EnvironmentFailure(error.message, hint=hint) from None
-            self._start_with(Path(root))
+            self.start = self._of_file(Path(root))
             return
         if not any(history.is_ancestor(self.repo, pinned, tip) for tip in tips):
             raise BadRoot(f"the tip does not descend from the trust root {pinned[:12]}")
         tree = self.tree(pinned)
         if tree.signers is None and tree.signers_fault is not None:
             raise BadRoot(f".wtxt/signers of the trust root: {tree.signers_fault}")
-        self.root = pinned
-        self.start = Trust(tree.signers, tree.signers_ledger)
+        self.root, self.start = pinned, _root_state(tree)
 
     def _is_in_work_tree(self, file: Path) -> bool:
         top = self.repo.top
         return top is not None and file.resolve().is_relative_to(top.resolve())
 
-    def _start_with(self, file: Path) -> None:
+    def _of_file(self, file: Path) -> State:
+        """The state before the first commit: that of a signers file, with its ledger if any."""
         content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
         signers, fault = self.reader.parse_signers(content)
         if signers is None or not signers.keys:
             raise BadRoot(f"{shown(file)}: {fault or 'it names no signer'}")
-        self.start = Trust(signers, None)
+        beside = file.with_name(file.name + os.fsdecode(LEDGER_SUFFIX))
+        if not beside.is_file():
+            return start(Signers(signers, is_fixed=True), Tree())
+        report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
+        if report.ledger is None or report.problems:
+            raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
+        if report.ledger.place != SIGNERS_PATH:
+            raise BadRoot(f"{shown(beside)}: it is the ledger of another file")
+        if report.ledger.last.sha256_all != signers.sha256_all:
+            raise BadRoot(f"{shown(beside)}: its last record is of other signers")
+        return start(Signers(signers, report.ledger), Tree())
 
-    def _advance(
-        self, commits: Sequence[Commit], tips: Sequence[str], excluded: Sequence[str]
-    ) -> None:
-        changed = touching(self.repo, tips, excluded, _PATHS)
-        with _SignersTrees(self.repo, self.reader) as trees:
-            for commit in commits:
-                self.commits[commit.oid] = commit
-                parents = list(dict.fromkeys(commit.parents))
-                is_same = len(parents) == 1 and commit.oid not in changed
-                tree = trees.of(commit, parents[0] if is_same else None)
-                before = [Parent(self.trust(oid), trees.of_parent(oid)) for oid in parents]
-                after, wrong = advance(tree, before, signed, self.start)
-                self.trusts[commit.oid] = after
-                if wrong:
-                    self.changes[commit.oid] = wrong
-                if not self.start.keys and self.adopted is None and after.keys:
-                    self.adopted = commit.oid
+    def _start_at_first_use(self, tip: str) -> None:
+        """Take the oldest commit on the first parents' line that has signers."""
+        reader = self.reader
+        with PathReader(self.repo, (SIGNERS_PATH,)) as paths:
+            for commit in history.commits(
+                self.repo, [tip], first_parent=True, touching=(_SIGNERS_SPEC,)
+            ):
+                entry = paths.entries(commit.tree).get(SIGNERS_PATH)
+                if entry is None or not entry.is_file:
+                    continue
+                signers, _ = reader.signers(entry.oid)
+                if signers is not None and signers.keys:
+                    self.root, self.is_first_use = commit.oid, True
+                    self.start = _root_state(self.tree(commit.oid))
+                    return
+
+    # Forward.
+
+    def _advance(self, commits: Sequence[Commit], kept: set[str]) -> None:
+        """Compute all states; those that no child needs any more are dropped."""
+        children = Counter(parent for commit in commits for parent in set(commit.parents))
+        trees: dict[str, Tree] = {}
+        before_root: set[str] = set()
+        for commit in commits:
+            self.commits[commit.oid] = commit
+            parents = list(dict.fromkeys(commit.parents))
+            tree = trees[commit.oid] = self.tree(commit.oid)
+            if len(parents) == 1 and trees.get(parents[0]) is tree:
+                state, found = self._states[parents[0]], self._violations[parents[0]]
+            else:
+                state, violations = step(tree, self.before(parents), signed)
+                found = tuple(violations)
+            self._states[commit.oid], self._violations[commit.oid] = state, found
+            self._standings[commit.oid] = state.standing
+            if self._is_before_root(tree) and before_root.issuperset(parents):
+                before_root.add(commit.oid)
+            for parent in parents:
+                children[parent] -= 1
+                if not children[parent]:
+                    trees.pop(parent, None)
+                    if parent not in kept:
+                        self._states.pop(parent, None)
+        self.unjudged = frozenset(before_root)
+
+    def _is_before_root(self, tree: Tree) -> bool:
+        """Whether a tree is older than the signers file that is the trust root."""
+        (signers,) = self.start.signers if self.root is None else (Signers(),)
+        if signers.ledger is None:
+            return False
+        ledger = tree.ledgers.get(SIGNERS_LEDGER)
+        if ledger is None:
+            return tree.signers is None
+        length = len(ledger.records)
+        return length < len(signers.ledger.records) and (
+            ledger.head == signers.ledger.head
+            and ledger.last.merkle_this == signers.ledger.records[length - 1].merkle_this
+        )
 
 
-class _SignersTrees:
-    """What the rules see of commits' signers, and of nothing else; a context manager."""
-
-    def __init__(self, repo: Repository, reader: ChainReader) -> None:
-        self._reader = reader
-        self._paths = PathReader(repo, _PATHS)
-        self._commits = CommitReader(repo)
-        self._by_commit: dict[str, Tree] = {}
-        self._by_entries: dict[frozenset[tuple[bytes, Entry]], Tree] = {}
-
-    def __enter__(self) -> _SignersTrees:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._paths.__exit__()
-        self._commits.__exit__()
-
-    def of(self, commit: Commit, same: str | None) -> Tree:
-        """A commit's; `same` is a commit that has the same, if one is known."""
-        tree = self._by_commit.get(same) if same is not None else None
-        self._by_commit[commit.oid] = tree or self._read(self._paths.entries(commit.tree))
-        return self._by_commit[commit.oid]
-
-    def of_parent(self, oid: str) -> Tree:
-        """That of a parent, which may be one that the root reaches."""
-        if oid not in self._by_commit:
-            commit = self._commits.commit(oid)
-            self._by_commit[oid] = self._read(self._paths.entries(commit.tree))
-        return self._by_commit[oid]
-
-    def _read(self, entries: Mapping[bytes, Entry]) -> Tree:
-        key = frozenset(entries.items())
-        if key not in self._by_entries:
-            self._by_entries[key] = self._reader.tree(Snapshot(entries, frozenset()))
-        return self._by_entries[key]
+def _root_state(tree: Tree) -> State:
+    ledger = tree.ledgers.get(SIGNERS_LEDGER)
+    if ledger is not None and ledger.place != SIGNERS_PATH:
+        ledger = None
+    return start(Signers(tree.signers, ledger), tree)
 
 
 def commit_of(repo: Repository, revision: str) -> str:

@@ -34,7 +34,8 @@ class RecordFacts:
     """A record of a ledger: `sha256_all` in hex.
 
     `keyids` are those that its signatures name, `signed_by` counts the
-    signatures that a known key made.
+    signatures that a known key made. `at` is the path to which the ledger
+    moves with the record, None where it stays.
     """
 
     gen: int
@@ -43,9 +44,10 @@ class RecordFacts:
     sha256_all: str
     signed_by: int
     keyids: tuple[str, ...]
+    at: str | None = None
 
     def as_dict(self) -> dict[str, object]:
-        return {
+        record: dict[str, object] = {
             "gen": self.gen,
             "ts": self.ts,
             "build": self.build,
@@ -53,6 +55,9 @@ class RecordFacts:
             "signed_by": self.signed_by,
             "keyids": list(self.keyids),
         }
+        if self.at is not None:
+            record["at"] = self.at
+        return record
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,16 @@ MAX_SIGNATURES = 8
 FIRST_PREV = bytes(32)
 """merkle_prev of the first record."""
 
+_AT_WORD = b"at "
 _SIGN_WORD = b"sign "
 _SHOWN = 40
-"""How many bytes of a wrong line a message quotes."""
+"""How many bytes of a wrong line or path a message quotes."""
 _DIGEST_SIZE = 32
 _NO_COMPONENTS = frozenset({b"", b".", b".."})
 
-_HEAD = re.compile(VERSIONED_MAGIC + rb"repo=([0-9a-f]{64}) path=([A-Za-z0-9._/%-]+)\n")
+_PATH = rb"path=([A-Za-z0-9._/%-]+)\n"
+_HEAD = re.compile(VERSIONED_MAGIC + rb"repo=([0-9a-f]{64}) " + _PATH)
+_AT = re.compile(_AT_WORD + _PATH)
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9._/-]")
 
@@ -81,49 +84,54 @@ def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerR
     return reader.read()
 
 
-def check_link(before: Record | None, record: Record) -> Iterator[Problem]:
+def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[Problem]:
     """What is wrong with `record` as the one that follows `before`, or as the first.
 
-    Lines of problems count from the record's own first line, as 1.
+    `place` is where the ledger stands before the record. Lines of problems
+    count from the record's own first line, as 1.
     """
+    if record.at == place:
+        message = f"at says {_clipped(place)}, where the ledger is already"
+        yield Problem("structure", message, line=1)
+    first = 1 if record.at is None else 2
     meta = record.meta
     if before is not None and meta.gen <= before.meta.gen:
         message = f"gen is {meta.gen}, the record before has {before.meta.gen}: it has to grow"
-        yield Problem("structure", message, line=1)
+        yield Problem("structure", message, line=first)
     if before is not None and meta.ts < before.meta.ts:
         message = f"ts is {meta.ts}, before that of the record before, {before.meta.ts}"
-        yield Problem("structure", message, line=1)
+        yield Problem("structure", message, line=first)
     prev = FIRST_PREV if before is None else before.merkle_this
     if record.merkle_prev != prev:
         wanted = f"it follows {_short(prev)}" if before is not None else "the first one has zeros"
-        yield Problem("merkle", f"merkle_prev is {_short(record.merkle_prev)}, {wanted}", line=2)
+        message = f"merkle_prev is {_short(record.merkle_prev)}, {wanted}"
+        yield Problem("merkle", message, line=first + 1)
     this = digest.merkle(record.merkle_prev, record.sha256_all, meta)
     if record.merkle_this != this:
         message = f"merkle_this is {_short(this)}, the line says {_short(record.merkle_this)}"
-        yield Problem("merkle", message, line=2)
+        yield Problem("merkle", message, line=first + 1)
     keyids = [signature.keyid for signature in record.signatures]
-    for line, (one, two) in enumerate(pairwise(keyids), 4):
+    for line, (one, two) in enumerate(pairwise(keyids), first + 3):
         if two <= one:
             what = "is there twice" if one == two else "is out of order"
             yield Problem("structure", f"the signature of keyid {two} {what}", line=line)
     if len(keyids) > MAX_SIGNATURES:
         message = f"{len(keyids)} signatures, a record has at most {MAX_SIGNATURES}"
-        yield Problem("structure", message, line=3 + MAX_SIGNATURES)
+        yield Problem("structure", message, line=first + 2 + MAX_SIGNATURES)
 
 
 def record_lines(ledger: Ledger) -> Iterator[int]:
-    """The number of each record's first line."""
+    """The number of each record's first line, its `at` line where it has one."""
     line = 2
     for record in ledger.records:
         yield line
-        line += 2 + len(record.signatures)
+        line += 2 + (record.at is not None) + len(record.signatures)
 
 
 def parse_head(text: bytes, pos: int) -> tuple[Head, int] | None:
     if (m := _HEAD.match(text, pos)) is None:
         return None
-    path = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), m[2])
-    if _escaped(path) != m[2] or not is_path(path):
+    if (path := _unescaped(m[2])) is None:
         return None
     return Head(bytes.fromhex(m[1].decode("ascii")), path), m.end()
 
@@ -132,10 +140,19 @@ def format_head(head: Head) -> bytes:
     """Format the first line; raises TextError for a value that it can't hold."""
     if len(head.repo) != _DIGEST_SIZE:
         raise TextError("syntax", f"repo has {len(head.repo)} bytes, not {_DIGEST_SIZE}")
-    if not is_path(head.path):
-        raise TextError("syntax", f"the path {quote(head.path)} is not one below the top level")
     repo = head.repo.hex().encode("ascii")
     return _bounded(VERSIONED_MAGIC + b"repo=%b path=%b\n" % (repo, _escaped(head.path)))
+
+
+def parse_at(text: bytes, pos: int) -> tuple[bytes, int] | None:
+    if (m := _AT.match(text, pos)) is None or (path := _unescaped(m[1])) is None:
+        return None
+    return path, m.end()
+
+
+def format_at(path: bytes) -> bytes:
+    """Format the line of a move; raises TextError for a path that it can't hold."""
+    return _bounded(_AT_WORD + b"path=%b\n" % _escaped(path))
 
 
 def format_record(record: Record) -> bytes:
@@ -154,7 +171,7 @@ def format_ledger(ledger: Ledger) -> bytes:
 
 
 def covered(head: Head, record: Record) -> bytes:
-    """What a record's signatures are over: the first line, its meta and its WSUM line."""
+    """What a record's signatures are over: the first line, its `at`, meta and WSUM lines."""
     return format_head(head) + _generation(record)
 
 
@@ -171,6 +188,7 @@ class _Reader:
         self._pos = 0
         self._line = 1
         self._head: Head | None = None
+        self._place = b""
         self._records: list[Record] = []
         self._problems: list[Problem] = []
 
@@ -182,18 +200,22 @@ class _Reader:
         self._pos = len(after.source) - len(format_record(after.ledger.last))
         self._line = self._text.count(b"\n", 0, self._pos) + 1
         self._head = after.ledger.head
-        self._records = list(after.ledger.records[:-1])
+        kept = after.ledger.records[:-1]
+        self._place = Ledger(self._head, kept).place
+        self._records = list(kept)
         self._problems = [p for p in after.problems if (p.line or 0) < self._line]
 
     def read(self) -> LedgerReport:
         try:
-            head = self._head or self._read_head()
+            if self._head is None:
+                self._head = self._read_head()
+                self._place = self._head.path
             while not self._records or self._pos < len(self._text):
                 self._read_record()
         except TextError as error:
             stop = Problem(error.kind, error.message, line=error.line)
             return LedgerReport(None, (*self._problems, stop), self._text)
-        ledger = Ledger(head, tuple(self._records))
+        ledger = Ledger(self._head, tuple(self._records))
         return LedgerReport(ledger, tuple(self._problems), self._text)
 
     def _read_head(self) -> Head:
@@ -203,24 +225,28 @@ class _Reader:
 
     def _read_record(self) -> None:
         first = self._line
+        at = None
+        if self._text.startswith(_AT_WORD, self._pos):
+            at = self._take(parse_at, "at")
         meta = self._take(grammar.parse_meta, "meta")
         wsum = self._take(grammar.parse_wsum, "WSUM")
         if wsum.signature is not None:
             message = "in a ledger a signature stands on a sign line, not on the WSUM line"
-            self._fail("syntax", message, line=first + 1)
+            self._fail("syntax", message, line=self._line - 1)
         signatures: list[Signature] = []
         while self._text.startswith(_SIGN_WORD, self._pos):
             signatures.append(self._take(grammar.parse_sign, "sign"))
-        record = Record(
-            meta, wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this, tuple(signatures)
-        )
+        hashes = (wsum.sha256_all, wsum.merkle_prev, wsum.merkle_this)
+        record = Record(meta, *hashes, tuple(signatures), at)
         before = self._records[-1] if self._records else None
-        for problem in check_link(before, record):
+        for problem in check_link(before, record, self._place):
             line = first - 1 + (problem.line or 1)
             self._problems.append(Problem(problem.kind, problem.message, line=line))
         if len(self._problems) > MAX_PROBLEMS:
             self._fail("limit", f"over {MAX_PROBLEMS} findings, the rest is not read")
         self._records.append(record)
+        if at is not None:
+            self._place = at
 
     def _take(self, parse: Callable[[bytes, int], tuple[_T, int] | None], label: str) -> _T:
         bound = self._pos + MAX_LINE
@@ -235,8 +261,7 @@ class _Reader:
     def _shown(self) -> str:
         if self._pos >= len(self._text):
             return "the end of the ledger"
-        line = self._text[self._pos : self._pos + _SHOWN + 1].split(b"\n", 1)[0]
-        return quote(line[:_SHOWN]) + ("..." if len(line) > _SHOWN else "")
+        return _clipped(self._text[self._pos : self._pos + _SHOWN + 1].split(b"\n", 1)[0])
 
     def _fail(self, kind: str, message: str, *, line: int | None = None) -> NoReturn:
         raise TextError(kind, message, line=line or self._line)
@@ -247,7 +272,8 @@ def _generation(record: Record) -> bytes:
     if any(len(value) != _DIGEST_SIZE for value in digests):
         raise TextError("syntax", f"a hash has not {_DIGEST_SIZE} bytes")
     wsum = grammar.Wsum(*digests, signature=None)
-    return _bounded(grammar.format_meta(record.meta)) + grammar.format_wsum(wsum)
+    at = b"" if record.at is None else format_at(record.at)
+    return at + _bounded(grammar.format_meta(record.meta)) + grammar.format_wsum(wsum)
 
 
 def _format_sign(signature: Signature) -> bytes:
@@ -262,7 +288,20 @@ def _bounded(line: bytes) -> bytes:
 
 
 def _escaped(path: bytes) -> bytes:
+    """Spell a path; raises TextError for bytes that are none."""
+    if not is_path(path):
+        raise TextError("syntax", f"the path {quote(path)} is not one below the top level")
     return _TO_ESCAPE.sub(lambda byte: b"%%%02X" % byte[0][0], path)
+
+
+def _unescaped(spelled: bytes) -> bytes | None:
+    """The path that is spelled so, None where this is not a path's one spelling."""
+    path = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), spelled)
+    return path if is_path(path) and _escaped(path) == spelled else None
+
+
+def _clipped(value: bytes) -> str:
+    return quote(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
 
 
 def _short(value: bytes) -> str:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head, Ledger, Record
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.ledger import FIRST_PREV, MAX_SIGNATURES, check_link, covered, format_record
 from wtxtgit.text.signature import SignatureState, signed_with
+
+_DELETED_SCHEMA = "opaque/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,14 @@ def next_record(
     build: str,
     schema: str,
     gen: int | None = None,
+    at: bytes | None = None,
 ) -> Record:
     """The record that seals content after a ledger's last, or first where there is none.
 
     `ts` is that of the last record where it would go back, `gen` counts on
-    unless it is given. The record is not signed. Raises TextError for values
-    that no record can hold, and for a `gen` that does not grow.
+    unless it is given. `at` is the path to which the ledger moves. The record
+    is not signed. Raises TextError for values that no record can hold, for a
+    `gen` that does not grow, and for a move that moves nothing.
     """
     last = None if ledger is None else ledger.last
     if gen is None:
@@ -64,23 +68,37 @@ def next_record(
     if not grammar.is_time(ts):
         raise TextError("syntax", f'ts "{ts}" is no UTC time like 2025-10-09T03:12:45Z')
     meta = Meta(schema, gen, ts if last is None else max(ts, last.meta.ts), build)
-    return native_record(ledger, sha256_all=sha256_all, meta=meta)
+    return native_record(ledger, sha256_all=sha256_all, meta=meta, at=at)
 
 
-def native_record(ledger: Ledger | None, *, sha256_all: bytes, meta: Meta) -> Record:
+def native_record(
+    ledger: Ledger | None, *, sha256_all: bytes, meta: Meta, at: bytes | None = None
+) -> Record:
     """The record of a text that has a generation of its own: `meta` is taken as it is.
 
-    Raises TextError for values that no record can hold, and where gen does
-    not grow or ts goes back.
+    Raises TextError for values that no record can hold, where gen does not
+    grow or ts goes back, and for a move to where the ledger is already. A
+    ledger that is yet to begin is nowhere: its first record needs no move.
     """
     before = None if ledger is None else ledger.last
     prev = FIRST_PREV if before is None else before.merkle_this
     grammar.format_meta(meta)
-    record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta))
+    record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta), at=at)
     format_record(record)
-    for problem in check_link(before, record):
+    for problem in check_link(before, record, b"" if ledger is None else ledger.place):
         raise TextError(problem.kind, problem.message)
     return record
+
+
+def deletion_record(ledger: Ledger, *, ts: str) -> Record:
+    """The record that seals, after a ledger's last, that its artifact is gone.
+
+    `ts` is as in `next_record`. The record is not signed. Raises TextError for
+    a time that is none, and where no generation can follow.
+    """
+    return next_record(
+        ledger, sha256_all=DELETED_CONTENT, ts=ts, build=DELETED_BUILD, schema=_DELETED_SCHEMA
+    )
 
 
 def with_signature(record: Record, signature: Signature) -> Record:

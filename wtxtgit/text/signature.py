@@ -1,16 +1,26 @@
 """Ed25519 over a text's header, a WSUM line or a record; raw keys in, values out.
 
-`docs/spec/wtxt.md`, section "Root, chain, signature". Where keys come from and
-which of them are trusted is the business of `trust`.
+`docs/spec/wtxt.md`, section "Signature". Where keys come from and which of them
+are trusted is the business of `trust`.
+
+Libraries differ in which signatures they take, and some from release to
+release: whether the equation is multiplied by the cofactor, whether a point of
+small order may stand in it. Here A and R have to be points of order L, for
+which all of them say the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from wtxtgit.model import Signature
 from wtxtgit.text.digest import keyid
+
+_POINT_SIZE = 32
+_KEYS_HELD = 1024
+"""How many keys are not looked at again: an audit asks for the same few all the time."""
 
 
 class SignatureState(StrEnum):
@@ -57,8 +67,21 @@ def signed_with(signature: bytes, message: bytes, keys: Iterable[bytes]) -> byte
             VerifyKey(key).verify(message, signature)
         except BadSignatureError:
             continue
-        return key
+        if _is_key(key) and _has_order_l(signature[:_POINT_SIZE]):
+            return key
     return None
+
+
+@lru_cache(_KEYS_HELD)
+def _is_key(key: bytes) -> bool:
+    return _has_order_l(key)
+
+
+def _has_order_l(point: bytes) -> bool:
+    """Whether this is the encoding, in its one spelling, of a point of order L."""
+    from nacl.bindings import crypto_core_ed25519_is_valid_point
+
+    return bool(crypto_core_ed25519_is_valid_point(point))
 
 
 def _check(signature: bytes, message: bytes, keys: Sequence[bytes]) -> SignatureState:

@@ -36,6 +36,12 @@ _MAGIC = b"openssh-key-v1\0"
 _LINE = 70
 _BLOCK = 8
 _NONE = b"none"
+_P = 2**255 - 19
+_Y = 2**255 - 1
+"""The bits of a public key that hold y; the highest one is the sign of x."""
+_ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1})
+"""y of the 8 points of an order that divides 8, those over p too: some libraries reduce them."""
 _BLANKS = re.compile(r"[ \t]+")
 _TYPE_SHOWN = 40
 
@@ -97,7 +103,20 @@ def parse_public(line: str, where: str) -> PublicKey:
     key = parse_public_blob(blob)
     if key is None:
         raise KeyFileError(f"{where}: not an ed25519 public key")
+    if is_small_order(key):
+        raise KeyFileError(
+            f"{where}: a key of small order, which has no secret: anybody could sign with it"
+        )
     return PublicKey(key, words[2] if len(words) > 2 else "")
+
+
+def is_small_order(public_key: bytes) -> bool:
+    """Whether a public key, however it is spelled, is a point whose order divides 8.
+
+    For each of these there are signatures of many messages that nobody's
+    secret made (`docs/spec/wtxt.md`, "Signature").
+    """
+    return int.from_bytes(public_key, "little") & _Y in _SMALL_ORDER
 
 
 def format_public(key: PublicKey) -> str:

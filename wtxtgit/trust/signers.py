@@ -6,10 +6,11 @@
   with options, certificates and other types of keys are refused;
 - a principal is a single name: no pattern, no list, no quotes;
 - no key stands twice; a principal may have several keys;
-- `# threshold: N` says how many of the signers have to seal a change of the
-  file, 1 to 100 and 1 where it is missing. It stands once at most, and a
-  comment that begins with the word in any other spelling is refused, since
-  it would be taken for what it is not;
+- `# threshold: N` says how many principals have to seal a change of the
+  file, 1 to 8 and 1 where it is missing: a record has no room for more
+  signatures, and several keys of a principal count once. It stands once at
+  most, and a comment that begins with the word in any other spelling is
+  refused, since it would be taken for what it is not;
 - other lines that begin with `#` and empty lines say nothing, and are kept.
 
 `parse_signers` reads what people give to `verify --signers`: there a line may
@@ -26,7 +27,8 @@ from wtxtgit.trust.keys import KeyFileError, PublicKey, format_public, parse_pub
 from wtxtgit.trust.wire import KEY_TYPE
 
 MAX_SIGNERS_FILE = 4 * 1024 * 1024
-MAX_THRESHOLD = 100
+MAX_THRESHOLD = 8
+"""As many as a record has signatures (`docs/spec/ledger.md`, "Signatures")."""
 MAX_PRINCIPAL = 255
 
 HEADER = (
@@ -46,7 +48,7 @@ _KEY_TYPES = re.compile(
     r"(?:sk-)?(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-[a-z0-9]+)(?:-cert-v01)?(?:@openssh\.com)?"
 )
 _THRESHOLD_WORD = re.compile(r"#[\s#]*threshold", re.IGNORECASE)
-_THRESHOLD = re.compile(r"# threshold: ([1-9][0-9]{0,2})[ \t]*")
+_THRESHOLD = re.compile(r"# threshold: ([1-9])[ \t]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,21 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Signers:
-    """Who may sign, in the file's order, and how many have to seal a change of them."""
+    """Who may sign, in the file's order, and how many have to seal a change of them.
+
+    `threshold` counts principals.
+    """
 
     signers: tuple[Signer, ...] = ()
     threshold: int = 1
+
+    @property
+    def principals(self) -> frozenset[str]:
+        return frozenset(signer.principal for signer in self.signers)
+
+    def principals_of(self, public_keys: Collection[bytes]) -> frozenset[str]:
+        """Whose these keys are; of a key that is nobody's nothing."""
+        return frozenset(s.principal for s in self.signers if s.public_key in public_keys)
 
     @property
     def public_keys(self) -> frozenset[bytes]:
@@ -98,6 +111,20 @@ class SignersFile:
         )
         return parse("".join(kept).encode("utf-8"), name)
 
+    def with_threshold(self, threshold: int, name: str) -> SignersFile:
+        """The file with this threshold, in the line's place or at the start where there is none.
+
+        Raises KeyFileError for a number that no file can have.
+        """
+        found = f"# threshold: {threshold}"
+        lines = [line for line, _ in self.lines]
+        at = next((n for n, line in enumerate(lines) if _is_threshold(line)), None)
+        if at is None:
+            lines.insert(0, found)
+        else:
+            lines[at] = found + ("\r" if lines[at].endswith("\r") else "")
+        return parse("".join(f"{line}\n" for line in lines).encode("utf-8"), name)
+
 
 def parse(content: bytes, name: str) -> SignersFile:
     """Parse the content of `.wtxt/signers`; `name` stands in errors.
@@ -117,7 +144,7 @@ def parse(content: bytes, name: str) -> SignersFile:
             first = seen.setdefault(signer.public_key, number)
             if first != number:
                 raise KeyFileError(f"{where}: the key stands in line {first} already")
-        elif _THRESHOLD_WORD.match(line.strip()):
+        elif _is_threshold(line):
             if threshold is not None:
                 raise KeyFileError(f"{where}: a second threshold")
             threshold = _parse_threshold(line.removesuffix("\r"), where)
@@ -182,6 +209,10 @@ def _check(signer: Signer, where: str) -> None:
         raise KeyFileError(f'{where}: "{principal[:MAX_PRINCIPAL]}" is not one principal')
     if not signer.comment.replace("\t", " ").isprintable():
         raise KeyFileError(f"{where}: the comment holds what can't be printed")
+
+
+def _is_threshold(line: str) -> bool:
+    return _THRESHOLD_WORD.match(line.strip()) is not None
 
 
 def _parse_threshold(line: str, where: str) -> int:

@@ -13,7 +13,7 @@ from wtxtgit.ops.cluster.client import Cluster
 from wtxtgit.ops.cluster.clone import clone_at
 from wtxtgit.ops.cluster.tasks import Progress
 from wtxtgit.ops.examine import examine
-from wtxtgit.ops.facts import Examiner
+from wtxtgit.ops.facts import Examiner, Wanted
 from wtxtgit.ops.spool import spooled
 
 _BYTES = 64 * 1024 * 1024
@@ -24,7 +24,7 @@ _BLOBS = 64
 @dataclass(frozen=True, slots=True)
 class _Blobs:
     clone: Path
-    oids: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +36,33 @@ def examiner(cluster: Cluster, repo: Repository, clone: Path | None) -> Examiner
     """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path."""
     folder = clone or repo.home
 
-    def examined(oids: list[str]) -> Iterator[tuple[str, ArtifactFacts]]:
-        items = [_Blobs(folder, batch) for batch in _batches(repo, oids)]
+    def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
+        items = [_Blobs(folder, batch) for batch in _batches(repo, blobs)]
         for number, found in cluster.run(_examine, items, _Found):
-            yield from zip(items[number].oids, found.facts, strict=True)
+            oids = (oid for oid, _ in items[number].wanted)
+            yield from zip(oids, found.facts, strict=True)
 
     return examined
 
 
-def _batches(repo: Repository, oids: list[str]) -> Iterator[tuple[str, ...]]:
-    batch: list[str] = []
+def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ...]]:
+    batch: list[Wanted] = []
     total = 0
-    for oid, size in (sizes(repo, oids) if oids else {}).items():
-        if batch and (len(batch) == _BLOBS or total + size > _BYTES):
+    known = sizes(repo, (oid for oid, _ in blobs)) if blobs else {}
+    for oid, opaque in blobs:
+        if batch and (len(batch) == _BLOBS or total + known[oid] > _BYTES):
             yield tuple(batch)
             batch, total = [], 0
-        batch.append(oid)
-        total += size
+        batch.append((oid, opaque))
+        total += known[oid]
     if batch:
         yield tuple(batch)
 
 
 def _examine(blobs: _Blobs, _progress: Progress) -> _Found:
     with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
-        return _Found(tuple(examine(spooled(reader.chunks(oid)), threads=1) for oid in blobs.oids))
+        found = (
+            examine(spooled(reader.chunks(oid)), threads=1, opaque=opaque)
+            for oid, opaque in blobs.wanted
+        )
+        return _Found(tuple(found))

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from wtxtgit.model import Buffer
-from wtxtgit.model.ledger import Ledger
+from wtxtgit.model.ledger import Ledger, extends
 from wtxtgit.ops.files import map_file, replace_file, write_all
 from wtxtgit.ops.merge.driver import one_sided
 from wtxtgit.text import ledger as text
-from wtxtgit.trust.policy import extends
 
 
 def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:

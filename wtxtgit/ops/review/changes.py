@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.errors import counted
-from wtxtgit.git import index, tree_changes
+from wtxtgit.git import tree_changes
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.git.tree_changes import TreeChanges
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.ops.chain import ChainReader, artifacts
 from wtxtgit.ops.check import TEXT_SUFFIX
@@ -20,7 +20,6 @@ from wtxtgit.report.review import Fate
 
 MOST_SEARCHED = 500
 """Files that came or went, up to which renames are looked for by content."""
-_PATHS_A_PROCESS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,14 @@ def _differing(
     """What stands at each path, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
     differing = [path for path in paths if place(old, path) != place(new, path)]
-    ends = [
-        _standing(repo, commit.tree, state, differing)
-        for commit, state in ((branch.before, old), (branch.after, new))
-    ]
-    found = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
-    # A checkpoint that was gone before may still have a ledger.
-    found = {path: pair for path, pair in found.items() if any(pair)}
-    with TreeChanges(repo) as trees:
+    with TreeReader(repo) as trees:
+        ends = [
+            _standing(trees, commit.tree, state, differing)
+            for commit, state in ((branch.before, old), (branch.after, new))
+        ]
+        found = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
+        # A checkpoint that was gone before may still have a ledger.
+        found = {path: pair for path, pair in found.items() if any(pair)}
         for change in trees.between(branch.before.tree, branch.after.tree):
             if change.path.endswith(TEXT_SUFFIX):
                 found.setdefault(change.path, (change.before, change.after))
@@ -96,15 +95,11 @@ def _differing(
 
 
 def _standing(
-    repo: Repository, tree: str, state: Snapshot, paths: Sequence[bytes]
+    trees: TreeReader, tree: str, state: Snapshot, paths: Sequence[bytes]
 ) -> dict[bytes, Entry]:
     """What stands at these paths, also where the filter is not for them."""
     found = {path: state.entries[path] for path in paths if path in state.entries}
-    left = [path for path in paths if path not in found]
-    for start in range(0, len(left), _PATHS_A_PROCESS):
-        some = left[start : start + _PATHS_A_PROCESS]
-        found.update({entry.path: entry for entry in index.listing(repo, tree, *some)})
-    return found
+    return found | trees.at(tree, [path for path in paths if path not in found])
 
 
 def _moved(

@@ -7,7 +7,7 @@ told with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from wtxtgit.errors import clipped
@@ -20,16 +20,19 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.ops import judge
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.forge import large_blob, max_blob
+from wtxtgit.ops.judge import Files
 from wtxtgit.ops.review.attributes import attribute_notes
 from wtxtgit.ops.review.branch import Branch, branch_of
 from wtxtgit.ops.review.changes import Changed, changes
 from wtxtgit.ops.review.contents import Comparer, Contents, Reader, here
 from wtxtgit.ops.review.seals import Seals
 from wtxtgit.ops.walk import BadRoot, Walk
+from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
     Commit,
     Fate,
@@ -117,23 +120,24 @@ def _seals(
     ids = frozenset(commit.oid for commit in every)
     seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
     seals.read()
-    notes += _notes_on_trust(request, seals)
+    notes += _notes_on_trust(seals)
     return seals, notes
 
 
-def _notes_on_trust(request: Request, seals: Seals) -> Iterator[str]:
+def _notes_on_trust(seals: Seals) -> Iterator[str]:
     walk, branch = seals.walk, seals.branch
-    if walk.adopted is not None:
-        what = "no trust root is given" if request.trust_root is None else "the root has no signers"
+    if walk.is_first_use and walk.root is not None:
         whose = ", which is the branch's own" if seals.is_self_made else ""
-        yield f"{what}: trust starts at {walk.adopted[:12]}, the first commit with signers{whose}"
-    states = [walk.state(commit.oid) for commit in (branch.before, branch.after)]
+        where = f"trust starts at {walk.root[:12]}, the first commit with signers{whose}"
+        yield f"no trust root is given: {where}"
+    elif walk.root is not None and not walk.start.is_signed:
+        yield "the trust root has no signers"
+    states = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
     before, after = (state.entries.get(SIGNERS_PATH) for state in states)
     if before != after:
         yield "the branch changes .wtxt/signers: who may sign is another matter, for wtxtgit audit"
-    for commit in seals.line:
-        for violation in walk.changes.get(commit.oid, ()):
-            yield f"{commit.oid[:12]}: .wtxt/signers: {violation.message}"
+    for violation in seals.signer_changes():
+        yield f".wtxt/signers: {violation.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +154,23 @@ class _Review:
     def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
         branch, walk = self.branch, self.seals.walk
         found, more = changes(self.repo, branch, walk.snapshots, walk.reader)
-        known = facts.of(self._to_be_verified(found), progress)
-        ends = [walk.state(commit.oid) for commit in (branch.before, branch.after)]
+        files = self._files(found)
+        wanted = [*self._to_be_verified(found), *files.blobs.values()]
+        known = facts.of(wanted, progress, opaque=files.unfiltered)
+        after = branch.after.oid
+        judged: dict[bytes, list[Finding]] = {}
+        for finding in judge.judge(
+            after, files, walk.reader, known.__getitem__, walk.standing(after)
+        ):
+            judged.setdefault(finding.path, []).append(finding)
+        ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
         more += attribute_notes(self.repo, *ends)
         entries = [entry for one in found for entry in (one.before, one.after) if entry]
         stored = blob_heads(self.repo, (entry.oid for entry in entries if entry.is_file))
         limit = max_blob(self.repo)
         compared = self.comparer(self.contents, found)
         reviewed = [
-            self._reviewed(one, contents, known, stored, limit, touching)
+            self._reviewed(one, contents, known, judged.get(one.path, ()), stored, limit, touching)
             for one, contents, touching in zip(found, compared, self._commits(found), strict=True)
         ]
         return Review(
@@ -171,9 +183,17 @@ class _Review:
             (*notes, *more),
         )
 
+    def _files(self, found: list[Changed]) -> Files:
+        """What is judged at the head: the artifacts among what the branch changes."""
+        walk, oid = self.seals.walk, self.branch.after.oid
+        listing = walk.snapshots.listing(oid)
+        files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
+        changed = {path for one in found for path in one.paths}
+        return replace(files, paths=tuple(path for path in files.paths if path in changed))
+
     def _to_be_verified(self, found: list[Changed]) -> list[str]:
         """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
-        ledgers = self.seals.walk.state(self.branch.after.oid).entries
+        ledgers = self.seals.walk.snapshot(self.branch.after.oid).entries
         return [
             one.after.oid
             for one in found
@@ -187,11 +207,12 @@ class _Review:
         changed: Changed,
         found: Contents,
         facts: dict[str, ArtifactFacts],
+        findings: Sequence[Finding],
         stored: dict[str, BlobHead],
         limit: int,
         touching: tuple[Commit, ...],
     ) -> Reviewed:
-        seal, of_seal = self.seals.seal(changed, facts)
+        seal, of_seal = self.seals.seal(changed, facts, findings)
         before, after = (
             None if entry is None else stored.get(entry.oid)
             for entry in (changed.before, changed.after)
@@ -234,8 +255,8 @@ class _Review:
         known = facts.get(entry.oid)
         if known is not None and known.fault is not None:
             yield Flag(Risk.DAMAGED, known.fault)
-        state = self.seals.walk.state(self.branch.after.oid)
-        base = self.seals.walk.state(self.branch.before.oid)
+        state = self.seals.walk.snapshot(self.branch.after.oid)
+        base = self.seals.walk.snapshot(self.branch.before.oid)
         was_filtered = changed.base_path in base.filtered
         if changed.path not in state.filtered and was_filtered:
             yield Flag(Risk.RAW, "its attributes no longer name the filter")

@@ -6,12 +6,13 @@ did is judged along its first parents, as an audit of it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wtxtgit.errors import counted
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import Commit
+from wtxtgit.git.snapshots import Snapshot
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.ops import log
 from wtxtgit.ops.artifact import ArtifactFacts
@@ -19,13 +20,21 @@ from wtxtgit.ops.chain import signed
 from wtxtgit.ops.review.branch import Branch
 from wtxtgit.ops.review.changes import Changed
 from wtxtgit.ops.walk import Walk
-from wtxtgit.report.audit import UNTRUSTED
+from wtxtgit.report.audit import UNTRUSTED, Finding
 from wtxtgit.report.review import Flag, Generation, Risk, Seal, Sealing
-from wtxtgit.trust.policy import Violation, keys_between
+from wtxtgit.trust.state import Violation
 
 MOST_GENERATIONS = 100
 """Generations of a branch that are told, the newest."""
 MOST_VIOLATIONS = 20
+
+_RISKS = {
+    "altered-checkout": Risk.CHAIN,
+    "untracked-artifact": Risk.CHAIN,
+    "bad-signature": Risk.SIGNER,
+    "untrusted-signer": Risk.SIGNER,
+}
+"""What a review calls findings that it tells in no other way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +54,40 @@ class Seals:
     _violations: list[Violation] = field(default_factory=list)
 
     def read(self) -> None:
-        """Find out what the branch's commits did to ledgers."""
+        """Find out what the branch's commits did to ledgers, and what is wrong at its head."""
         for commit in self.line:
             if commit.oid in self.walk.commits:
-                self._violations.extend(self.walk.violations(commit))
+                self._violations.extend(self.walk.brought(commit.oid))
+        told = {(one.path, one.kind) for one in self._violations}
+        for one in self.walk.violations(self.branch.after.oid):
+            if (one.path, one.kind) not in told:
+                self._violations.append(one)
 
     @property
     def is_self_made(self) -> bool:
         """Whether the branch itself brings the first signers."""
-        return self.walk.adopted in self.all_commits
+        return self.walk.is_first_use and self.walk.root in self.all_commits
 
-    def seal(self, changed: Changed, facts: Mapping[str, ArtifactFacts]) -> tuple[Seal, list[Flag]]:
-        """The seal of a checkpoint at the head, and what is risky about it."""
+    def signer_changes(self) -> list[Violation]:
+        """Changes of the signers that do not count."""
+        return [one for one in self._violations if one.kind == "signers-changed"]
+
+    def seal(
+        self,
+        changed: Changed,
+        facts: Mapping[str, ArtifactFacts],
+        findings: Sequence[Finding],
+    ) -> tuple[Seal, list[Flag]]:
+        """The seal of a checkpoint at the head, and what is risky about it.
+
+        `findings` are those of judging what is there.
+        """
         flags = list(self._judged(changed))
+        flags += [
+            Flag(_RISKS[one.kind], f"{one.kind}: {one.message}")
+            for one in findings
+            if one.kind in _RISKS
+        ]
         ledger, why = self._ledger(changed.path)
         if ledger is None:
             state = Sealing.UNSEALED if why is None else Sealing.UNTRUSTED
@@ -71,15 +101,20 @@ class Seals:
         added = self._added(changed, ledger)
         told, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
         rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
-        seal, found = self._of_last(changed, ledger, facts, is_broken=bool(flags))
+        seal, found = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
         if found is not None and found.risk not in {flag.risk for flag in flags}:
             flags.append(found)
         return Seal(seal.state, seal.message + rest, told), flags
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the head holds."""
+        return self.walk.snapshot(self.branch.after.oid)
+
     def _ledger(self, path: bytes) -> tuple[Ledger | None, str | None]:
         """The ledger of a path at the head, or why it can't be read."""
         ledger_path = path + LEDGER_SUFFIX
-        entry = self.walk.state(self.branch.after.oid).entries.get(ledger_path)
+        entry = self.walk.snapshot(self.branch.after.oid).entries.get(ledger_path)
         if entry is None:
             return None, None
         if not entry.is_file:
@@ -108,6 +143,7 @@ class Seals:
         changed: Changed,
         ledger: Ledger,
         facts: Mapping[str, ArtifactFacts],
+        findings: Sequence[Finding],
         *,
         is_broken: bool,
     ) -> tuple[Seal, Flag | None]:
@@ -115,16 +151,15 @@ class Seals:
         gen = ledger.last.meta.gen
         if changed.after is not None and changed.after.is_file:
             held = facts[changed.after.oid]
-            if held.sha256_all is None:
+            if changed.path in self.snapshot.filtered and held.sha256_all is None:
                 return Seal(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
                     Risk.DAMAGED, held.fault or "the text is damaged"
                 )
-            if held.sha256_all != ledger.last.sha256_all:
-                message = f"generation {gen} of its ledger is of other content"
-                return Seal(Sealing.STALE, message), Flag(Risk.UNSEALED, message)
-            if held.meta is not None and held.meta != ledger.last.meta:
-                message = "the last record has another meta line than the text"
-                return Seal(Sealing.UNTRUSTED, message), Flag(Risk.CHAIN, message)
+            for one in findings:
+                if one.kind == "content-mismatch":
+                    return Seal(Sealing.STALE, one.message), Flag(Risk.UNSEALED, one.message)
+                if one.kind == "bad-record":
+                    return Seal(Sealing.UNTRUSTED, one.message), Flag(Risk.CHAIN, one.message)
         kept = "deleted, its ledger kept: " if changed.after is None else ""
         state, by, flag = self._signers(ledger)
         if is_broken:
@@ -134,7 +169,8 @@ class Seals:
     def _signers(self, ledger: Ledger) -> tuple[Sealing, str, Flag | None]:
         """Who signed the last record: its state, words, and what is risky about it."""
         walk = self.walk
-        keys = keys_between(walk.start, walk.trust(self.branch.after.oid))
+        states = walk.state(self.branch.after.oid).signers
+        keys = frozenset[bytes]().union(*(one.keys for one in states))
         who = signed(ledger, len(ledger.records) - 1, keys)
         names = ", ".join(sorted(walk.reader.principals.get(key, key.hex()) for key in who.valid))
         if self.fault is not None:
@@ -153,7 +189,7 @@ class Seals:
     def _added(self, changed: Changed, ledger: Ledger) -> tuple[Generation, ...]:
         """The generations that the base has not, the newest first."""
         known = set()
-        before = self.walk.state(self.branch.before.oid).entries
+        before = self.walk.snapshot(self.branch.before.oid).entries
         for path in changed.paths:
             entry = before.get(path + LEDGER_SUFFIX)
             if entry is not None and entry.is_file:
