@@ -37,6 +37,7 @@ from e2e.sealed import (
     SIGNERS,
     SIGNERS_LEDGER,
     Sealed,
+    assert_holds,
     text,
 )
 
@@ -617,15 +618,18 @@ class TestFileRoots:
 
     @pytest.mark.parametrize("has_ledger", [False, True])
     def test_an_old_record_of_the_signers_above(
-        self, revoked: Sealed, tmp_path: Path, has_ledger: bool
+        self, base: Sealed, tmp_path: Path, has_ledger: bool
     ) -> None:
         """Of today's list, alice and nobody else: an old record let mallory in from there."""
-        root = self.given(revoked, tmp_path, REVOKED, has_ledger=has_ledger)
-        hostile.honest(revoked, root=root)
-        revoked.branch("evil", BEFORE)
-        revoked.generation(66.0, key="mallory")
-        assert_refused(revoked, "HEAD", root=root)
-        assert MALLORY not in audit(revoked, root=root).report["signers"]
+        base.add_signer("mallory")
+        before = base.change_signers("alice")
+        gone = hostile.remove_mallory(base)
+        root = self.given(base, tmp_path, gone, has_ledger=has_ledger)
+        assert_holds(base, "--require-signed", root=root)
+        base.branch("evil", before)
+        base.generation(66.0, key="mallory")
+        assert_refused(base, "HEAD", root=root)
+        assert MALLORY not in audit(base, root=root).report["signers"]
 
     @pytest.mark.parametrize("has_ledger", [False, True])
     def test_mallorys_own_history(self, base: Sealed, tmp_path: Path, has_ledger: bool) -> None:
