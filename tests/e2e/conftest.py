@@ -271,13 +271,14 @@ def chain(templates: Path, tmp_path: Path, keys: None) -> Sealed:
 
 @pytest.fixture
 def base(templates: Path, chain: Sealed, tmp_path: Path) -> Sealed:
-    """The same, gone on: a file without a filter sealed, then a second generation, tag `c2`."""
+    """The same with a file that no filter is for (the tag `root`), and a second generation, `c2`."""
     template = templates / "base"
     if not template.exists():
         chain.write(hostile.DATA, '{"eos": 1}\n')
         chain.add(hostile.DATA)
         chain.seal(hostile.DATA)
         chain.commit("tokenizer")
+        chain.git("tag", "-f", sealed.ROOT)
         chain.generation(2.0)
         chain.git("tag", hostile.SECOND)
         hostile.honest(chain)

@@ -207,7 +207,9 @@ class TestOfAMachine:
     """What a clone has of its own changes no verdict, in neither direction."""
 
     @pytest.fixture(params=["info", "global", "config", "environment"])
-    def local(self, request: pytest.FixtureRequest, base: Sealed, home: Path) -> Callable[[str], None]:
+    def local(
+        self, request: pytest.FixtureRequest, base: Sealed, home: Path
+    ) -> Callable[[str], None]:
         """Sets attributes of a machine."""
         monkeypatch = request.getfixturevalue("monkeypatch")
 

@@ -22,7 +22,6 @@ from e2e.hostile import (
     record,
     records,
     sealed_move,
-    shortened,
     stage,
     stage_id,
     stage_move,
@@ -588,7 +587,7 @@ class TestWithoutFilter:
         """It has the file's hash, and is another file."""
         base.call("emit", DATA, "-o", "text")
         stage(base, DATA, (base.path / "text").read_bytes())
-        kinds = ("content-mismatch", "not-canonical")
+        kinds = ("content-mismatch", "not-canonical", "untracked-artifact")
         assert_refused(base, at_once(base), *kinds, was=SECOND)
 
     def test_the_text_of_a_checkpoint(self, base: Sealed) -> None:
@@ -596,7 +595,7 @@ class TestWithoutFilter:
         content = checkpoint(4.0)
         main = self.seal(base, "weights.bin", content)
         stage(base, "weights.bin", text(4.0))
-        kinds = ("content-mismatch", "not-canonical")
+        kinds = ("content-mismatch", "not-canonical", "untracked-artifact")
         assert_refused(base, at_once(base), *kinds, was=main)
 
     @pytest.mark.parametrize("line", [b"audit ", b"cap ext=", b"meta ", b"root "])
@@ -615,7 +614,7 @@ class TestWithoutFilter:
         }[line]
         assert changed != with_audit
         stage(base, "weights.txt", changed)
-        kinds = ("content-mismatch", "not-canonical", "bad-record")
+        kinds = ("content-mismatch", "not-canonical", "bad-record", "untracked-artifact")
         assert_refused(base, at_once(base), *kinds, was=main)
 
     def test_taken_into_the_filter(self, base: Sealed) -> None:

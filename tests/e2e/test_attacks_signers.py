@@ -143,8 +143,8 @@ class TestStrangers:
     def test_a_signature_under_a_signers_keyid(self, base: Sealed) -> None:
         """A keyid is a hint: the stranger's signature says that it is alice's."""
         made = hostile.record(base.blob(LEDGER), text(66.0), "mallory")
-        theirs, mine = (row[-1][-1].split(b"keyid=")[1] for row in (records(base.blob(LEDGER))[1],
-                                                                    [[made[-1]]]))  # fmt: skip
+        theirs = records(base.blob(LEDGER))[1][-1][-1].split(b"keyid=")[1]
+        mine = made[-1].split(b"keyid=")[1]
         stage(base, MODEL, text(66.0))
         lines = b"".join(made).replace(mine, theirs)
         stage(base, LEDGER, base.blob(LEDGER) + lines)
@@ -265,7 +265,6 @@ class TestTheFile:
             "working-tree-encoding=UTF-16",
             "export-subst",
             "filter=lfs",
-            "filter=wtxt",
         ],
     )
     def test_other_attributes(self, base: Sealed, line: str) -> None:
@@ -500,7 +499,10 @@ class TestThreshold:
         first = hostile.record(ledger, one, "alice")
         second = hostile.record(ledger, other, "bob")
         stage(two, SIGNERS, one)
-        lines = [*first[:2], *sorted((first[2], second[2]), key=lambda row: row.split(b"keyid=")[1])]
+        lines = [
+            *first[:2],
+            *sorted((first[2], second[2]), key=lambda row: row.split(b"keyid=")[1]),
+        ]
         stage(two, SIGNERS_LEDGER, ledger + b"".join(lines))
         assert_refused(two, at_once(two), CHANGED, "bad-signature", root="two", was="two")
 

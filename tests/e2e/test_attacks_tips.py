@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from conftest import Repo
 
-from e2e import hostile
 from e2e.hostile import (
     BEFORE,
     NEW,
@@ -129,7 +128,7 @@ class TestPushes:
         tip = revoked.generation(66.0, key="mallory")
         said = audit(revoked, tip, "--was", REVOKED)
         assert said.code != 0
-        assert said.kinds & {"bad-root", *UNTRUSTED}
+        assert {"bad-root", "untrusted-signer"} <= said.kinds
         assert "mallory@example.com" not in said.report["signers"]
 
     def test_with_an_old_tip_that_is_an_ancestor(self, base: Sealed) -> None:
@@ -182,15 +181,6 @@ class TestAllTips:
         assert said.code != 0
         assert "bad-root" in said.kinds
 
-    def test_two_that_do_not_know_of_each_other(self, revoked: Sealed) -> None:
-        """On one tip mallory is out; another one goes on from before, as if nothing was."""
-        revoked.branch("late", BEFORE)
-        revoked.generation(66.0, key="mallory")
-        revoked.switch("main")
-        said = audit(revoked, "--all")
-        assert said.code != 0
-        assert said.kinds & set(UNTRUSTED)
-
     def test_a_tag_that_was_mended_on_main(self, base: Sealed) -> None:
         """Main was mended; the release that was made in between was not."""
         base.git("tag", "release", evil(base))
@@ -232,9 +222,7 @@ class TestTips:
 
 
 @pytest.fixture
-def server(
-    base: Sealed, tmp_path: Path, command: Path, monkeypatch: pytest.MonkeyPatch
-) -> Repo:
+def server(base: Sealed, tmp_path: Path, command: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     """A bare repository with the hook of the docs, and what is honest."""
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
     bare = Repo(tmp_path / "server.git")
@@ -351,12 +339,13 @@ class TestAction:
         context = {
             "inputs.trust-root": repo.oid(f"refs/tags/{ROOT}"),
             "inputs.require-signed": "true",
-            **{f"github.event.{key.replace('_s', '.s').replace('__', '.')}": value
-               for key, value in given.items()},
-        }  # fmt: skip
+            **{f"github.event.{key}": value for key, value in given.items()},
+        }
         return runner.audit(context, {"GITHUB_EVENT_NAME": event, "GITHUB_REF": ref})
 
-    def pushed(self, repo: Sealed, runner: Runner, before: str, ref: str = "refs/heads/main") -> Ran:
+    def pushed(
+        self, repo: Sealed, runner: Runner, before: str, ref: str = "refs/heads/main"
+    ) -> Ran:
         return self.run(repo, runner, ref, "push", before=before, after=repo.head)
 
     def pulled(self, repo: Sealed, runner: Runner, base: str, head: str) -> Ran:

@@ -10,7 +10,6 @@ from e2e import hostile, sealed
 from e2e.hostile import (
     BEFORE,
     DATA,
-
     MALLORY,
     NEW,
     NEW_LEDGER,
@@ -203,7 +202,9 @@ class TestMerges:
         library.add("code.py")
         library.commit("code")
         base.git("fetch", "-q", str(library.path), "main:library")
-        base.git("merge", "-q", "-s", "ours", "--no-commit", "--allow-unrelated-histories", "library")
+        base.git(
+            "merge", "-q", "-s", "ours", "--no-commit", "--allow-unrelated-histories", "library"
+        )
         base.git("read-tree", "--prefix=vendor/", "-u", "library")
         base.commit("vendor")
         green(base)
