@@ -79,11 +79,14 @@ class Walk:
         snapshots: Snapshots,
         *,
         kept: KeptStates | None = None,
+        judged_before: Sequence[str] | None = None,
     ) -> Walk:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
         From what is `kept` on, where that leads to the tips: then commits that
-        were walked before are not among `commits`.
+        were walked before are not among `commits`. Of commits that are to be
+        judged none is passed over: `judged_before` reach those that may be, all
+        tips unless it is given.
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
@@ -92,7 +95,8 @@ class Walk:
             walk._start_at(root, tips)
         elif tips:
             walk._start_at_first_use(tips[0])
-        if kept is None or walk.root is None or not walk._go_on_from(kept, tips):
+        bases = tips if judged_before is None else judged_before
+        if kept is None or walk.root is None or not walk._go_on_from(kept, bases, tips):
             walk._advance(walk._from_root(tips), set(tips))
         if kept is not None and walk.root is not None:
             for tip in tips:
@@ -244,10 +248,10 @@ class Walk:
     def _from_root(self, tips: Sequence[str]) -> list[Commit]:
         return history.commits(self.repo, tips, [] if self.root is None else [self.root])
 
-    def _go_on_from(self, kept: KeptStates, tips: Sequence[str]) -> bool:
+    def _go_on_from(self, kept: KeptStates, bases: Sequence[str], tips: Sequence[str]) -> bool:
         """Walk from commits whose states are kept; tell whether they were enough."""
         root = self.root or ""
-        near = [commit.oid for commit in self._from_root(tips)[-_NEAR:]]
+        near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
         states = kept.get(root, near, self.reader)
         left = history.commits(self.repo, tips, [root, *states])
         known = {*states, root, *(commit.oid for commit in left)}
