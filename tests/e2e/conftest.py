@@ -271,7 +271,7 @@ def chain(templates: Path, tmp_path: Path, keys: None) -> Sealed:
 
 @pytest.fixture
 def base(templates: Path, chain: Sealed, tmp_path: Path) -> Sealed:
-    """The same with a file that no filter is for (the tag `root`), and a second generation, `c2`."""
+    """The same with a file that no filter is for (tag `root`), and a second generation (`c2`)."""
     template = templates / "base"
     if not template.exists():
         chain.write(hostile.DATA, '{"eos": 1}\n')
