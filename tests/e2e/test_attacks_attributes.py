@@ -139,7 +139,7 @@ class TestLost:
     @pytest.mark.parametrize(
         "change",
         [
-            lambda lines: b"\xef\xbb\xbf" + f"{MODEL} -filter\n".encode(),
+            lambda _: b"\xef\xbb\xbf" + f"{MODEL} -filter\n".encode(),
             lambda lines: lines.replace(b"\n", b"\r\n") + f"{MODEL} -filter\r\n".encode(),
             lambda lines: lines.replace(b"*.safetensors ", b'"*.safetensors ', 1),
             lambda lines: lines.rstrip(b"\n") + b" " * 3000 + b"x\n",

@@ -1,4 +1,4 @@
-"""Attacks on git's own store: what a name stands for is bytes whose hash it is, and nothing else."""
+"""Attacks on git's own store: a name stands for bytes whose hash it is, and for nothing else."""
 
 from __future__ import annotations
 

@@ -410,7 +410,7 @@ class TestDeletions:
 
 
 class TestInPlace:
-    """Something that is no file of content stands where a checkpoint, its ledger or a folder did."""
+    """What is no file of content stands where a checkpoint, its ledger or a folder did."""
 
     def link(self, repo: Sealed, path: str, target: str) -> None:
         unstage(repo, path)

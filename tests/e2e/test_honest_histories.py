@@ -502,6 +502,7 @@ class TestSigners:
     def test_by_one_person_with_two_keys_of_several(self, base: Sealed) -> None:
         """A laptop and a desktop: either key is hers."""
         base.call("signers", "add", "alice@example.com", "bob")
+        base.add(SIGNERS)
         base.change_signers("alice")
         base.generation(3.0, key="bob")
         green(base)
