@@ -92,13 +92,14 @@ def seal(
     *,
     at: bytes | None = None,
     gen: int | None = None,
+    name: str = "",
 ) -> Ledger:
-    """Add a record that keys sign to a ledger, or begin one."""
+    """Add a record that keys sign to a ledger, or begin one. A name makes it unlike all others."""
     head, records = (before, ()) if isinstance(before, Head) else (before.head, before.records)
     if gen is None:
         gen = records[-1].meta.gen + 1 if records else 1
-    build = DELETED_BUILD if sha256_all == DELETED_CONTENT else "none"
-    meta = Meta(gen=gen, build=build)
+    build = DELETED_BUILD if sha256_all == DELETED_CONTENT else name or "none"
+    meta = Meta(gen=gen, build=build, host=name or "any")
     previous = records[-1].merkle_this if records else bytes(32)
     link = previous + sha256_all + f"{meta.ts}{gen:06d}{build}".encode()
     record = Record(meta, sha256_all, previous, sha256(link).digest(), at=at)
