@@ -251,7 +251,21 @@ class Rules:
     def step(self, tree: Tree, before: Facts) -> tuple[Facts, set[Finding]]:
         """What a commit adds to what its ancestors knew, and what fails at it."""
         findings: set[Finding] = set()
-        added, do_signers_count = self.step_signers(tree, before, findings)
+        change = self.step_signers(tree, before, findings)
+        added, findings = self.step_ledgers(tree, before, findings, change)
+        failed = {finding for finding in findings if finding[1] == SIGNERS_PATH}
+        if change[0] and self.is_signed(before) and failed:
+            # A change of the signers counts if nothing fails at its ledger.
+            refused = {("signers-changed", SIGNERS_PATH)}
+            added, findings = self.step_ledgers(tree, before, refused, (frozenset(), False))
+        return added, findings | failed
+
+    def step_ledgers(
+        self, tree: Tree, before: Facts, findings: set[Finding], change: tuple[Facts, bool]
+    ) -> tuple[Facts, set[Finding]]:
+        """Rules 2 and 3, after what the first one made of the signers."""
+        findings = set(findings)
+        added, do_signers_count = change
         keys = self.trusted(before).union(*(signers.keys for signers in self.signers(added)))
         is_asked = self.is_signed(before) or bool(keys)
 

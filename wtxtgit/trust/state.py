@@ -441,6 +441,13 @@ def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Vi
     work = _Step(tree, before, signed_by)
     work.take_signers()  # (1)
     work.take_ledgers()  # (2)
+    failed = [one for one in work.violations if one.path == SIGNERS_PATH]
+    if before.is_signed and work.has_changed_signers and failed:
+        # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
+        work = _Step(tree, before, signed_by)
+        work.refuse_signers("its ledger does not hold")
+        work.take_ledgers()
+        work.violations += failed
     return work.after(), list(dict.fromkeys(work.violations))
 
 
@@ -484,6 +491,10 @@ class _Step:
 
     # (1) Signers.
 
+    @property
+    def has_changed_signers(self) -> bool:
+        return self._signers is not self._before.signers
+
     def take_signers(self) -> None:
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
@@ -491,9 +502,7 @@ class _Step:
             return
         why = self._why_refused(file, ledger)
         if why is not None:
-            self._is_refused = True
-            message = f"{why}; the signers stay those of before"
-            self._fail("signers-changed", SIGNERS_PATH, message)
+            self.refuse_signers(why)
             return
         accepted = Signers(file, ledger)
         if ledger is not None:
@@ -510,6 +519,11 @@ class _Step:
             for one in accepted_ledgers(before, self._before.signers, self._signed_by):
                 line = _added(line, one, (accepted,))
             self._lines[name] = line
+
+    def refuse_signers(self, why: str) -> None:
+        self._is_refused = True
+        message = f"{why}; the signers stay those of before"
+        self._fail("signers-changed", SIGNERS_PATH, message)
 
     def _is_as_before(self, file: SignersFile | None, ledger: Ledger | None) -> bool:
         """Whether a tree has the newest signers, and no record of them that was not there."""
