@@ -101,6 +101,14 @@ def _seal(desk: Desk, past: list[Desk], path: bytes, *keys: bytes) -> None:
     desk.seal(path, keys)
 
 
+def _seal_later(desk: Desk, past: list[Desk], path: bytes, day: int, *keys: bytes) -> None:
+    """Seal as somebody with a clock does."""
+    beside = path + LEDGER_SUFFIX
+    before = desk.ledgers.get(beside) or begin(path, desk.ledgers.get(SIGNERS_LEDGER))
+    ts = f"2026-01-{day:02d}T00:00:00Z"
+    desk.put(beside, seal(before, desk.content(path), keys, ts=ts))
+
+
 def _seal_elsewhere(desk: Desk, past: list[Desk], path: bytes, *keys: bytes) -> None:
     """Begin a ledger that names another repository."""
     desk.put(path + LEDGER_SUFFIX, seal(Head(b"r" * 32, path), desk.content(path), keys))
@@ -240,6 +248,7 @@ def _twin(desk: Desk, past: list[Desk], path: bytes, n: int, *keys: bytes) -> No
 ACTS: dict[str, Callable[..., None]] = {
     "edit": _edit,
     "seal": _seal,
+    "seal later": _seal_later,
     "seal elsewhere": _seal_elsewhere,
     "move": _move,
     "swap": _swap,
@@ -458,7 +467,7 @@ def _random_acts(draw: Random, number: int, keys: list[bytes], honest: bool) -> 
     if kind == 7:
         return [("countersign", signer)]
     if kind == 8:
-        return [("seal", any_path, signer)]
+        return [("seal later", any_path, draw.randrange(1, 9), *([signer] + keys[:1]))]
     if kind == 9:
         return [("cut", path, signer)]
     hostile: list[list[Act]] = [

@@ -117,7 +117,8 @@ def lets_go(ledger: Ledger) -> bool:
 
 
 def is_later(ledger: Ledger, n: int, other: Ledger) -> bool:
-    return ledger.records[n].meta.gen > other.last.meta.gen
+    one, last = ledger.records[n].meta, other.last.meta
+    return (one.ts, one.gen) > (last.ts, last.gen)
 
 
 def keys_of(file: SignersFile | None) -> frozenset[bytes]:

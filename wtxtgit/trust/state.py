@@ -24,6 +24,7 @@ from wtxtgit.model.ledger import (
     Head,
     Ledger,
     Record,
+    extends,
     is_deletion,
 )
 
@@ -133,6 +134,7 @@ class State:
         default_factory=dict, init=False, compare=False, repr=False
     )
     """The open ledgers of lines, as far as they were asked for."""
+    _only: dict[bytes, Ledger] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def newest(self) -> frozenset[Signers]:
@@ -210,23 +212,6 @@ def line_of(ledger: Ledger) -> LineId:
     return ledger.head, ledger.records[0].merkle_this
 
 
-def extends(longer: Ledger, shorter: Ledger) -> bool:
-    """Whether a ledger has all that another one has, and maybe more: records, signatures."""
-    if longer is shorter:
-        return True
-    if longer.head != shorter.head or len(longer.records) < len(shorter.records):
-        return False
-    start = longer.records[: len(shorter.records)]
-    return start == shorter.records or all(map(keeps, start, shorter.records))
-
-
-def keeps(new: Record, old: Record) -> bool:
-    """Whether a record is another one, with the same signatures or more."""
-    if new is old or new == old:
-        return True
-    return _is_same(new, old) and set(old.signatures) <= set(new.signatures)
-
-
 def shared(one: Ledger, other: Ledger) -> int:
     """How many records two ledgers begin with alike, whoever signed them."""
     if one.head != other.head:
@@ -260,12 +245,14 @@ def _begins(shorter: Ledger, longer: Ledger) -> bool:
 
 
 def _is_later(record: Record, ledger: Ledger) -> bool:
-    """Whether a record has a later generation than all of a ledger.
+    """Whether a record says that it is later than all of a ledger: by its ts, then its gen.
 
-    Who seals a record knows what it joins, and gives it a later generation than that. So no older
-    record joins what was sealed knowing of it, in a history that leaves out how it was known.
+    Who seals a record knows what it joins, and gives it no earlier ts and a
+    greater gen. So no older record joins what was sealed knowing of it, in a
+    history that leaves out how it was known.
     """
-    return record.meta.gen > ledger.last.meta.gen
+    last = ledger.last.meta
+    return (record.meta.ts, record.meta.gen) > (last.ts, last.gen)
 
 
 # States.
@@ -337,6 +324,22 @@ def accepted_ledgers(
     )
 
 
+def _only(state: State) -> Mapping[bytes, Ledger]:
+    """Open ledgers by their paths, those that are the only ones of their line and place."""
+    found = state._only
+    if not found and state._open:
+        met: set[bytes] = set()
+        for ledgers in state._open.values():
+            for ledger in ledgers:
+                path = ledger.place + LEDGER_SUFFIX
+                if path in found or len(ledgers) > 1:
+                    met.add(path)
+                found[path] = ledger
+        for path in met:
+            del found[path]
+    return found
+
+
 def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
     """Whether all records of a ledger are accepted."""
     line = state.lines.get(line_of(ledger))
@@ -346,11 +349,12 @@ def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
     return any(_begins(ledger, other) for other in accepted)
 
 
-def seals_move(state: State, moved: Ledger, place: bytes, signed_by: SignedBy) -> bool:
-    """Whether a ledger has been moved to a place by a later record that is accepted."""
-    return any(
+def seals_move(state: State, violation: Violation, signed_by: SignedBy) -> bool:
+    """Whether a move that nobody had sealed has been, by a later record of an open ledger."""
+    moved = violation.moved
+    return moved is not None and any(
         _begins(moved, ledger)
-        and any(record.at == place for record in ledger.records[len(moved.records) :])
+        and any(record.at == violation.path for record in ledger.records[len(moved.records) :])
         for ledger in open_ledgers(state, signed_by).get(line_of(moved), ())
     )
 
@@ -561,7 +565,7 @@ class _Step:
         if any(one.ledger is not None and _begins(ledger, one.ledger) for one in newest):
             return "two changes of the signers met, and none of them was sealed by both sides"
         if any(one.ledger is not None and not _is_later(ledger.last, one.ledger) for one in newest):
-            return "its generation is not after that of every other change of the signers"
+            return "its record is not later than that of every other change of the signers"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
@@ -573,17 +577,30 @@ class _Step:
 
     def take_ledgers(self) -> None:
         ledgers = self._tree.ledgers
-        for path, ledger in ledgers.items():
-            self._standing.setdefault(line_of(ledger), []).append((path, ledger))
+        as_before = {path for path, one in _only(self._before).items() if ledgers.get(path) is one}
+        changed = [path for path in ledgers if path not in as_before]
+        for path in changed:
+            self._standing.setdefault(line_of(ledgers[path]), []).append((path, ledgers[path]))
+        for name, standing in self._standing.items():
+            paths = (one.place + LEDGER_SUFFIX for one in self._open.get(name, ()))
+            standing += [(path, ledgers[path]) for path in paths if path in as_before]
         missing = [
             one
             for name, open_ones in self._open.items()
             for one in open_ones
-            if not lets_go(one)
+            if one.place + LEDGER_SUFFIX not in as_before
+            and not lets_go(one)
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
+        # What stands as it did is looked at again where others meet it there, or go on from it.
+        again = {
+            path
+            for standing in self._standing.values()
+            for path, _ in standing
+            if path in as_before
+        } | ({one.place + LEDGER_SUFFIX for one in missing} & as_before)
         # Others name the repository by the signers' ledger.
-        for path in sorted(ledgers, key=lambda path: path != SIGNERS_LEDGER):
+        for path in sorted({*changed, *again}, key=lambda path: (path != SIGNERS_LEDGER, path)):
             self._take_ledger(path, ledgers[path], missing)
         told = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
         for one in missing:
@@ -594,9 +611,7 @@ class _Step:
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         known = self._open.get(name, ())
         is_at_place = ledger.place == place
-        here = self._standing[name]
-        if is_at_place and known == (ledger,) and len(here) == 1 and not missing:
-            return
+        here = self._standing.get(name, [(path, ledger)])
         going_on = [one for one in known if extends(ledger, one)]
         if not is_at_place:
             if not self._is_moved(ledger, going_on):
@@ -618,10 +633,7 @@ class _Step:
             line_of(one) == name for one in others
         )
         if others and not (can_join and self._has_joining_record(name, ledger, others)):
-            what = (
-                "both sides went on, and no new record of a later generation"
-                " by a key trusted now joins them"
-            )
+            what = "both sides went on, and no new, later record by a key trusted now joins them"
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
