@@ -467,7 +467,7 @@ def _random_acts(draw: Random, number: int, keys: list[bytes], honest: bool) -> 
     if kind == 7:
         return [("countersign", signer)]
     if kind == 8:
-        return [("seal later", any_path, draw.randrange(1, 9), *([signer] + keys[:1]))]
+        return [("seal later", any_path, draw.randrange(1, 9), *([signer, *keys[:1]]))]
     if kind == 9:
         return [("cut", path, signer)]
     hostile: list[list[Act]] = [

@@ -14,7 +14,7 @@ are one where tree, seals known, and what the rules make of them are. So each se
 each commit is judged once. Each seal is of a content of its own, so that no rollback hides behind
 an equal content.
 
-    python -m tests.trust.small_worlds COMMITS PATHS
+    python -m tests.trust.small_worlds COMMITS PATHS [narrow]
 """
 
 from __future__ import annotations
@@ -209,6 +209,7 @@ class Worlds:
     """Values by number, and what is so of them."""
 
     paths: tuple[bytes, ...]
+    is_narrow: bool = False
     truth: Truth = field(default_factory=Truth)
     count: Count = field(default_factory=Count)
     wrong: list[str] = field(default_factory=list)
@@ -355,7 +356,7 @@ class Worlds:
             ledger = tree.get(path)
             made = self.truth.seal(ledger, path, key, knew, beside=tree.get(SIGNERS_PATH))
             yield f"seals {path.decode()}", {**tree, path: made}
-            if ledger is None or is_deletion(ledger.last):
+            if ledger is None or is_deletion(ledger.last) or self.is_narrow:
                 continue
             gone = self.truth.seal(ledger, path, key, knew, GONE)
             yield f"seals that {path.decode()} is gone", {**tree, path: gone}
@@ -365,7 +366,7 @@ class Worlds:
                     moved = self.truth.seal(ledger, other, key, knew)
                     yield f"moves {path.decode()} to {other.decode()}", {**without, other: moved}
         signers = tree.get(SIGNERS_PATH)
-        if signers is not None:
+        if signers is not None and not self.is_narrow:
             for sha256_all in FILES:
                 made = self.truth.seal(signers, SIGNERS_PATH, key, knew, sha256_all)
                 yield f"seals signers {names(sha256_all)}", {**tree, SIGNERS_PATH: made}
@@ -400,7 +401,10 @@ class Worlds:
         for path in (*self.paths, SIGNERS_PATH):
             here = [one for one in pieces if one.place == path]
             forged = [seal(one, content("forged")) for one in here[-1:] if path != SIGNERS_PATH]
-            options.append([None, *((path, one) for one in (*here, *forged))])
+            if self.is_narrow:
+                options.append([(path, one) for one in here])
+            else:
+                options.append([None, *((path, one) for one in (*here, *forged))])
         for chosen in product(*options):
             ledgers = [pair for pair in chosen if pair is not None]
             yield self.commit(parents, self.tree(ledgers), told_tree(ledgers))
@@ -452,9 +456,13 @@ def as_tree(ledgers: Ledgers) -> rules.Tree:
     )
 
 
-def explore(commits: int, paths: int) -> Worlds:
-    """Make all worlds of that many commits, the root among them, and judge each commit of them."""
-    worlds = Worlds(PATHS[:paths])
+def explore(commits: int, paths: int, *, is_narrow: bool = False) -> Worlds:
+    """Make all worlds of that many commits, the root among them, and judge each commit of them.
+
+    Narrow ones are of two keys that seal one path, and of clean commits: they show in more commits
+    what becomes of histories that diverge and are joined.
+    """
+    worlds = Worlds(PATHS[:paths], is_narrow)
     level: set[World] = {frozenset({worlds.root()})}
     for size in range(2, commits + 1):
         last = size == commits
@@ -462,7 +470,8 @@ def explore(commits: int, paths: int) -> Worlds:
         for world in sorted(level, key=sorted):
             for number in worlds.after(world):
                 worlds.count.worlds += last
-                if not last and number not in world:
+                is_dead = is_narrow and worlds.commits[number].tree is None
+                if not last and number not in world and not is_dead:
                     following.add(world | {number})
         level = following
     return worlds
@@ -471,7 +480,7 @@ def explore(commits: int, paths: int) -> Worlds:
 def main() -> int:
     commits, paths = int(sys.argv[1]), int(sys.argv[2])
     begun = perf_counter()
-    worlds = explore(commits, paths)
+    worlds = explore(commits, paths, is_narrow="narrow" in sys.argv)
     print(worlds.count, f"{perf_counter() - begun:.1f} s")
     for one in worlds.wrong[:5]:
         print(one)

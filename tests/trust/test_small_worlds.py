@@ -23,6 +23,19 @@ def test_worlds_of_four_commits() -> None:
     assert worlds.count.honest >= 800
 
 
+def test_narrow_worlds_of_five_commits() -> None:
+    worlds = explore(5, 1, is_narrow=True)
+    _hold(worlds, 400)
+    assert worlds.count.honest >= 100
+
+
+@pytest.mark.slow
+def test_narrow_worlds_of_six_commits() -> None:
+    worlds = explore(6, 1, is_narrow=True)
+    _hold(worlds, 4_000)
+    assert worlds.count.honest >= 800
+
+
 @pytest.mark.slow
 def test_worlds_of_four_commits_over_two_paths() -> None:
     worlds = explore(4, 2)
