@@ -245,6 +245,21 @@ def _twin(desk: Desk, past: list[Desk], path: bytes, n: int, *keys: bytes) -> No
     desk.put(path + LEDGER_SUFFIX, Ledger(ledger.head, records))
 
 
+def _join(desk: Desk, past: list[Desk], number: int, path: bytes, *keys: bytes) -> None:
+    """Seal later than what another commit has at a path, if that does not go on from here."""
+    beside = path + LEDGER_SUFFIX
+    mine = desk.ledgers.get(beside)
+    theirs = past[number % len(past)].ledgers.get(beside) if past else None
+    if mine is None or theirs is None or rules.extends(mine, theirs):
+        return
+    if rules.extends(theirs, mine):
+        desk.put(beside, theirs)
+        return
+    last = max(mine.last.meta.gen, theirs.last.meta.gen)
+    made = seal(mine, desk.content(path), keys, gen=last + 1, ts=theirs.last.meta.ts)
+    desk.put(beside, made)
+
+
 ACTS: dict[str, Callable[..., None]] = {
     "edit": _edit,
     "seal": _seal,
@@ -264,6 +279,7 @@ ACTS: dict[str, Callable[..., None]] = {
     "break": _break,
     "cut": _cut,
     "twin": _twin,
+    "join": _join,
 }
 
 
@@ -429,14 +445,18 @@ def random_program(seed: int) -> Program:
 
 
 def _random_step(draw: Random, number: int, keys: list[bytes], honest: bool) -> Step:
-    count = draw.choices((0, 1, 2, 3), (1, 14, 9, 2))[0]
+    count = draw.choices((0, 1, 2, 3), (1, 20, 14, 3))[0]
     # Most parents are recent, so that histories grow long as well as wide.
     recent = [max(0, number - 1 - int(draw.expovariate(0.7))) for _ in range(count)]
     parents = tuple(dict.fromkeys(recent)) if number else ()
     acts: list[Act] = []
     if len(parents) > 1 and draw.random() < 0.5:
         acts += _random_mixture(draw, parents)
-    for _ in range(draw.choices((0, 1, 2, 3), (3, 6, 4, 1))[0]):
+    if len(parents) > 1 and draw.random() < 0.7:
+        signers = draw.sample(keys, draw.randint(1, len(keys)))
+        paths = (SIGNERS_PATH, *PATHS)
+        acts += [("join", parent, path, *signers) for path in paths for parent in parents]
+    for _ in range(draw.choices((0, 1, 2, 3), (5, 6, 4, 1))[0]):
         acts += _random_acts(draw, number, keys, honest)
     return Step(parents, draw.randrange(3), tuple(acts))
 
