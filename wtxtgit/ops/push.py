@@ -133,7 +133,7 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 
 def _is_anything_sealed(repo: Repository, commit: str) -> bool:
     """Whether anything may be tracked or sealed in a commit."""
-    there = index.listing(repo, index.resolve(repo, commit + "^{tree}"))
+    there = index.tree_entries(repo, commit)
     return any(_is_of_ours(entry.path) for entry in there)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -66,6 +66,7 @@ class Walk:
     _states: dict[str, State] = field(default_factory=dict)
     _standings: dict[str, Standing] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
+    _visit: Callable[[Walk, str], None] | None = None
     _known: frozenset[str] = frozenset()
     """Commits whose states were kept, beyond which nothing was walked."""
 
@@ -80,17 +81,19 @@ class Walk:
         *,
         kept: KeptStates | None = None,
         judged_before: Sequence[str] | None = None,
+        visit: Callable[[Walk, str], None] | None = None,
     ) -> Walk:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
         From what is `kept` on, where that leads to the tips: then commits that
         were walked before are not among `commits`. Of commits that are to be
         judged none is passed over: `judged_before` reach those that may be, all
-        tips unless it is given.
+        tips unless it is given. `visit` is called with each commit as it is
+        walked to, while what it holds is at hand; all `commits` are known then.
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
-        walk = cls(repo, reader, snapshots)
+        walk = cls(repo, reader, snapshots, _visit=visit)
         if root is not None:
             walk._start_at(root, tips)
         elif tips:
@@ -268,8 +271,13 @@ class Walk:
         children = Counter(parent for commit in commits for parent in set(commit.parents))
         trees: dict[str, Tree] = {}
         before_root: set[str] = set()
+        self.commits |= {commit.oid: commit for commit in commits}
         for commit in commits:
-            self.commits[commit.oid] = commit
+            # Git lists commits without hashing them.
+            if self.snapshots.commit(commit.oid) != commit:
+                raise EnvironmentFailure(
+                    f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
+                )
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
             if len(parents) == 1 and trees.get(parents[0]) is tree:
@@ -279,6 +287,8 @@ class Walk:
                 found = tuple(violations)
             self._states[commit.oid], self._violations[commit.oid] = state, found
             self._standings[commit.oid] = state.standing
+            if self._visit is not None:
+                self._visit(self, commit.oid)
             if self._is_before_root(tree) and before_root.issuperset(parents):
                 before_root.add(commit.oid)
             for parent in parents:
