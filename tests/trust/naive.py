@@ -152,19 +152,22 @@ class Rules:
     def good_length(self, ledger: Ledger, facts: Facts) -> int:
         """How many of a ledger's first records are accepted.
 
-        That is: they are known, and under each signers state each stands or is signed by a key.
+        A record is accepted if it, or one after it, is known, and under each signers state stands
+        or is signed by a key.
         """
         standing = self.standing(facts)
         known = {name for name, _ in standing}
         signers = self.signers(facts)
-        for n in range(len(ledger.records)):
-            name = name_of(ledger, n)
-            if name not in known or not all(
+        accepted = [
+            n
+            for n in range(len(ledger.records))
+            if (name := name_of(ledger, n)) in known
+            and all(
                 (name, one) in standing or not one.keys or bool(self.by(ledger, n, one.keys).valid)
                 for one in signers
-            ):
-                return n
-        return len(ledger.records)
+            )
+        ]
+        return max(accepted) + 1 if accepted else 0
 
     def accepted(self, facts: Facts) -> set[Ledger]:
         """The longest ledgers of accepted records."""

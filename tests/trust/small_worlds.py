@@ -137,7 +137,7 @@ class Truth:
             changes |= {str(change)}
             trusted |= self.trusted(View(known | tree, changes, stood))
         here = {n for n in tree if n in self.seals}
-        signed_here = {n for n in here if any(signed(n, key) in tree - known for key in trusted)}
+        signed_here = {n for n in here if any(signed(n, key) in tree for key in trusted)}
         stood |= frozenset(product(signed_here, changes))
         known |= tree
         if new := changes - before.changes:
@@ -381,11 +381,13 @@ class Worlds:
         options = []
         for path in sorted({ledger.place for ledger in found}):
             here = list(dict.fromkeys(ledger for ledger in found if ledger.place == path))
-            here = [one for one in here if not is_deletion(one.last)] or here
-            joined = [
-                self.truth.seal(one, path, key, known, self.what(one)) if len(here) > 1 else one
-                for one in here
-            ]
+            kept = [one for one in here if not is_deletion(one.last)] or here
+            joined = kept
+            if len(kept) > 1:
+                joined = [self.truth.seal(one, path, key, known, self.what(one)) for one in here]
+            elif len(here) > 1:
+                # Where one side went on and the other one's deletion is sealed, either is last.
+                joined = here
             options.append([(path, countersigned(one, key)) for one in joined])
         for chosen in product(*options):
             yield dict(chosen)

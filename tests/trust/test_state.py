@@ -159,6 +159,21 @@ def test_signers_whose_ledger_fails_change_nothing() -> None:
     after(state, tree(signers=both, sealed=seal(one, both.sha256_all, [ALICE])))
 
 
+def test_a_seal_stands_for_the_records_before_it() -> None:
+    """Else the seal of one who stays was lost with that of one who left, on which it was made."""
+    first = new(M, 1, ALICE)
+    state = after(R, tree({M: first}))
+    by_alice = seal(first, content(2), [ALICE])
+    by_bob = seal(by_alice, content(3), [BOB])
+    branch = after(after(state, tree({M: by_alice})), tree({M: by_bob}))
+    only = signers_file([BOB])
+    sealed = seal(SEALED, only.sha256_all, [ALICE])
+    left = after(state, tree({M: first}, signers=only, sealed=sealed))
+    both = join([left, branch])
+    assert found(both, tree({M: first}, signers=only, sealed=sealed)) == {("ledger-rewritten", M)}
+    after(both, tree({M: by_bob}, signers=only, sealed=sealed))
+
+
 def test_join_is_of_what_each_side_knows() -> None:
     ledger = new(M, 1, ALICE)
     one, other = after(R, tree({M: ledger})), after(R, tree({K: new(K, 2, BOB)}))

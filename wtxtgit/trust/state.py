@@ -403,8 +403,9 @@ def _accepted_length(
 ) -> int:
     """How many of a ledger's first records are accepted.
 
-    That is what is known, and for every signers state stands under it, or is
-    signed by a key of it: by the signatures that `ledger` has.
+    Those up to the last one that is known, and that for every signers state
+    stands under it, or is signed by a key of it: by the signatures that
+    `ledger` has. Who sealed that one knew of those before it.
     """
     lengths: dict[Ledger, int] = {}
     standing = dict.fromkeys(signers, 0)
@@ -413,12 +414,15 @@ def _accepted_length(
             lengths[other] = shared(ledger, other)
         standing[one] = max(standing[one], lengths[other])
     known = max(lengths.values(), default=0)
-    for n in range(min(standing.values(), default=known), known):
-        for one, length in standing.items():
-            # Where nobody may sign, nothing has to be signed.
-            if n >= length and one.keys and not signed_by(ledger, n, one.keys).valid:
-                return n
-    return known
+    standing_under_all = min(standing.values(), default=known)
+    for n in reversed(range(standing_under_all, known)):
+        # Where nobody may sign, nothing has to be signed.
+        if all(
+            n < length or not one.keys or signed_by(ledger, n, one.keys).valid
+            for one, length in standing.items()
+        ):
+            return n + 1
+    return standing_under_all
 
 
 def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) -> bool:
