@@ -403,8 +403,9 @@ def _accepted_length(
 ) -> int:
     """How many of a ledger's first records are accepted.
 
-    That is what is known, and for every signers state stands under it, or is
-    signed by a key of it: by the signatures that `ledger` has.
+    Those up to the last one that is known, and that for every signers state
+    stands under it, or is signed by a key of it: by the signatures that
+    `ledger` has. Who sealed that one knew of those before it.
     """
     lengths: dict[Ledger, int] = {}
     standing = dict.fromkeys(signers, 0)
@@ -413,12 +414,15 @@ def _accepted_length(
             lengths[other] = shared(ledger, other)
         standing[one] = max(standing[one], lengths[other])
     known = max(lengths.values(), default=0)
-    for n in range(min(standing.values(), default=known), known):
-        for one, length in standing.items():
-            # Where nobody may sign, nothing has to be signed.
-            if n >= length and one.keys and not signed_by(ledger, n, one.keys).valid:
-                return n
-    return known
+    standing_under_all = min(standing.values(), default=known)
+    for n in reversed(range(standing_under_all, known)):
+        # Where nobody may sign, nothing has to be signed.
+        if all(
+            n < length or not one.keys or signed_by(ledger, n, one.keys).valid
+            for one, length in standing.items()
+        ):
+            return n + 1
+    return standing_under_all
 
 
 def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) -> bool:
@@ -445,6 +449,13 @@ def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Vi
     work = _Step(tree, before, signed_by)
     work.take_signers()  # (1)
     work.take_ledgers()  # (2)
+    failed = [one for one in work.violations if one.path == SIGNERS_PATH]
+    if before.is_signed and work.has_changed_signers and failed:
+        # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
+        work = _Step(tree, before, signed_by)
+        work.refuse_signers("its ledger does not hold")
+        work.take_ledgers()
+        work.violations += failed
     return work.after(), list(dict.fromkeys(work.violations))
 
 
@@ -488,6 +499,10 @@ class _Step:
 
     # (1) Signers.
 
+    @property
+    def has_changed_signers(self) -> bool:
+        return self._signers is not self._before.signers
+
     def take_signers(self) -> None:
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
@@ -495,9 +510,7 @@ class _Step:
             return
         why = self._why_refused(file, ledger)
         if why is not None:
-            self._is_refused = True
-            message = f"{why}; the signers stay those of before"
-            self._fail("signers-changed", SIGNERS_PATH, message)
+            self.refuse_signers(why)
             return
         accepted = Signers(file, ledger)
         if ledger is not None:
@@ -514,6 +527,11 @@ class _Step:
             for one in accepted_ledgers(before, self._before.signers, self._signed_by):
                 line = _added(line, one, (accepted,))
             self._lines[name] = line
+
+    def refuse_signers(self, why: str) -> None:
+        self._is_refused = True
+        message = f"{why}; the signers stay those of before"
+        self._fail("signers-changed", SIGNERS_PATH, message)
 
     def _is_as_before(self, file: SignersFile | None, ledger: Ledger | None) -> bool:
         """Whether a tree has the newest signers, and no record of them that was not there."""
