@@ -337,6 +337,13 @@ def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
     return any(_begins(ledger, other) for other in accepted)
 
 
+def unaccepted(state: State, ledger: Ledger, signed_by: SignedBy) -> range:
+    """The records of a ledger that are not accepted, by their numbers: all from the first on."""
+    line = state.lines.get(line_of(ledger)) or Line()
+    first = _accepted_length(line, ledger, state.signers, signed_by)
+    return range(first, len(ledger.records))
+
+
 def seals_move(state: State, moved: Ledger, place: bytes, signed_by: SignedBy) -> bool:
     """Whether a ledger has been moved to a place by a later record that is accepted."""
     return any(
