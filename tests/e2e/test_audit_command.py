@@ -309,10 +309,3 @@ def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.Monk
     monkeypatch.setattr("wtxtgit.ops.facts.FEW", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
     assert faulty.audit("--no-cache") == plain
-
-
-def test_large_blobs_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are read without git."""
-    plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.ops.facts._LARGE", 0)
-    assert faulty.audit("--no-cache") == plain

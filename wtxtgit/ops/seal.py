@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -28,15 +28,16 @@ from wtxtgit.model.ledger import (
     Head,
     Ledger,
     Record,
+    extends,
     is_deletion,
 )
 from wtxtgit.ops.chain import ChainReader
 from wtxtgit.ops.check import TEXT_SUFFIX
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.files import shown_path
-from wtxtgit.ops.seal_contents import Content, content_of
+from wtxtgit.ops.seal_contents import After, Content, content_of
 from wtxtgit.ops.seal_files import SealedFiles
-from wtxtgit.ops.seal_state import Before
+from wtxtgit.ops.seal_state import Before, Choice
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger_chain import deletion_record, with_signature
@@ -45,7 +46,7 @@ from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
 from wtxtgit.trust.signers import MAX_THRESHOLD
 from wtxtgit.trust.signing import SigningKey
-from wtxtgit.trust.state import extends, lets_go, line_of, shared
+from wtxtgit.trust.state import lets_go, line_of, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,13 +353,14 @@ class _Work:
 
     def _plan(self, path: bytes, content: Content, chosen: Sequence[bytes]) -> _Plan | None:
         """The ledger that an artifact gets."""
-        ledger, joins, is_here = self._kept(path)
+        choice = self._kept(path)
+        ledger = choice.ledger
         if self._options.cosign:
             return self._cosigned(path, content, ledger)
         at = path if ledger is not None and ledger.place != path else None
-        if ledger is not None and content.is_sealed_by(ledger.last) and not (joins or at):
+        if ledger is not None and content.is_sealed_by(ledger.last) and not (choice.joins or at):
             # One that is kept from another commit is signed already.
-            is_other = not is_here and not self._files.has(path, ledger)
+            is_other = not choice.is_here and not self._files.has(path, ledger)
             plan = _Plan(path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other)
             self._remember(path, plan)
             return plan
@@ -368,7 +370,7 @@ class _Work:
             self._check_begins(path, chosen)
         head = Head(self._repo_of(path), path) if ledger is None else ledger.head
         try:
-            record = self._record(path, content, ledger, head, at)
+            record = self._record(path, content, choice, head, at)
         except TextError as error:
             raise CheckError(f"{shown_path(path)}: {error.message}") from None
         records = (*(ledger.records if ledger is not None else ()), record)
@@ -382,12 +384,12 @@ class _Work:
         return plan
 
     def _record(
-        self, path: bytes, content: Content, ledger: Ledger | None, head: Head, at: bytes | None
+        self, path: bytes, content: Content, choice: Choice, head: Head, at: bytes | None
     ) -> Record:
-        now, build = self._options.now, self._options.build
-        record = content.record(ledger, now=now, build=build, at=at, gen=None)
+        ledger, after = choice.ledger, self._after(choice)
         if ledger is not None:
-            return record
+            return content.record(ledger, after, build=self._options.build, at=at)
+        record = content.record(None, after, build=self._options.build)
         # Two ledgers of one first record would be one: the later one counts from there.
         others = [*self._files.standing.values(), *self._at_parents(path)]
         gens = [
@@ -395,33 +397,41 @@ class _Work:
         ]
         if not gens:
             return record
-        return content.record(None, now=now, build=build, at=None, gen=max(gens) + 1)
+        return content.record(None, replace(after, gen=max(gens) + 1), build=self._options.build)
+
+    def _after(self, choice: Choice) -> After:
+        """What the next record has to be later than: all that it joins."""
+        lasts = [one.last.meta for one in choice.joined]
+        joined = max((last.ts for last in lasts), default=None)
+        now = self._options.now
+        gen = max((last.gen for last in lasts), default=0) + 1
+        return After(now if joined is None else max(now, joined), gen, joined)
 
     def _remember(self, path: bytes, plan: _Plan) -> None:
         """What other ledgers call the repository is the first record of the signers'."""
         if path == SIGNERS_PATH:
             self._repo_id = plan.records[0].merkle_this
 
-    def _kept(self, path: bytes) -> tuple[Ledger | None, bool, bool]:
-        """The ledger whose records stay; whether it needs a further one; whether it is here."""
+    def _kept(self, path: bytes) -> Choice:
+        """The ledger whose records stay."""
         if self._options.reseal is None:
             if path in self._taken:
-                return self._files.standing[self._taken[path]], False, False
-            return self._files.ledger(path), False, True
+                return Choice(self._files.standing[self._taken[path]])
+            return Choice(self._files.ledger(path), is_here=True)
         standing = dict(self._files.standing)
         if path in self._taken:
             standing[path] = standing.pop(self._taken[path])
         here = standing.get(path)
         sides = [*self._at_sides(path), *self._files.sides(path)]
         repo_id = NO_REPO if path == SIGNERS_PATH else self._repo_of(path)
-        choice = self._before.choose(path, here, sides, standing, repo_id)
-        return choice.ledger, choice.joins, choice.is_here
+        return self._before.choose(path, here, sides, standing, repo_id)
 
     def _gone(self, path: bytes) -> _Plan | None:
         """The ledger of an artifact that was named, and is deleted."""
         if path == SIGNERS_PATH or not self._files.is_gone(path):
             return None
-        ledger, joins, _ = self._kept(path)
+        choice = self._kept(path)
+        ledger = choice.ledger
         if self._options.cosign:
             if ledger is None:
                 return None
@@ -437,11 +447,12 @@ class _Work:
                 f"{shown_path(path)}: its ledger is that of {shown_path(ledger.place)}",
                 hint=f"wtxtgit seal --staged -- {_quoted(ledger.place)}, or put the file back",
             )
-        if is_deletion(ledger.last) and not joins:
+        if is_deletion(ledger.last) and not choice.joins:
             is_other = not self._files.has(path, ledger)
             return _Plan(path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other)
         try:
-            record = deletion_record(ledger, ts=self._options.now)
+            after = self._after(choice)
+            record = deletion_record(ledger, ts=after.ts, gen=after.gen_of(ledger))
         except TextError as error:
             raise CheckError(f"{shown_path(path)}: {error.message}") from None
         records = (*ledger.records, record)

@@ -17,6 +17,23 @@ _OPAQUE = "opaque/v1"
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """What the next record has to be later than.
+
+    `ts` is its time unless its ledger's last is later, `gen` the least generation
+    that it may have. `joined` is the latest time of what it joins.
+    """
+
+    ts: str
+    gen: int = 1
+    joined: str | None = None
+
+    def gen_of(self, ledger: Ledger | None) -> int:
+        """The generation that comes next in a ledger."""
+        return self.gen if ledger is None else max(self.gen, ledger.last.meta.gen + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
     """A content that can be sealed.
 
@@ -45,23 +62,30 @@ class Content:
         )
 
     def record(
-        self, ledger: Ledger | None, *, now: str, build: str, at: bytes | None, gen: int | None
+        self, ledger: Ledger | None, after: After, *, build: str, at: bytes | None = None
     ) -> Record:
         """The record that seals it after a ledger's last; raises TextError.
 
         A native text's generation is its own where that can follow.
         """
-        if self.meta is not None and gen is None and _follows(self.meta, ledger):
+        gen = after.gen_of(ledger)
+        if self.meta is not None and self.meta.gen >= gen and self._is_late(ledger, after):
             return native_record(ledger, sha256_all=self.sha256_all, meta=self.meta, at=at)
         return next_record(
             ledger,
             sha256_all=self.sha256_all,
-            ts=now,
+            ts=after.ts,
             build=build,
             schema=self.schema,
             gen=gen,
             at=at,
         )
+
+    def _is_late(self, ledger: Ledger | None, after: After) -> bool:
+        """Whether a native text's own time does not go back, nor before what is joined."""
+        if self.meta is None or (after.joined is not None and self.meta.ts < after.joined):
+            return False
+        return ledger is None or self.meta.ts >= ledger.last.meta.ts
 
 
 def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> Content | None:
@@ -77,10 +101,3 @@ def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> Content | None:
         frozenset({facts.sha256_all}) if facts.sha256_all and not facts.is_text else frozenset()
     )
     return Content(facts, facts.opaque, _OPAQUE, others, facts.sha256_all, facts.meta)
-
-
-def _follows(meta: Meta, ledger: Ledger | None) -> bool:
-    if ledger is None:
-        return True
-    last = ledger.last.meta
-    return meta.gen > last.gen and meta.ts >= last.ts

@@ -6,7 +6,7 @@ has to go on all the same, so trees of commits alone do not tell what to keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.errors import CheckError
@@ -15,7 +15,7 @@ from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
-from wtxtgit.model.ledger import NO_REPO, Ledger
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, extends
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import shown_path
 from wtxtgit.ops.walk import NOBODY, Walk
@@ -24,7 +24,6 @@ from wtxtgit.trust.state import (
     Signers,
     State,
     Violation,
-    extends,
     join,
     lets_go,
     line_of,
@@ -40,13 +39,17 @@ from wtxtgit.trust.state import (
 class Choice:
     """The ledger that goes on at a path, None where one begins.
 
-    `joins` says that it takes a further record, whatever the content; `is_here`
-    that the ledger that is here is as it has to be.
+    `joined` are those that a further record, later than each, has to join with
+    it, whatever the content. `is_here` says that the ledger that is here stays.
     """
 
     ledger: Ledger | None
-    joins: bool = False
+    joined: tuple[Ledger, ...] = ()
     is_here: bool = False
+
+    @property
+    def joins(self) -> bool:
+        return bool(self.joined)
 
 
 class Before:
@@ -155,16 +158,26 @@ class Before:
         if is_here:
             return Choice(here, is_here=True)
         if away:
-            return Choice(self._moved(path, away, mine), joins=True)
-        if mine or deleted:
-            return Choice(_preferred(mine or deleted, sides), joins=len(mine) > 1)
-        return Choice(here if here is not None and self._begins_here(path, here, repo_id) else None)
+            one = self._moved(path, away, mine)
+        elif mine or deleted:
+            one = _preferred(mine or deleted, sides)
+        else:
+            begins = here is not None and self._begins_here(path, here, repo_id)
+            return Choice(here if begins else None)
+        others = {*mine, *(self._other_signers(one) if path == SIGNERS_PATH else ())} - {one}
+        return Choice(one, tuple(others))
 
     def _is_settled(self, path: bytes, here: Ledger, others: Sequence[Ledger]) -> bool:
         """Whether the ledger that is here holds, and all others went on in it."""
         return not any(one.path == path for one in self._violations) and all(
             extends(here, one) or one not in self._still_open for one in others
         )
+
+    def _other_signers(self, ledger: Ledger) -> Iterator[Ledger]:
+        """Ledgers of other signers that are trusted now, too: a change is later than each."""
+        for signers in self._state.newest:
+            if signers.ledger is not None and not extends(ledger, signers.ledger):
+                yield signers.ledger
 
     def _holder(self, ledger: Ledger, standing: Mapping[bytes, Ledger]) -> bytes | None:
         """Where an open ledger goes on already."""
