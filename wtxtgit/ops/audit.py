@@ -203,9 +203,10 @@ class _Audit:
         return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
 
     def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
-        """What a commit breaks, but for moves that were sealed since, in all tips."""
+        """What a commit breaks, but for moves that were sealed since, in all tips that have it."""
+        tips = [tip for tip, line in self._lines.items() if oid in line]
         for violation in self._walk.brought(oid, judged):
-            states = (self._walk.state(tip) for tip in self._lines)
+            states = (self._walk.state(tip) for tip in tips)
             if not all(seals_move(state, violation, signed) for state in states):
                 yield violation
 

@@ -349,6 +349,13 @@ def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
     return any(_begins(ledger, other) for other in accepted)
 
 
+def unaccepted(state: State, ledger: Ledger, signed_by: SignedBy) -> range:
+    """The records of a ledger that are not accepted, by their numbers: all from the first on."""
+    line = state.lines.get(line_of(ledger)) or Line()
+    first = _accepted_length(line, ledger, state.signers, signed_by)
+    return range(first, len(ledger.records))
+
+
 def seals_move(state: State, violation: Violation, signed_by: SignedBy) -> bool:
     """Whether a move that nobody had sealed has been, by a later record of an open ledger."""
     moved = violation.moved
