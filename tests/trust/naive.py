@@ -426,17 +426,22 @@ class OneLedger:
                 return "ledger-rewritten"
         return None
 
-    def others(self) -> set[Ledger]:
+    def not_extended(self) -> set[Ledger]:
         return {
             one
             for one in self.rules.open(self.facts)
             if one.place == self.ledger.place
             and not any(extends(ledger, one) for ledger in self.tree.ledgers.values())
-            and not lets_go(one)
         }
+
+    def others(self) -> set[Ledger]:
+        return {one for one in self.not_extended() if not lets_go(one)}
 
     def _5(self) -> str | None:
         others = self.others()
+        gone = [one for one in self.not_extended() if lets_go(one)]
+        if not all(is_later(self.ledger, -1, one) for one in gone):
+            return "ledger-rewritten"
         if not others:
             return None
         here = [one for one in self.rules.open(self.facts) if one.place == self.ledger.place]

@@ -381,13 +381,9 @@ class Worlds:
         options = []
         for path in sorted({ledger.place for ledger in found}):
             here = list(dict.fromkeys(ledger for ledger in found if ledger.place == path))
-            kept = [one for one in here if not is_deletion(one.last)] or here
-            joined = kept
-            if len(kept) > 1:
+            joined = here
+            if len(here) > 1:
                 joined = [self.truth.seal(one, path, key, known, self.what(one)) for one in here]
-            elif len(here) > 1:
-                # Where one side went on and the other one's deletion is sealed, either is last.
-                joined = here
             options.append([(path, countersigned(one, key)) for one in joined])
         for chosen in product(*options):
             yield dict(chosen)

@@ -7,6 +7,7 @@ from tests.trust.symbolic import (
     BOB,
     CAROL,
     add_signatures,
+    begin,
     content,
     seal,
     sign,
@@ -127,7 +128,7 @@ def test_a_sealed_deletion_and_a_fresh_ledger_later() -> None:
     gone = seal(FIRST, content(None), [ALICE])
     state = tip(BEGUN, ledgers={M: gone})
     state = tip(state, ledgers={})
-    fresh = new(M, 7, BOB)
+    fresh = seal(begin(M, SEALED), content(7), [BOB], gen=gone.last.meta.gen + 1)
     state = tip(state, ledgers={M: fresh})
     tip(state, ledgers={M: seal(fresh, content(8), [ALICE])})
 

@@ -174,6 +174,17 @@ def test_a_seal_stands_for_the_records_before_it() -> None:
     after(both, tree({M: by_bob}, signers=only, sealed=sealed))
 
 
+def test_a_sealed_deletion_is_not_undone_by_what_was_there_before_it() -> None:
+    """Countersigned on a branch it is no beginning of the ledger that says so."""
+    first = new(M, 1, ALICE)
+    state = after(R, tree({M: first}))
+    gone = after(state, tree({M: seal(first, content(None), [ALICE])}))
+    signed = add_signatures(first, 0, sign(first.head, first.last, BOB))
+    both = join([gone, after(state, tree({M: signed}))])
+    assert found(both, tree({M: signed})) == {("ledger-rewritten", M)}
+    after(both, tree({M: seal(signed, content(2), [BOB], gen=3)}))
+
+
 def test_join_is_of_what_each_side_knows() -> None:
     ledger = new(M, 1, ALICE)
     one, other = after(R, tree({M: ledger})), after(R, tree({K: new(K, 2, BOB)}))

@@ -526,6 +526,8 @@ class _Step:
         self._is_first_repo = not self._repos
         self._standing: dict[LineId, list[tuple[bytes, Ledger]]] = {}
         self._joined: set[Ledger] = set()
+        self._gone: list[Ledger] = []
+        """Open ledgers that let go of their places, and that no ledger of the tree extends."""
         self.violations: list[Violation] = []
 
     def after(self) -> State:
@@ -648,6 +650,13 @@ class _Step:
             and not lets_go(one)
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
+        self._gone = [
+            one
+            for name, open_ones in self._open.items()
+            for one in open_ones
+            if lets_go(one)
+            and not any(extends(other, one) for _, other in self._standing.get(name, ()))
+        ]
         # What stands as it did is looked at again where others meet it there, or go on from it.
         again = {
             path
@@ -691,6 +700,11 @@ class _Step:
         if others and not (can_join and self._has_joining_record(name, ledger, others)):
             what = "both sides went on, and no new, later record by a key trusted now joins them"
             message = what if can_join else "another ledger stands in its place"
+            self._fail("ledger-rewritten", place, message)
+            return
+        gone = [one for one in self._gone if one.place == ledger.place]
+        if not all(_is_later(ledger.last, one) for one in gone):
+            message = "it is of before a sealed deletion, and no later record brings it back"
             self._fail("ledger-rewritten", place, message)
             return
         self._take_records(path, ledger, others)
