@@ -234,7 +234,7 @@ class Worlds:
         return number
 
     def state(self, state: State) -> int:
-        key = (state.signers, frozenset(state.lines.items()), state.places)
+        key = (state.signers, frozenset(state.lines.items()), state.places, state.introductions)
         number = self.numbers.setdefault(key, len(self.states))
         if number == len(self.states):
             self.states.append(state)

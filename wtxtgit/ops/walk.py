@@ -144,7 +144,8 @@ class Walk:
     def brought(self, oid: str, told: Container[str] = ()) -> list[Violation]:
         """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
 
-        Left out is what a parent in `told` has as well, at the same files.
+        Left out is what a parent in `told` has as well, at the same files, and
+        a move that its first parent has not sealed either: one record seals it.
         """
         parents = list(dict.fromkeys(self.commits[oid].parents))
         found = []
@@ -153,6 +154,8 @@ class Walk:
             for n, parent in enumerate(parents or [None]):
                 if n and parent not in told:
                     continue
+                if parent is not None and self._has_moved(parent, violation):
+                    break
                 if self._is_same_place(parent, oid, violation.path) and (
                     parent is None or said in {(v.path, v.kind) for v in self.violations(parent)}
                 ):
@@ -160,6 +163,14 @@ class Walk:
             else:
                 found.append(violation)
         return found
+
+    def _has_moved(self, oid: str, violation: Violation) -> bool:
+        """Whether a commit has the same unsealed move, of an earlier generation maybe."""
+        moved = violation.moved
+        return moved is not None and any(
+            one.path == violation.path and one.moved is not None and one.moved.place == moved.place
+            for one in self.violations(oid)
+        )
 
     def _is_same_place(self, before: str | None, after: str, path: bytes) -> bool:
         held = [self.snapshot(oid).entries if oid else {} for oid in (before, after)]
