@@ -157,8 +157,11 @@ class Before:
         is_here = here is not None and self._is_settled(path, here, [*away, *mine])
         if is_here:
             return Choice(here, is_here=True)
-        if away:
-            one = self._moved(path, away, mine)
+        if here is not None and any(line_of(one) == line_of(here) for one in away):
+            away = [one for one in away if line_of(one) == line_of(here)]
+        # One that comes from elsewhere joins those of its own line alone.
+        if away and all(line_of(one) == line_of(away[0]) for one in (*away, *mine)):
+            one = self._only_one(path, away)
         elif mine or deleted:
             one = _preferred(mine or deleted, sides)
         else:
@@ -188,7 +191,7 @@ class Before:
         found.sort(key=lambda path: (standing[path].place != path, path))
         return found[0] if found else None
 
-    def _moved(self, path: bytes, away: Sequence[Ledger], mine: Sequence[Ledger]) -> Ledger:
+    def _only_one(self, path: bytes, away: Sequence[Ledger]) -> Ledger:
         """The ledger that moves here, which those that stand here are joined with."""
         if len(away) > 1:
             places = " and ".join(sorted(shown_path(one.place) for one in away))
@@ -196,13 +199,7 @@ class Before:
                 f"{shown_path(path)}: its ledger went on at {places}",
                 hint="git mv it and its ledger to one of these, seal that, and move on from there",
             )
-        (one,) = away
-        if any(line_of(other) != line_of(one) for other in mine):
-            raise CheckError(
-                f"{shown_path(path)}: another ledger has to go on there",
-                hint=f"git mv it and its ledger back to {shown_path(one.place)}",
-            )
-        return one
+        return away[0]
 
     def _begins_here(self, path: bytes, here: Ledger, repo_id: bytes) -> bool:
         """Whether a ledger that nobody knows yet is that of this path."""
