@@ -152,19 +152,22 @@ class Rules:
     def good_length(self, ledger: Ledger, facts: Facts) -> int:
         """How many of a ledger's first records are accepted.
 
-        That is: they are known, and under each signers state each stands or is signed by a key.
+        A record is accepted if it, or one after it, is known, and under each signers state stands
+        or is signed by a key.
         """
         standing = self.standing(facts)
         known = {name for name, _ in standing}
         signers = self.signers(facts)
-        for n in range(len(ledger.records)):
-            name = name_of(ledger, n)
-            if name not in known or not all(
+        accepted = [
+            n
+            for n in range(len(ledger.records))
+            if (name := name_of(ledger, n)) in known
+            and all(
                 (name, one) in standing or not one.keys or bool(self.by(ledger, n, one.keys).valid)
                 for one in signers
-            ):
-                return n
-        return len(ledger.records)
+            )
+        ]
+        return max(accepted) + 1 if accepted else 0
 
     def accepted(self, facts: Facts) -> set[Ledger]:
         """The longest ledgers of accepted records."""
@@ -252,7 +255,21 @@ class Rules:
     def step(self, tree: Tree, before: Facts) -> tuple[Facts, set[Finding]]:
         """What a commit adds to what its ancestors knew, and what fails at it."""
         findings: set[Finding] = set()
-        added, do_signers_count = self.step_signers(tree, before, findings)
+        change = self.step_signers(tree, before, findings)
+        added, findings = self.step_ledgers(tree, before, findings, change)
+        failed = {finding for finding in findings if finding[1] == SIGNERS_PATH}
+        if change[0] and self.is_signed(before) and failed:
+            # A change of the signers counts if nothing fails at its ledger.
+            refused = {("signers-changed", SIGNERS_PATH)}
+            added, findings = self.step_ledgers(tree, before, refused, (frozenset(), False))
+        return added, findings | failed
+
+    def step_ledgers(
+        self, tree: Tree, before: Facts, findings: set[Finding], change: tuple[Facts, bool]
+    ) -> tuple[Facts, set[Finding]]:
+        """Rules 2 and 3, after what the first one made of the signers."""
+        findings = set(findings)
+        added, do_signers_count = change
         keys = self.trusted(before).union(*(signers.keys for signers in self.signers(added)))
         is_asked = self.is_signed(before) or bool(keys)
 
@@ -409,17 +426,22 @@ class OneLedger:
                 return "ledger-rewritten"
         return None
 
-    def others(self) -> set[Ledger]:
+    def not_extended(self) -> set[Ledger]:
         return {
             one
             for one in self.rules.open(self.facts)
             if one.place == self.ledger.place
             and not any(extends(ledger, one) for ledger in self.tree.ledgers.values())
-            and not lets_go(one)
         }
+
+    def others(self) -> set[Ledger]:
+        return {one for one in self.not_extended() if not lets_go(one)}
 
     def _5(self) -> str | None:
         others = self.others()
+        gone = [one for one in self.not_extended() if lets_go(one)]
+        if not all(is_later(self.ledger, -1, one) for one in gone):
+            return "ledger-rewritten"
         if not others:
             return None
         here = [one for one in self.rules.open(self.facts) if one.place == self.ledger.place]

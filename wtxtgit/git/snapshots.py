@@ -114,10 +114,16 @@ class Snapshots:
         return self._reader.between(known, self.commit(after).tree)
 
     def attributes(
-        self, snapshot: Snapshot, paths: Iterable[bytes], names: tuple[str, ...]
+        self,
+        snapshot: Snapshot,
+        paths: Iterable[bytes],
+        names: tuple[str, ...],
+        *,
+        ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
-        """Give what attributes paths have by the gitattributes files of a snapshot."""
-        return self._attributes.values(snapshot.attribute_files, paths, names)
+        """Give what attributes paths have by a snapshot's files, as `TreeAttributes.values`."""
+        files = snapshot.attribute_files
+        return self._attributes.values(files, paths, names, ignore_case=ignore_case)
 
     def commit(self, oid: str) -> Commit:
         """Give a commit as its own bytes tell it."""

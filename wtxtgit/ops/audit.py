@@ -21,7 +21,7 @@ from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.judge import Files, of_violation
 from wtxtgit.ops.kept_states import KeptStates
-from wtxtgit.ops.unseen import untracked
+from wtxtgit.ops.unseen import attribute_twins, untracked
 from wtxtgit.ops.walk import BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding, Severity
 from wtxtgit.trust.state import Standing, Violation, join, seals_move, step
@@ -240,6 +240,9 @@ class _Audit:
         known = judge.judged_paths(snapshot, walk.standing(tip))
         if not known:
             return
+        for path in attribute_twins(listing):
+            message = "some file systems take it for a gitattributes file"
+            yield Finding(tip, path, "altered-checkout", message)
         lines = [
             line
             for oid in snapshot.attribute_files.values()
@@ -256,7 +259,7 @@ class _Audit:
         snapshot = walk.snapshot(tip)
         present = [path for path in artifacts(snapshot) if path in snapshot.entries]
         ledgers = walk.tree(tip).ledgers
-        trusted = walk.standing(tip).trusted
+        trusted = self._trusted_at(tip)
         principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trusted)
         return AuditReport(
             judged,
@@ -267,6 +270,11 @@ class _Audit:
             walk.count_unjudged(),
             tuple(self._notes(judged)),
         )
+
+    def _trusted_at(self, tip: str) -> frozenset[bytes]:
+        """Who is trusted now: not whom the tip alone trusts, where a push takes it back."""
+        states = [self._walk.state(oid) for oid in (tip, self._was) if oid is not None]
+        return join(states).trusted
 
     def _notes(self, judged: int) -> Iterator[str]:
         walk = self._walk

@@ -7,7 +7,7 @@ told with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from wtxtgit.errors import clipped
@@ -184,8 +184,7 @@ class _Review:
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)
         files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
-        changed = {path for one in found for path in one.paths}
-        return replace(files, paths=tuple(path for path in files.paths if path in changed))
+        return files.only({path for one in found for path in one.paths})
 
     def _to_be_verified(self, found: list[Changed]) -> list[str]:
         """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
