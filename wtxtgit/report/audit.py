@@ -110,10 +110,10 @@ def hint(finding: Finding) -> str:
 
 def hints(findings: Iterable[Finding]) -> dict[str, str]:
     """What to do about each kind that was found: about its errors, if there are any."""
-    order = sorted(findings, key=lambda one: one.severity is Severity.WARNING)
     told: dict[str, str] = {}
-    for finding in order:
-        told.setdefault(finding.kind, _spelled(finding))
+    for finding in findings:
+        if finding.severity is Severity.ERROR or finding.kind not in told:
+            told[finding.kind] = _spelled(finding)
     return told
 
 
