@@ -18,6 +18,7 @@ from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, extends
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import shown_path
+from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.walk import NOBODY, Walk
 from wtxtgit.trust.state import (
     LineId,
@@ -70,6 +71,7 @@ class Before:
         snapshots: Snapshots,
         entries: Iterable[Entry],
         trust_root: str | None,
+        kept: KeptStates,
     ) -> Before:
         """What is known from a trust root on; `entries` are those of the index.
 
@@ -84,7 +86,7 @@ class Before:
             trees = [reader.tree(snapshots.snapshot(oid)) for oid in parents]
             state = join([start(Signers(), tree) for tree in trees]) if trees else NOBODY
         else:
-            walk = Walk.to(repo, parents, trust_root, reader, snapshots)
+            walk = Walk.to(repo, parents, trust_root, reader, snapshots, kept=kept)
             state = walk.before(parents)
         after, violations = step(reader.tree(snapshots.staged(entries)), state, signed)
         return cls(state, after, violations)
@@ -166,9 +168,20 @@ class Before:
             one = _preferred(mine or deleted, sides)
         else:
             begins = here is not None and self._begins_here(path, here, repo_id)
-            return Choice(here if begins else None)
+            return Choice(here if begins else None, is_here=begins)
         others = {*mine, *(self._other_signers(one) if path == SIGNERS_PATH else ())} - {one}
+        # What is older than a sealed deletion does not come back by itself.
+        others |= {gone for gone in deleted if not extends(one, gone) and not _is_later(one, gone)}
         return Choice(one, tuple(others))
+
+    def deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
+        """Sealed deletions at a path, which what a ledger says there next has to be later than."""
+        return tuple(
+            one
+            for some in self._open.values()
+            for one in some
+            if one.place == path and lets_go(one) and not (ledger and extends(ledger, one))
+        )
 
     def _is_settled(self, path: bytes, here: Ledger, others: Sequence[Ledger]) -> bool:
         """Whether the ledger that is here holds, and all others went on in it."""
@@ -208,6 +221,11 @@ class Before:
             and here.place == path
             and here.head.repo in (repo_id, NO_REPO)
         )
+
+
+def _is_later(one: Ledger, other: Ledger) -> bool:
+    last, before = one.last.meta, other.last.meta
+    return (last.ts, last.gen) > (before.ts, before.gen)
 
 
 def _preferred(ledgers: Sequence[Ledger], sides: Iterable[Ledger]) -> Ledger:
