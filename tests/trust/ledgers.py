@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.trust.ledger_rules import check_ledgers
 from wtxtgit.trust.policy import Parent, SealedSigners, Tree, Trust, advance
+
+from wtxtgit.model import Meta, Signature
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger, Record
 
 ALICE, BOB, CAROL, MALLORY = (bytes([number]) * 32 for number in range(1, 5))
 

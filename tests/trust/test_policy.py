@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from wtxtgit.trust.policy import Parent, SealedSigners, Tree, Trust
 
 from trust.ledgers import (
     ALICE,
@@ -37,7 +38,6 @@ from trust.ledgers import (
     with_last,
 )
 from wtxtgit.model.ledger import Ledger
-from wtxtgit.trust.policy import Parent, SealedSigners, Tree, Trust
 
 
 class TestRule1:

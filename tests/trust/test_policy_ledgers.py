@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from wtxtgit.trust.policy import Parent, Tree, extends
 
 from trust.ledgers import (
     ALICE,
@@ -29,7 +30,6 @@ from trust.ledgers import (
     with_last,
 )
 from wtxtgit.model.ledger import SIGNERS_PATH, Ledger
-from wtxtgit.trust.policy import Parent, Tree, extends
 
 
 class TestRule5:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from wtxtgit.trust.policy import Parent, Tree, Trust
 
 from trust.ledgers import (
     ALICE,
@@ -31,7 +32,6 @@ from trust.ledgers import (
     with_last,
 )
 from wtxtgit.model.ledger import SIGNERS_PATH, Ledger
-from wtxtgit.trust.policy import Parent, Tree, Trust
 
 
 class TestRule7:
