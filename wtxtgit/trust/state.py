@@ -484,7 +484,8 @@ class _Step:
             message = f"{why}; the signers stay those of before"
             self._fail("signers-changed", SIGNERS_PATH, message)
             return
-        accepted = Signers(file, ledger)
+        is_its_own = ledger is not None and ledger.place == SIGNERS_PATH
+        accepted = Signers(file, ledger if is_its_own else None)
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
         # All that was accepted so far stands under it.
