@@ -389,10 +389,12 @@ def _accepted_length(
     """How many of a ledger's first records are accepted.
 
     That is what is known, and for every signers state stands under it, or is
-    signed by a key of it: by the signatures that `ledger` has.
+    signed by a key of it: by the signatures that `ledger` has. Records that lead
+    to a signers state are accepted with it.
     """
     lengths: dict[Ledger, int] = {}
-    standing = dict.fromkeys(signers, 0)
+    led = (shared(ledger, one.ledger) for one in signers if one.ledger is not None)
+    standing = dict.fromkeys(signers, max(led, default=0))
     for other, one in line.stands:
         if other not in lengths:
             lengths[other] = shared(ledger, other)
