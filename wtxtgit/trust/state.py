@@ -580,7 +580,7 @@ class _Step:
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger is that of another repository")
             return
-        if any(other is not ledger and _begins(ledger, other) for _, other in here):
+        if any(other != path and _begins(ledger, one) for other, one in here):
             self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
             return
         others = [one for one in missing if one.place == place]
