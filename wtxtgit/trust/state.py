@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from wtxtgit.model.ledger import (
     LEDGER_SUFFIX,
@@ -141,19 +141,21 @@ class State:
             one
             for one in self.signers
             if not any(_comes_after(other, one) for other in self.signers)
-            and not self._is_joined(one)
+            and not _leads_away(one, self._followers)
         )
 
-    def _is_joined(self, one: Signers) -> bool:
-        """Whether another signers state has gone on in this one's place."""
+    def _followers(self, one: Signers) -> set[Signers]:
+        """The signers states that have gone on in this one's place."""
         if one.ledger is None or one.is_fixed:
-            return False
+            return set()
         joined = self.lines.get(line_of(one.ledger), Line()).joined
-        return any(
-            _begins(one.ledger, other)
-            and any(new.ledger is not None and _begins(by, new.ledger) for new in self.signers)
+        return {
+            new
             for other, by in joined
-        )
+            if _begins(one.ledger, other)
+            for new in self.signers
+            if new.ledger is not None and _begins(by, new.ledger)
+        }
 
     @cached_property
     def trusted(self) -> frozenset[bytes]:
@@ -299,15 +301,31 @@ def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Led
     """The accepted ledgers that have to go on, by line: the longest of accepted records.
 
     Left out are those in whose place another one has gone on, as long as that
-    one is accepted itself.
+    one is accepted itself, and does not lead back to them.
     """
     known = state._open  # what is derived of a state is kept in it
+    accepted: dict[LineId, tuple[Ledger, ...]] = {}
+
+    def accepted_of(name: LineId) -> tuple[Ledger, ...]:
+        if name not in accepted:
+            line = state.lines.get(name, Line())
+            accepted[name] = accepted_ledgers(line, state.signers, signed_by)
+        return accepted[name]
+
+    def followers(ledger: Ledger) -> set[Ledger]:
+        return {
+            new
+            for other, by in state.lines[line_of(ledger)].joined
+            if _begins(ledger, other)
+            for new in accepted_of(line_of(by))
+            if _begins(by, new)
+        }
+
     for name, line in state.lines.items():
         if name not in known:
+            found = accepted_of(name)
             known[name] = tuple(
-                ledger
-                for ledger in accepted_ledgers(line, state.signers, signed_by)
-                if not _is_joined(state, line, ledger, signed_by)
+                one for one in found if not (line.joined and _leads_away(one, followers))
             )
     return known
 
@@ -326,15 +344,6 @@ def accepted_ledgers(
         for ledger in found
         if not any(other is not ledger and extends(other, ledger) for other in found)
     )
-
-
-def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
-    """Whether all records of a ledger are accepted."""
-    line = state.lines.get(line_of(ledger))
-    if line is None:
-        return False
-    accepted = accepted_ledgers(line, state.signers, signed_by)
-    return any(_begins(ledger, other) for other in accepted)
 
 
 def seals_move(state: State, moved: Ledger, place: bytes, signed_by: SignedBy) -> bool:
@@ -408,10 +417,24 @@ def _accepted_length(
     return known
 
 
-def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) -> bool:
-    return any(
-        _begins(ledger, other) and is_accepted(state, by, signed_by) for other, by in line.joined
-    )
+_One = TypeVar("_One", Ledger, Signers)
+
+
+def _leads_away(one: _One, followers: Callable[[_One], set[_One]]) -> bool:
+    """Whether what has gone on in its place leads to anything that does not lead back.
+
+    Two that were joined with each other, on two branches, are both the last.
+    """
+    return any(one not in _led_to(other, followers) for other in _led_to(one, followers))
+
+
+def _led_to(one: _One, followers: Callable[[_One], set[_One]]) -> set[_One]:
+    found: set[_One] = set()
+    due = followers(one)
+    while due:
+        found |= due
+        due = {new for last in due for new in followers(last)} - found
+    return found
 
 
 def _reuse(state: State, other: State) -> None:
