@@ -262,7 +262,7 @@ class TestImport:
         hidden = new_key(wtxtgit.folder / ".hidden")
         for file, code, told in (
             (locked, 3, "passphrase of OpenSSH's own"),
-            (other, 3, "not an ed25519 key"),
+            (other, 3, "ecdsa-sha2-nistp256 is a key of another type"),
             (locked.with_suffix(".pub"), 2, "gives the key no name"),
             (loose, 5, "read by others (mode 0644)"),
             (hidden, 2, "gives the key no name"),

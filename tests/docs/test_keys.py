@@ -14,6 +14,7 @@ from docs.pages import blocks, lines, tables
 from docs.shell import assert_as_shown, run, steps
 from wtxtgit.ops.signing_key import CONFIG_KEY, VARIABLE
 from wtxtgit.trust import agent, passphrase, signers
+from wtxtgit.trust.key_types import KEY_TYPES
 from wtxtgit.trust.passphrase import unprotect
 
 PAGE = "docs/keys.md"
@@ -76,6 +77,27 @@ def test_what_no_principal_holds() -> None:
         with pytest.raises(signers.KeyFileError):
             signers.parse(f"a{character}b {key}".encode(), "s")
     assert signers.parse(f"a@b:c/d-e_f.g+h~ {key}".encode(), "s").signers.signers
+
+
+def test_what_is_not_taken_is_refused_by_name() -> None:
+    (table,) = tables(PAGE, "What is not taken")
+    words = [word for row in table for word in re.findall(r"`([^`]+)`", row[0])]
+    assert len(words) >= 11
+    key = new_line().removeprefix("ssh-ed25519 ")
+    for word in words:
+        is_type = KEY_TYPES.fullmatch(word) is not None
+        lines = (
+            [f"a {word} {key}"]
+            if is_type
+            else [f"a {word}{more} ssh-ed25519 {key}" for more in ("", '="x"', '="x y"')]
+        )
+        for line in lines:
+            for read in (signers.parse, signers.parse_signers):
+                with pytest.raises(signers.KeyFileError, match=f's: line 1: "?{word}"? is a'):
+                    read(line.encode(), "s")
+    assert "SHA-256(application) || flags || counter || SHA-256(M)" in (
+        blocks(PAGE, "", "What is not taken")[0].text
+    )
 
 
 def new_line() -> str:

@@ -86,7 +86,7 @@ class TestPlaces:
         assert long.blob(MODEL, "HEAD") == text(8.0)
         wanted = (second, *REWRITTEN), (third, OTHER, "ledger-rewritten")
         assert_found(long, *wanted)
-        assert_found(long, *wanted, args=["--all", "HEAD~3..HEAD"])
+        assert_found(long, *wanted, args=["--every", "HEAD~3..HEAD"])
         assert_found(long, wanted[1], args=["HEAD~1..HEAD"])
 
     @ways("merge")
@@ -117,7 +117,7 @@ class TestPlaces:
         said = assert_holds(long, tip)
         note = f"moved since it was first sealed: {NEW} to product.safetensors"
         assert said.report["notes"] == [note]
-        assert_found(long, (side, "product.safetensors", "bad-record"), args=["--all", tip])
+        assert_found(long, (side, "product.safetensors", "bad-record"), args=["--every", tip])
 
     @ways("merge")
     def test_a_ledger_of_another_repository(
@@ -141,7 +141,7 @@ class TestPlaces:
         assert_told(chain, tip, (NEW, "bad-record"), was=main)
         if way == "merge":
             wanted = [(commit, NEW, "bad-record") for commit in (side, tip)]
-            assert_found(chain, *wanted, args=["--all", tip])
+            assert_found(chain, *wanted, args=["--every", tip])
 
 
 class TestSignatures:
@@ -209,7 +209,7 @@ class TestMended:
         assert_found(chain, (tip, MODEL, "content-mismatch"), args=args)
         assert_found(chain, (tip, MODEL, "content-mismatch"), root=main, args=[tip])
         first = bad if way == "merge" else tip
-        assert_found(chain, (first, MODEL, "content-mismatch"), args=["--all", args[0]])
+        assert_found(chain, (first, MODEL, "content-mismatch"), args=["--every", args[0]])
         if way == "fast-forward":
             other = commit_of(chain, fault, main)
             args = [f"{main}..{other}", "--was", main]

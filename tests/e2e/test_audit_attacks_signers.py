@@ -202,7 +202,7 @@ class TestThreshold:
 
 
 class TestOtherHistories:
-    @pytest.mark.parametrize("args", [(), ("--all",)], ids=str)
+    @pytest.mark.parametrize("args", [(), ("--every",)], ids=str)
     def test_one_without_signers_merged(self, chain: Sealed, args: tuple[str, ...]) -> None:
         """Pages of docs, say: it has taken nobody's signers away."""
         chain.git("checkout", "-q", "--orphan", "pages")

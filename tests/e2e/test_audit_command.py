@@ -71,9 +71,9 @@ class TestRanges:
         chain.merge("pr")
         said = assert_holds(chain)
         assert said.report["commits"] == 1
-        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--all"])
-        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--all", f"{ROOT}..HEAD"])
-        assert_holds(chain, "--all", "pr..HEAD")
+        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--every"])
+        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--every", f"{ROOT}..HEAD"])
+        assert_holds(chain, "--every", "pr..HEAD")
 
     def test_a_root_within_the_range(self, faulty: Sealed) -> None:
         """What the root reaches is not judged, whatever the range says."""

@@ -109,7 +109,7 @@ class TestLedgers:
             long,
             (bad, MODEL, "bad-record"),
             (merged, MODEL, "ledger-rewritten"),
-            args=["--all"],
+            args=["--every"],
         )
 
     def test_swapped_with_their_checkpoints(self, long: Sealed) -> None:
@@ -209,7 +209,7 @@ class TestMerges:
             forked,
             (bad, MODEL, "ledger-rewritten"),
             (merged, MODEL, "ledger-rewritten"),
-            args=["--all"],
+            args=["--every"],
         )
 
     def test_a_rollback_onto_an_old_branch_the_other_way_round(self, forked: Sealed) -> None:

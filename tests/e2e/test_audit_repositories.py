@@ -71,7 +71,7 @@ class TestSigners:
         chain.switch("main")
         chain.generation(2.0, name=OTHER)
         chain.merge("pr")
-        for args in ((), ("--all",), ("HEAD~1..HEAD",), (f"{ROOT}..HEAD",)):
+        for args in ((), ("--every",), ("HEAD~1..HEAD",), (f"{ROOT}..HEAD",)):
             assert_holds(chain, *args)
         chain.generation(3.0, key="bob")
         assert_holds(chain)
@@ -109,7 +109,7 @@ class TestSigners:
             chain.generation(float(len(key)), key=key)
         said = assert_holds(chain)
         assert len(said.report["signers"]) == 3
-        assert_holds(chain, "--all")
+        assert_holds(chain, "--every")
 
     def test_a_repository_without_signers(self, tmp_path: Path, keys: None) -> None:
         """Records are chained, whoever signs them; nothing is trusted."""
@@ -158,7 +158,7 @@ class TestTrustRoot:
         late.switch("main")
         late.merge("old")
         assert_holds(late)
-        assert_holds(late, "--all")
+        assert_holds(late, "--every")
         assert_holds(late, "HEAD~1..HEAD")
         late.generation(3.0)
         assert_holds(late)
@@ -254,7 +254,7 @@ class TestKinds:
         clone = chain.path.parent / "partial"
         source = f"file://{chain.path}"
         chain.git("clone", "-q", "--filter=blob:none", "--no-checkout", source, str(clone))
-        missing = Sealed(clone).git("rev-list", "--objects", "--all", "--missing=print")
+        missing = Sealed(clone).git("rev-list", "--objects", "--every", "--missing=print")
         assert b"\n?" in missing
         assert_holds(Sealed(clone))
 

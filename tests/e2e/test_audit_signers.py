@@ -50,7 +50,7 @@ class TestSigners:
         chain.change_signers("alice")
         merged = chain.merge("pr")
         assert_found(chain, (merged, MODEL, "untrusted-signer"), code=4)
-        assert_found(chain, (merged, MODEL, "untrusted-signer"), code=4, args=["--all"])
+        assert_found(chain, (merged, MODEL, "untrusted-signer"), code=4, args=["--every"])
 
     @pytest.mark.slow
     def test_an_older_branch_that_never_knew_a_key_which_came_and_went(self, chain: Sealed) -> None:

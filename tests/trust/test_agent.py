@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey, VerifyKey
 
 from trust.peers import needs_agent, new_key
-from wtxtgit.trust.agent import MAX_ANSWER, Agent, AgentError, Identity, connect
-from wtxtgit.trust.keys import fingerprint, parse_secret_key
+from wtxtgit.trust.agent import MAX_ANSWER, Agent, AgentError, Held, Identity, OtherKey, connect
+from wtxtgit.trust.keys import blob_fingerprint, fingerprint, parse_secret_key
 from wtxtgit.trust.signing import AgentKey, agent_key
 from wtxtgit.trust.wire import number, public_blob, string
 
 SECRET = SigningKey(bytes(range(32)))
 PUBLIC = bytes(SECRET.verify_key)
+ON_TOKEN = string(b"sk-ssh-ed25519@openssh.com") + string(PUBLIC) + string(b"ssh:")
+RSA = string(b"ssh-rsa") + string(b"e") + string(b"n")
 SIGNATURE = string(b"ssh-ed25519") + string(bytes(64))
 
 
@@ -44,23 +46,39 @@ class TestOnBuffers:
     def test_what_is_asked_is_spelled_as_the_draft_says(self) -> None:
         sent = BytesIO()
         agent = Agent(BytesIO(listed() + answer(14, string(SIGNATURE))), sent)
-        assert agent.identities() == ()
+        assert agent.held() == Held((), ())
         assert agent.sign(PUBLIC, b"message") == bytes(64)
         blob = public_blob(PUBLIC)
         wanted = bytes([13]) + string(blob) + string(b"message") + bytes(4)
         assert sent.getvalue() == b"\0\0\0\1\x0b" + string(wanted)
 
-    def test_keys_of_other_types_are_left_out(self) -> None:
+    def test_keys_of_other_types_are_passed_over(self) -> None:
         other = string(b"ssh-rsa") + string(b"e") + string(b"n")
         said = listed((other, b"r"), (public_blob(PUBLIC), b"a\xff"), (b"", b""))
-        assert asked(said).identities() == (Identity(PUBLIC, "a\\xff"),)
+        held = asked(said).held()
+        assert held.keys == (Identity(PUBLIC, "a\\xff"),)
+        assert held.others == (OtherKey(other, "r"), OtherKey(b"", ""))
+        assert [key.kind for key in held.others] == ["ssh-rsa", "?"]
+
+    @pytest.mark.parametrize(
+        ("blob", "kind"),
+        [
+            (ON_TOKEN, "sk-ssh-ed25519@openssh.com"),
+            (number(2**32 - 1) + b"x" * 200, "x" * 64),
+            (string(b"\xff"), "\\xff"),
+            (b"\0\0", "?"),
+            (string(b"ssh-ed25519") + string(bytes(31)), "ssh-ed25519"),
+        ],
+    )
+    def test_types_as_an_agent_spells_them(self, blob: bytes, kind: str) -> None:
+        assert OtherKey(blob, "").kind == kind
 
     def test_an_answer_in_pieces(self) -> None:
         class Slow(BytesIO):
             def read(self, size: int | None = -1, /) -> bytes:
                 return super().read(1)
 
-        assert Agent(Slow(listed((public_blob(PUBLIC), b""))), BytesIO()).identities()
+        assert Agent(Slow(listed((public_blob(PUBLIC), b""))), BytesIO()).held()
 
     @pytest.mark.parametrize(
         ("said", "told"),
@@ -82,7 +100,7 @@ class TestOnBuffers:
     )
     def test_hostile_lists(self, said: bytes, told: str) -> None:
         with pytest.raises(AgentError, match=told):
-            asked(said).identities()
+            asked(said).held()
 
     @pytest.mark.parametrize(
         ("said", "told"),
@@ -103,7 +121,7 @@ class TestOnBuffers:
     @given(st.binary(max_size=200))
     def test_any_answer_raises_our_error_alone(self, data: bytes) -> None:
         for said in (data, answer(12, data), answer(14, data)):
-            for ask in (Agent.identities, lambda agent: agent.sign(PUBLIC, b"m")):
+            for ask in (Agent.held, lambda agent: agent.sign(PUBLIC, b"m")):
                 try:
                     ask(asked(said))
                 except AgentError:
@@ -155,7 +173,7 @@ class TestConnections:
     ) -> None:
         path = listening(said)
         with pytest.raises(AgentError, match=r"no answer in 0\.2 s"), connect(path, 0.2) as agent:
-            agent.identities()
+            agent.held()
 
     def test_a_signature_that_does_not_hold_is_no_signature(
         self, listening: Callable[[bytes], Path]
@@ -183,6 +201,31 @@ class TestConnections:
         path = listening(listed(*((public_blob(key), b"") for key in keys)))
         with pytest.raises(AgentError, match=told):
             agent_key(path, wanted)
+
+    @pytest.mark.parametrize(
+        ("keys", "wanted", "told"),
+        [
+            ((ON_TOKEN, RSA), None, "no ed25519 key, only sk-ssh-ed25519@openssh.com, ssh-rsa$"),
+            ((ON_TOKEN,), blob_fingerprint(ON_TOKEN), "is a key on a token: .* a counter"),
+            ((RSA, public_blob(PUBLIC)), blob_fingerprint(RSA), "ssh-rsa is a key of another type"),
+        ],
+    )
+    def test_a_key_of_another_type_is_passed_over_by_name(
+        self,
+        listening: Callable[[bytes], Path],
+        keys: tuple[bytes, ...],
+        wanted: str | None,
+        told: str,
+    ) -> None:
+        path = listening(listed(*((key, b"") for key in keys)))
+        with pytest.raises(AgentError, match=told):
+            agent_key(path, wanted)
+
+    def test_the_only_ed25519_key_is_taken_among_others(
+        self, listening: Callable[[bytes], Path]
+    ) -> None:
+        path = listening(listed((ON_TOKEN, b""), (public_blob(PUBLIC), b""), (RSA, b"")))
+        assert agent_key(path, None).public_key == PUBLIC
 
     def test_of_several_keys_the_one_that_is_named(
         self, listening: Callable[[bytes], Path]
@@ -230,7 +273,9 @@ class TestRealAgent:
             assert (key.public_key, key.name) == (public, f"agent:{told}")
             VerifyKey(public).verify(b"message", key.sign(b"message"))
         with connect(running, 10) as agent:
-            assert agent.identities() == (Identity(public, "a b@c"),)
+            held = agent.held()
+        assert held.keys == (Identity(public, "a b@c"),)
+        assert [other.kind for other in held.others] == ["ecdsa-sha2-nistp256"]
 
     def test_it_refuses_what_it_does_not_hold(self, running: Path, tmp_path: Path) -> None:
         with pytest.raises(AgentError, match="no ed25519 key"):

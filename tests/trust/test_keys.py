@@ -56,6 +56,11 @@ def inner(
     return held + (bytes(range(1, -len(held) % 8 + 1)) if padding is None else padding)
 
 
+def typed(kind: bytes) -> bytes:
+    """A private key file whose key is of this type."""
+    return blob(b"abcdabcd" + string(kind) + bytes(100))
+
+
 class TestSecretKeys:
     @given(st.binary(min_size=32, max_size=32), COMMENTS)
     def test_what_is_written_is_read_back(self, seed: bytes, comment: str) -> None:
@@ -102,6 +107,9 @@ class TestSecretKeys:
             (blob(inner(padding=b"\2")), "more follows"),
             (blob(inner(seed=bytes(31))), "wrong size"),
             (blob(inner()[:-30]), "cut short"),
+            (typed(b"sk-ssh-ed25519@openssh.com"), "is a key on a token"),
+            (typed(b"ssh-rsa"), "ssh-rsa is a key of another type"),
+            (typed(b"\xff\n"), "not an ed25519 key"),
             (BEGIN + b"****" + END, "base64"),
             (BEGIN + END, "openssh-key-v1"),
             (b"", "not an OpenSSH private key"),
@@ -181,9 +189,11 @@ class TestPublicKeys:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"", "another type"),
+            (b"", "neither ssh-ed25519 nor an option"),
             (b"ssh-ed25519\n", "not of the form"),
-            (b"ssh-rsa AAAA\n", '"ssh-rsa"'),
+            (b"ssh-rsa AAAA\n", "FILE: ssh-rsa is a key of another type"),
+            (b"sk-ssh-ed25519@openssh.com AAAA\n", "FILE: .* is a key on a token"),
+            (b"ssh-ed25519-cert-v01@openssh.com AAAA\n", "FILE: .* is a certificate"),
             (b"ssh-ed25519 ****\n", "base64"),
             (b"ssh-ed25519 \xc3\xa9\n", "base64"),
             (b"ssh-ed25519 AAAA\n", "not an ed25519"),

@@ -68,13 +68,20 @@ class TestParse:
             (f"ssh-ed25519 {K[0]}", "not of the form principal"),
             ("a", "not of the form"),
             ("a ssh-ed25519", "not of the form"),
-            ("a ssh-rsa AAAA", "another type"),
-            (f"a ssh-ed25519-cert-v01@openssh.com {K[0]}", "another type"),
-            (f"a sk-ssh-ed25519@openssh.com {K[0]}", "another type"),
-            (f"a cert-authority ssh-ed25519 {K[0]}", "an option"),
-            (f'a namespaces="git" ssh-ed25519 {K[0]}', "an option"),
-            (f'a namespaces="a b" ssh-ed25519 {K[0]}', "an option"),
-            (f"a valid-before=20300101 ssh-ed25519 {K[0]}", "an option"),
+            ("a ssh-rsa AAAA", "ssh-rsa is a key of another type"),
+            ("a ecdsa-sha2-nistp256 AAAA", "ecdsa-sha2-nistp256 is a key of another type"),
+            (f"a ssh-ed25519-cert-v01@openssh.com {K[0]}", "is a certificate: .* no clock"),
+            (f"a sk-ecdsa-sha2-nistp256-cert-v01@openssh.com {K[0]}", "is a certificate"),
+            (f"a sk-ssh-ed25519@openssh.com {K[0]}", "a key on a token: .* flags and a counter"),
+            (f"a sk-ecdsa-sha2-nistp256@openssh.com {K[0]}", "a key on a token"),
+            (f"a cert-authority ssh-ed25519 {K[0]}", "cert-authority is an option .* certificate"),
+            (f'a cert-authority,namespaces="x" ssh-ed25519 {K[0]}', "cert-authority is an option"),
+            (f'a namespaces="git" ssh-ed25519 {K[0]}', "namespaces is an option"),
+            (f'a namespaces="a b" ssh-ed25519 {K[0]}', "namespaces is an option"),
+            (f"a valid-before=20300101 ssh-ed25519 {K[0]}", "valid-before .* no clock decides"),
+            (f'a valid-after="20300101" ssh-ed25519 {K[0]}', "valid-after .* no clock decides"),
+            (f'a Valid-Before="2030" ssh-ed25519 {K[0]}', "valid-before .* no clock decides"),
+            (f"a verify-required ssh-ed25519 {K[0]}", '"verify-required" is an option'),
             (f'"a" ssh-ed25519 {K[0]}', "not of the form"),
             (f"a,b ssh-ed25519 {K[0]}", "not one principal"),
             (f"*@example.com ssh-ed25519 {K[0]}", "not one principal"),
@@ -263,6 +270,18 @@ class TestBesideSshKeygen:
         with pytest.raises(KeyFileError):
             parse(public.read_bytes(), "signers")
         assert len(parse_signers(public.read_bytes(), "signers")) == 1
+
+
+def test_for_verify_the_same_lines_are_refused() -> None:
+    for line, said in (
+        (f"ssh-ed25519-cert-v01@openssh.com {K[0]}", "is a certificate"),
+        (f"sk-ssh-ed25519@openssh.com {K[0]}", "is a key on a token"),
+        (f"a sk-ssh-ed25519@openssh.com {K[0]}", "is a key on a token"),
+        ("ssh-rsa AAAA x", "is a key of another type"),
+        (f'a valid-before="2030" ssh-ed25519 {K[0]}', "no clock decides"),
+    ):
+        with pytest.raises(KeyFileError, match=f"^s: line 2: .*{said}"):
+            parse_signers(text("# one", line), "s")
 
 
 def test_for_verify_patterns_and_lines_without_a_name_are_known_keys() -> None:

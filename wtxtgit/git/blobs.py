@@ -25,6 +25,14 @@ _ALGORITHMS = {40: "sha1", 64: "sha256"}
 _BLOCK = 1024 * 1024
 
 
+class TooLarge(EnvironmentFailure):
+    """An object of `size` bytes, which are more than its reader takes."""
+
+    def __init__(self, kind: str, oid: str, size: int, most: int) -> None:
+        super().__init__(f"{kind} {oid} has {size} bytes, over the limit of {most}")
+        self.size = size
+
+
 class ObjectReader:
     """Objects of one kind (`blob`, `commit`), one after the other; a context manager.
 
@@ -55,12 +63,10 @@ class ObjectReader:
         return self._ask(self._sizes, oid)
 
     def read(self, oid: str, most: int) -> bytes:
-        """Read an object; raises EnvironmentFailure, too, where it has over `most` bytes."""
+        """Read an object; raises TooLarge, too, where it has over `most` bytes."""
         with self._content(oid) as (stream, size):
             if size > most:
-                raise EnvironmentFailure(
-                    f"{self._kind} {oid} has {size} bytes, over the limit of {most}"
-                )
+                raise TooLarge(self._kind, oid, size, most)
             content = stream.stdout.read(size)
             if len(content) != size:
                 raise self._cut_off(oid, size)

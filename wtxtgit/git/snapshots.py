@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from wtxtgit.git import attributes, history
 from wtxtgit.git.entry import Entry
-from wtxtgit.git.history import CommitReader
+from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.tree_attributes import TreeAttributes
 from wtxtgit.git.trees import Change, TreeReader
@@ -68,6 +68,7 @@ class Snapshots:
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
         self._trees: OrderedDict[str, Snapshot] = OrderedDict()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._known: dict[str, Commit] = {}
 
     def __enter__(self) -> Snapshots:
         return self
@@ -101,16 +102,16 @@ class Snapshots:
 
     def listing(self, oid: str) -> dict[bytes, Entry]:
         """List all files of a commit."""
-        return self._reader.listing(self._commits.commit(oid).tree)
+        return self._reader.listing(self._commit(oid).tree)
 
     def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
         """Give what stands at some paths of a commit, if anything."""
-        return self._reader.at(self._commits.commit(oid).tree, paths)
+        return self._reader.at(self._commit(oid).tree, paths)
 
     def changes(self, before: str | None, after: str) -> list[Change]:
         """List the files in which a commit differs from another one, or from none."""
-        known = None if before is None else self._commits.commit(before).tree
-        return self._reader.between(known, self._commits.commit(after).tree)
+        known = None if before is None else self._commit(before).tree
+        return self._reader.between(known, self._commit(after).tree)
 
     def attributes(
         self, snapshot: Snapshot, paths: Iterable[bytes], names: tuple[str, ...]
@@ -118,10 +119,15 @@ class Snapshots:
         """Give what attributes paths have by the gitattributes files of a snapshot."""
         return self._attributes.values(snapshot.attribute_files, paths, names)
 
+    def _commit(self, oid: str) -> Commit:
+        if oid not in self._known:
+            self._known[oid] = self._commits.commit(oid)
+        return self._known[oid]
+
     def _taken(self, oid: str) -> Snapshot:
-        commit = self._commits.commit(oid)
+        commit = self._commit(oid)
         known = () if oid in self._boundary else dict.fromkeys(commit.parents)
-        parents = [self._commits.commit(parent).tree for parent in known]
+        parents = [self._commit(parent).tree for parent in known]
         return self._tree(commit.tree, near=parents)
 
     def _tree(self, oid: str, near: Sequence[str] = ()) -> Snapshot:

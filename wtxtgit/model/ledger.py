@@ -5,7 +5,7 @@ Plain data; `text.ledger` reads and writes it. Spec: `docs/spec/ledger.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from wtxtgit.model import Meta, Signature
 
@@ -62,6 +62,17 @@ class Ledger:
 
     head: Head
     records: tuple[Record, ...]
+    place: bytes = field(init=False, compare=False, repr=False)
+    """The path that the signatures speak of: that of the last move, else the first line's."""
+
+    def __post_init__(self) -> None:
+        # Found once: an audit asks for it at every commit.
+        place = self.head.path
+        for record in reversed(self.records):
+            if record.at is not None:
+                place = record.at
+                break
+        object.__setattr__(self, "place", place)
 
     def __hash__(self) -> int:
         # An audit keeps ledgers of many records in sets. The last link of a chain stands for
@@ -73,15 +84,11 @@ class Ledger:
     def last(self) -> Record:
         return self.records[-1]
 
-    @property
-    def place(self) -> bytes:
-        """The path that the signatures speak of: that of the last move, else the first line's."""
-        moves = (record.at for record in reversed(self.records) if record.at is not None)
-        return next(moves, self.head.path)
-
 
 def extends(longer: Ledger, shorter: Ledger) -> bool:
     """Whether a ledger has all that another one has, and maybe more: records, signatures."""
+    if longer is shorter:
+        return True
     if longer.head != shorter.head or len(longer.records) < len(shorter.records):
         return False
     start = longer.records[: len(shorter.records)]

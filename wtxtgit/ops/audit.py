@@ -20,6 +20,7 @@ from wtxtgit.ops import judge
 from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.judge import Files, of_violation
+from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.unseen import untracked
 from wtxtgit.ops.walk import BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding, Severity
@@ -58,8 +59,11 @@ def audit(
     facts: Facts,
     *,
     progress: Progress | None = None,
+    kept: KeptStates | None = None,
 ) -> AuditReport:
     """Judge a range of commits, and its tips; `progress` gets counts of blobs.
+
+    States of commits before the range are taken from `kept`, where there are any.
 
     Raises EnvironmentFailure for revisions that there are not, and KeyFileError
     for a trust root's file.
@@ -75,7 +79,9 @@ def audit(
         walked = tips if was is None else [*tips, was]
         root, reader = request.trust_root, ChainReader(blobs)
         try:
-            walk = Walk.to(repo, walked, root, reader, snapshots)
+            named = [request.base, request.was, *request.known]
+            before = [commit_of(repo, name) for name in named if name is not None]
+            walk = Walk.to(repo, walked, root, reader, snapshots, kept=kept, judged_before=before)
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
         return _Audit(repo, request, walk, tips, was, facts, progress).report()
@@ -175,13 +181,10 @@ class _Audit:
         return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
 
     def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
-        """What a commit breaks, but for moves that were sealed since."""
+        """What a commit breaks, but for moves that were sealed since, in all tips."""
         for violation in self._walk.brought(oid, judged):
-            moved = violation.moved
-            if moved is None or not any(
-                seals_move(self._walk.state(tip), moved, violation.path, signed)
-                for tip in self._lines
-            ):
+            states = (self._walk.state(tip) for tip in self._lines)
+            if not all(seals_move(state, violation, signed) for state in states):
                 yield violation
 
     # Findings of no file.

@@ -7,11 +7,13 @@ on where the one before it ended, and records are shared.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
-from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.blobs import BlobReader, TooLarge
+from wtxtgit.git.entry import Entry
 from wtxtgit.git.snapshots import Snapshot
 from wtxtgit.git.tree_attributes import MAX_FILE
 from wtxtgit.model import Problem
@@ -67,9 +69,9 @@ class ChainReader:
         """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SignersFile | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
-        # Of the last two trees, however large their ledgers are: commits differ in few of them.
-        self._before: dict[tuple[bytes, str], Ledger | None] = {}
-        self._near: dict[tuple[bytes, str], Ledger | None] = {}
+        self._near: dict[bytes, tuple[Entry, Ledger | None]] = {}
+        """Of the last trees, however large their ledgers are: commits differ in few of them."""
+        self._last_artifacts: tuple[Snapshot | None, frozenset[bytes]] = None, frozenset()
         self.principals: dict[bytes, str] = {}
         """Who each public key that was read is."""
 
@@ -84,11 +86,11 @@ class ChainReader:
             return report
         if oid in self._others:
             return None
-        size = self._blobs.size(oid)
-        if size > text.MAX_SIZE:
-            problem = Problem("limit", f"{size} bytes, a ledger has at most {text.MAX_SIZE}")
-            return LedgerReport(None, (problem,))
-        data = self._blobs.read(oid, text.MAX_SIZE)
+        try:
+            data = self._blobs.read(oid, text.MAX_SIZE)
+        except TooLarge as error:
+            most = f"a ledger has at most {text.MAX_SIZE}"
+            return LedgerReport(None, (Problem("limit", f"{error.size} bytes, {most}"),))
         if data[: len(text.MAGIC)] != text.MAGIC:
             self._others.add(oid)
             return None
@@ -149,24 +151,22 @@ class ChainReader:
     def _read_tree(self, snapshot: Snapshot) -> Tree:
         ledgers: dict[bytes, Ledger] = {}
         broken = set()
-        seen: dict[tuple[bytes, str], Ledger | None] = {}
+        seen: dict[bytes, tuple[Entry, Ledger | None]] = {}
         for path, entry in snapshot.entries.items():
             if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
                 continue
-            key = path, entry.oid
-            if key in self._near:
-                ledger = self._near[key]
-            else:
+            held = self._near.get(path)
+            if held is None or (held[0] is not entry and held[0] != entry):
                 report = self.ledger(path, entry.oid)
                 if report is None:
                     continue
-                ledger = report.ledger
-            seen[key] = ledger
-            if ledger is not None:
-                ledgers[path] = ledger
+                held = entry, report.ledger
+            seen[path] = held
+            if held[1] is not None:
+                ledgers[path] = held[1]
             else:
                 broken.add(path)
-        self._before, self._near = seen, self._before | seen
+        self._near = self._near | seen if self._is_near(seen) else seen
         signers, fault = None, None
         entry_of_signers = snapshot.entries.get(SIGNERS_PATH)
         if entry_of_signers is not None:
@@ -174,7 +174,22 @@ class ChainReader:
                 signers, fault = self.signers(entry_of_signers.oid)
             else:
                 fault = "it is no regular file"
-        return Tree(ledgers, frozenset(broken), signers, fault, frozenset(artifacts(snapshot)))
+        return Tree(ledgers, frozenset(broken), signers, fault, self._artifacts(snapshot))
+
+    def _is_near(self, seen: Mapping[bytes, object]) -> bool:
+        """Whether ledgers of the trees before are worth keeping: branches take turns."""
+        return len(self._near) <= 2 * len(seen)
+
+    def _artifacts(self, snapshot: Snapshot) -> frozenset[bytes]:
+        """The artifacts of a tree; most have those of the tree before."""
+        before, found = self._last_artifacts
+        if before is None or not (
+            before.entries.keys() == snapshot.entries.keys()
+            and before.filtered == snapshot.filtered
+        ):
+            found = frozenset(artifacts(snapshot))
+        self._last_artifacts = snapshot, found
+        return found
 
 
 def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:

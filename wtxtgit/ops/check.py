@@ -77,11 +77,13 @@ def check(
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.ops.facts import Facts
+        from wtxtgit.ops.kept_states import KeptStates
         from wtxtgit.ops.staged import judge_staged
 
         facts = Facts(repo, processes(), key_file=key_file)
         staged = Staged(entries, snapshot, tuple(parents), tuple(texts))
-        return judge_staged(repo, request, staged, snapshots, facts)
+        kept = KeptStates(repo, key_file)
+        return judge_staged(repo, request, staged, snapshots, facts, kept)
 
 
 def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:

@@ -84,9 +84,11 @@ def audit_push(
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.ops.audit import Request, audit
         from wtxtgit.ops.facts import Facts
+        from wtxtgit.ops.kept_states import KeptStates
 
         request = Request(tip, was, root, was, known=() if was is not None else tuple(known))
-        report = audit(repo, request, Facts(repo, processes(), key_file=key_file))
+        facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
+        report = audit(repo, request, facts, kept=kept)
         if not _is_sealing(report):
             report = replace(report, findings=report.errors)
         yield PushedRef(ref, report)

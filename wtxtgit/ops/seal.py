@@ -17,7 +17,7 @@ from wtxtgit.git import history, index
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import LEDGER_SUFFIX, NO_REPO, SIGNERS_PATH, Head, Ledger, Record
+from wtxtgit.model.ledger import LEDGER_SUFFIX, NO_REPO, SIGNERS_PATH, Head, Ledger, Record, extends
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.files import shown_path
@@ -26,7 +26,6 @@ from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger_chain import native_record, next_record, with_signature
 from wtxtgit.trust.signing import SigningKey
-from wtxtgit.trust.state import extends
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops.files import failures, read_small, replace_file, shown, write_all
 from wtxtgit.text.digest import keyid
+from wtxtgit.trust.key_types import KEY_TYPES
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring
 from wtxtgit.trust.keys import (
     MAX_KEY_FILE,
@@ -29,11 +30,9 @@ from wtxtgit.trust.signers import (
     SignersFile,
     parse,
 )
-from wtxtgit.trust.wire import KEY_TYPE
 
 FOLDER = ".wtxt"
 PATH = f"{FOLDER}/signers"
-_KEY_LINE = f"{KEY_TYPE.decode()} "
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,7 @@ def _report(signers: tuple[Signer, ...], threshold: int, *, changed: bool = Fals
 
 
 def _public_key(key: str, ring: Keyring) -> PublicKey:
-    if key.startswith(_KEY_LINE):
+    if KEY_TYPES.fullmatch(key.partition(" ")[0]):
         return parse_public(key.rstrip("\r\n"), "the public key")
     if "/" in key or key.endswith(PUBLIC_ENDING):
         path = Path(key)

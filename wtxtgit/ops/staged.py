@@ -28,6 +28,7 @@ from wtxtgit.ops.clean import is_pending
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.forge import large_blob, max_blob
 from wtxtgit.ops.judge import Files
+from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.spool import spooled
 from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.report.audit import Finding, Severity
@@ -40,19 +41,20 @@ _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 
 
 def judge_staged(
-    repo: Repository, request: Request, staged: Staged, snapshots: Snapshots, facts: Facts
+    repo: Repository,
+    request: Request,
+    staged: Staged,
+    snapshots: Snapshots,
+    facts: Facts,
+    kept: KeptStates,
 ) -> CheckReport:
     """Judge a commit about to be made; raises what `ops.check.check` does."""
     with BlobReader(repo) as blobs:
         reader = ChainReader(blobs)
         notes = []
-        head = history.head(repo)
-        earlier = head.parents if head is not None else ()
         try:
             history.refuse_altered(repo)
-            walk = Walk.to(
-                repo, staged.parents, request.trust_root, reader, snapshots, also=earlier
-            )
+            walk = Walk.to(repo, staged.parents, request.trust_root, reader, snapshots, kept=kept)
         except AlteredHistory as error:
             # Whole or not, it has to take commits; the audit refuses it.
             walk = Walk(repo, reader, snapshots)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
@@ -29,6 +29,11 @@ from wtxtgit.trust.signers import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start, step
 
 _REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
+if TYPE_CHECKING:
+    from wtxtgit.ops.kept_states import KeptStates
+
+_NEAR = 256
+"""Commits before the tips of which states are looked for."""
 _SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
 NOBODY = State(frozenset({Signers()}))
 """What is known where nothing is: nobody is trusted."""
@@ -61,6 +66,8 @@ class Walk:
     _states: dict[str, State] = field(default_factory=dict)
     _standings: dict[str, Standing] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
+    _known: frozenset[str] = frozenset()
+    """Commits whose states were kept, beyond which nothing was walked."""
 
     @classmethod
     def to(
@@ -71,11 +78,15 @@ class Walk:
         reader: ChainReader,
         snapshots: Snapshots,
         *,
-        also: Iterable[str] = (),
+        kept: KeptStates | None = None,
+        judged_before: Sequence[str] | None = None,
     ) -> Walk:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
-        States are kept of `tips`, and of commits in `also` that these reach.
+        From what is `kept` on, where that leads to the tips: then commits that
+        were walked before are not among `commits`. Of commits that are to be
+        judged none is passed over: `judged_before` reach those that may be, all
+        tips unless it is given.
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
@@ -84,8 +95,13 @@ class Walk:
             walk._start_at(root, tips)
         elif tips:
             walk._start_at_first_use(tips[0])
-        excluded = [] if walk.root is None else [walk.root]
-        walk._advance(history.commits(repo, tips, excluded), {*tips, *also})
+        bases = tips if judged_before is None else judged_before
+        if kept is None or walk.root is None or not walk._go_on_from(kept, bases, tips):
+            walk._advance(walk._from_root(tips), set(tips))
+        if kept is not None and walk.root is not None:
+            for tip in tips:
+                if tip in walk.commits and not walk.violations(tip):
+                    kept.put(walk.root, tip, walk.state(tip), walk.snapshot(tip), reader)
         return walk
 
     def snapshot(self, oid: str) -> Snapshot:
@@ -97,8 +113,15 @@ class Walk:
         return self.reader.tree(self.snapshot(oid))
 
     def state(self, oid: str) -> State:
-        """The state after a commit that was asked for, or that the root reaches."""
-        return self._states[oid] if oid in self.commits else self.start
+        """The state after a commit."""
+        found = self._states.get(oid)
+        if found is None:
+            if oid not in self.commits and not self._known:
+                return self.start
+            # It was passed over, or dropped.
+            self._advance(self._from_root([oid]), {oid})
+            found = self._states.get(oid, self.start)
+        return found
 
     def standing(self, oid: str) -> Standing:
         """What judging a commit's files takes of the state after it."""
@@ -222,6 +245,24 @@ class Walk:
 
     # Forward.
 
+    def _from_root(self, tips: Sequence[str]) -> list[Commit]:
+        return history.commits(self.repo, tips, [] if self.root is None else [self.root])
+
+    def _go_on_from(self, kept: KeptStates, bases: Sequence[str], tips: Sequence[str]) -> bool:
+        """Walk from commits whose states are kept; tell whether they were enough."""
+        root = self.root or ""
+        near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
+        states = kept.get(root, near, self.reader)
+        left = history.commits(self.repo, tips, [root, *states])
+        known = {*states, root, *(commit.oid for commit in left)}
+        if not states or any(parent not in known for c in left for parent in c.parents):
+            return False
+        self._states |= states
+        self._standings |= {oid: state.standing for oid, state in states.items()}
+        self._known = frozenset(states)
+        self._advance(left, set(tips))
+        return True
+
     def _advance(self, commits: Sequence[Commit], kept: set[str]) -> None:
         """Compute all states; those that no child needs any more are dropped."""
         children = Counter(parent for commit in commits for parent in set(commit.parents))
@@ -244,7 +285,7 @@ class Walk:
                 children[parent] -= 1
                 if not children[parent]:
                     trees.pop(parent, None)
-                    if parent not in kept:
+                    if parent not in kept and parent not in self._known:
                         self._states.pop(parent, None)
         self.unjudged = frozenset(before_root)
 

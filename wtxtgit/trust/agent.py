@@ -36,6 +36,8 @@ FAILURE = 5
 REQUEST_IDENTITIES, IDENTITIES_ANSWER = 11, 12
 SIGN_REQUEST, SIGN_RESPONSE = 13, 14
 
+_NUMBER_SIZE = 4
+_TYPE_SHOWN = 64
 _LEAST_IDENTITY = 8
 """Bytes of the shortest identity: two empty strings."""
 
@@ -50,6 +52,29 @@ class Identity:
 
     public_key: bytes
     comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """A key of an agent that can't sign here: its public part in SSH's spelling."""
+
+    blob: bytes
+    comment: str
+
+    @property
+    def kind(self) -> str:
+        """The name of its type, or what the agent sends in its place."""
+        size = int.from_bytes(self.blob[:_NUMBER_SIZE], "big")
+        name = self.blob[_NUMBER_SIZE:][: min(size, _TYPE_SHOWN)]
+        return name.decode("ascii", "backslashreplace") or "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an agent holds, in its order: ed25519 keys, and those that are passed over."""
+
+    keys: tuple[Identity, ...]
+    others: tuple[OtherKey, ...]
 
 
 class Reader(Protocol):
@@ -69,20 +94,23 @@ class Agent:
         self._reader = reader
         self._writer = writer
 
-    def identities(self) -> tuple[Identity, ...]:
-        """The agent's ed25519 keys, in its order; raises AgentError."""
+    def held(self) -> Held:
+        """The agent's keys; raises AgentError."""
         answer = self._ask(bytes([REQUEST_IDENTITIES]), IDENTITIES_ANSWER, "to list its keys")
         count = answer.number()
         if count > answer.left // _LEAST_IDENTITY:
             raise _nonsense("claims more keys than it sends")
-        found = []
+        found, others = [], []
         for _ in range(count):
-            key, comment = parse_public_blob(answer.string()), answer.string()
+            blob, comment = answer.string(), answer.string().decode("utf-8", "backslashreplace")
+            key = parse_public_blob(blob)
             if key is not None:
-                found.append(Identity(key, comment.decode("utf-8", "backslashreplace")))
+                found.append(Identity(key, comment))
+            else:
+                others.append(OtherKey(blob, comment))
         if answer.left:
             raise _nonsense("sends more than it claims")
-        return tuple(found)
+        return Held(tuple(found), tuple(others))
 
     def sign(self, public_key: bytes, message: bytes) -> bytes:
         """Let the agent sign with a key of its own (32 bytes); gives 64 bytes.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from wtxtgit.errors import InputError
+from wtxtgit.trust.key_types import KEY_TYPES, why_no_key
 from wtxtgit.trust.wire import (
     KEY_TYPE,
     PUBLIC_SIZE,
@@ -43,7 +44,7 @@ _ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1})
 """y of the 8 points of an order that divides 8, those over p too: some libraries reduce them."""
 _BLANKS = re.compile(r"[ \t]+")
-_TYPE_SHOWN = 40
+_TYPE_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,12 @@ def generate(comment: str) -> SecretKey:
 
 def fingerprint(public_key: bytes) -> str:
     """`SHA256:...`, as `ssh-keygen -l` tells keys (public key of 32 bytes)."""
-    digest = sha256(public_blob(public_key)).digest()
+    return blob_fingerprint(public_blob(public_key))
+
+
+def blob_fingerprint(blob: bytes) -> str:
+    """The same of a key of any type, in SSH's spelling."""
+    digest = sha256(blob).digest()
     return "SHA256:" + b64encode(digest).decode().rstrip("=")
 
 
@@ -92,8 +98,7 @@ def parse_public(line: str, where: str) -> PublicKey:
     """Parse `ssh-ed25519 KEY [comment]`; `where` stands in errors. Raises KeyFileError."""
     words = _BLANKS.split(line.strip(" \t"), maxsplit=2)
     if words[0] != KEY_TYPE.decode():
-        shown = words[0][:_TYPE_SHOWN]
-        raise KeyFileError(f'{where}: "{shown}" is an option or another type of key')
+        raise KeyFileError(f"{where}: {why_no_key(words[0][:_TYPE_SHOWN])}")
     if len(words) < 2:
         raise KeyFileError(f"{where}: not of the form ssh-ed25519 KEY [comment]")
     try:
@@ -165,8 +170,10 @@ def parse_secret_key(content: bytes, name: str) -> SecretKey:
     inner = _strings(outer.string(), name)
     if inner.number() != inner.number():
         raise KeyFileError(f"{name}: the key's check numbers differ")
-    if inner.string() != KEY_TYPE:
-        raise KeyFileError(f"{name}: not an ed25519 key")
+    if (kind := inner.string()) != KEY_TYPE:
+        shown = kind[:_TYPE_SHOWN].decode("ascii", "backslashreplace")
+        known = KEY_TYPES.fullmatch(shown)
+        raise KeyFileError(f"{name}: {why_no_key(shown) if known else 'not an ed25519 key'}")
     public, secret = inner.string(), inner.string()
     if len(public) != PUBLIC_SIZE or secret[SEED_SIZE:] != public:
         raise KeyFileError(f"{name}: the ed25519 key has the wrong size")

@@ -3,7 +3,8 @@
 `.wtxt/signers` is read by `parse`:
 
 - a line is `principal ssh-ed25519 KEY [comment]`, parted by blanks; lines
-  with options, certificates and other types of keys are refused;
+  with options, certificates and other types of keys, also those on tokens, are
+  refused by name (`key_types`);
 - a principal is a single name: no pattern, no list, no quotes;
 - no key stands twice; a principal may have several keys;
 - `# threshold: N` says how many principals have to seal a change of the
@@ -23,6 +24,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from wtxtgit.trust.key_types import KEY_TYPES
 from wtxtgit.trust.keys import KeyFileError, PublicKey, format_public, parse_public
 from wtxtgit.trust.wire import KEY_TYPE
 
@@ -44,9 +46,6 @@ _LOOSE_PRINCIPAL = re.compile(r"[^\s\"=]+")
 # `,` parts a list, `*`, `?` and `!` make a pattern, `"` quotes, `#` begins a comment; `=` is
 # how an option looks.
 _PRINCIPAL = re.compile(r"[^\s\",*?!=#\\]+")
-_KEY_TYPES = re.compile(
-    r"(?:sk-)?(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-[a-z0-9]+)(?:-cert-v01)?(?:@openssh\.com)?"
-)
 _THRESHOLD_WORD = re.compile(r"#[\s#]*threshold", re.IGNORECASE)
 _THRESHOLD = re.compile(r"# threshold: ([1-9])[ \t]*")
 
@@ -186,7 +185,7 @@ def _parse_line(line: str, where: str) -> Signer | None:
         return None
     words = _BLANKS.split(stripped, maxsplit=1)
     principal = words[0]
-    if _KEY_TYPES.fullmatch(principal):
+    if KEY_TYPES.fullmatch(principal):
         key = parse_public(stripped, where)
         return Signer("", key.key, key.comment)
     if len(words) < 2 or _LOOSE_PRINCIPAL.fullmatch(principal) is None:
@@ -203,7 +202,7 @@ def _check(signer: Signer, where: str) -> None:
     single = (
         _PRINCIPAL.fullmatch(principal) is not None
         and principal.isprintable()
-        and _KEY_TYPES.fullmatch(principal) is None
+        and KEY_TYPES.fullmatch(principal) is None
     )
     if not single or len(principal) > MAX_PRINCIPAL:
         raise KeyFileError(f'{where}: "{principal[:MAX_PRINCIPAL]}" is not one principal')

@@ -9,11 +9,19 @@ from typing import Protocol
 
 from wtxtgit.trust import agent
 from wtxtgit.trust.agent import AgentError
-from wtxtgit.trust.keys import KeyFileError, SecretKey, fingerprint, parse_secret_key
+from wtxtgit.trust.key_types import why_no_key
+from wtxtgit.trust.keys import (
+    KeyFileError,
+    SecretKey,
+    blob_fingerprint,
+    fingerprint,
+    parse_secret_key,
+)
 from wtxtgit.trust.passphrase import is_protected, unprotect
 
 AskPassphrase = Callable[[str], str]
 """Asks for the passphrase of the key that goes by this name."""
+_TYPES_SHOWN = 8
 
 
 class SigningKey(Protocol):
@@ -84,19 +92,28 @@ def seed_key(content: bytes, name: str, ask: AskPassphrase | None) -> SeedKey:
 def agent_key(socket: Path | None, wanted: str | None) -> AgentKey:
     """The key of an ssh-agent with the fingerprint `wanted`, or its only ed25519 key.
 
-    Raises AgentError.
+    Raises AgentError, which says of keys of other types why they are passed
+    over.
     """
     with agent.connect(socket, agent.LIST_SECONDS) as connected:
-        held = {fingerprint(key.public_key): key.public_key for key in connected.identities()}
+        found = connected.held()
+    held = {fingerprint(key.public_key): key.public_key for key in found.keys}
     if wanted is None:
         if not held:
-            raise AgentError("the ssh-agent holds no ed25519 key", hint="ssh-add FILE adds a key")
+            passed = ", ".join(sorted({other.kind for other in found.others})[:_TYPES_SHOWN])
+            raise AgentError(
+                "the ssh-agent holds no ed25519 key" + (f", only {passed}" if passed else ""),
+                hint="ssh-add FILE adds a key",
+            )
         if len(held) > 1:
             raise AgentError(
                 f"the ssh-agent holds {len(held)} ed25519 keys, and one is wanted",
                 hint="ssh-add -l lists fingerprints, agent:SHA256:... takes one",
             )
         (wanted,) = held
+    for other in found.others:
+        if blob_fingerprint(other.blob) == wanted:
+            raise AgentError(f"agent:{wanted}: {why_no_key(other.kind)}")
     if wanted not in held or socket is None:
         raise AgentError(
             f"the ssh-agent does not hold the ed25519 key {wanted}", hint="ssh-add FILE adds a key"

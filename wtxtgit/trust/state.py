@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from wtxtgit.model.ledger import (
     LEDGER_SUFFIX,
@@ -24,6 +24,7 @@ from wtxtgit.model.ledger import (
     Head,
     Ledger,
     Record,
+    extends,
     is_deletion,
 )
 
@@ -133,6 +134,7 @@ class State:
         default_factory=dict, init=False, compare=False, repr=False
     )
     """The open ledgers of lines, as far as they were asked for."""
+    _only: dict[bytes, Ledger] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def newest(self) -> frozenset[Signers]:
@@ -141,21 +143,19 @@ class State:
             one
             for one in self.signers
             if not any(_comes_after(other, one) for other in self.signers)
-            and not _leads_away(one, self._followers)
+            and not self._is_joined(one)
         )
 
-    def _followers(self, one: Signers) -> set[Signers]:
-        """The signers states that have gone on in this one's place."""
+    def _is_joined(self, one: Signers) -> bool:
+        """Whether another signers state has gone on in this one's place."""
         if one.ledger is None or one.is_fixed:
-            return set()
+            return False
         joined = self.lines.get(line_of(one.ledger), Line()).joined
-        return {
-            new
+        return any(
+            _begins(one.ledger, other)
+            and any(new.ledger is not None and _begins(by, new.ledger) for new in self.signers)
             for other, by in joined
-            if _begins(one.ledger, other)
-            for new in self.signers
-            if new.ledger is not None and _begins(by, new.ledger)
-        }
+        )
 
     @cached_property
     def trusted(self) -> frozenset[bytes]:
@@ -212,23 +212,6 @@ def line_of(ledger: Ledger) -> LineId:
     return ledger.head, ledger.records[0].merkle_this
 
 
-def extends(longer: Ledger, shorter: Ledger) -> bool:
-    """Whether a ledger has all that another one has, and maybe more: records, signatures."""
-    if longer is shorter:
-        return True
-    if longer.head != shorter.head or len(longer.records) < len(shorter.records):
-        return False
-    start = longer.records[: len(shorter.records)]
-    return start == shorter.records or all(map(keeps, start, shorter.records))
-
-
-def keeps(new: Record, old: Record) -> bool:
-    """Whether a record is another one, with the same signatures or more."""
-    if new is old or new == old:
-        return True
-    return _is_same(new, old) and set(old.signatures) <= set(new.signatures)
-
-
 def shared(one: Ledger, other: Ledger) -> int:
     """How many records two ledgers begin with alike, whoever signed them."""
     if one.head != other.head:
@@ -259,6 +242,17 @@ def _is_same(one: Record, other: Record) -> bool:
 def _begins(shorter: Ledger, longer: Ledger) -> bool:
     """Whether a ledger's records are the first ones of another, whoever signed them."""
     return shared(shorter, longer) == len(shorter.records)
+
+
+def _is_later(record: Record, ledger: Ledger) -> bool:
+    """Whether a record says that it is later than all of a ledger: by its ts, then its gen.
+
+    Who seals a record knows what it joins, and gives it no earlier ts and a
+    greater gen. So no older record joins what was sealed knowing of it, in a
+    history that leaves out how it was known.
+    """
+    last = ledger.last.meta
+    return (record.meta.ts, record.meta.gen) > (last.ts, last.gen)
 
 
 # States.
@@ -301,31 +295,15 @@ def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Led
     """The accepted ledgers that have to go on, by line: the longest of accepted records.
 
     Left out are those in whose place another one has gone on, as long as that
-    one is accepted itself, and does not lead back to them.
+    one is accepted itself.
     """
     known = state._open  # what is derived of a state is kept in it
-    accepted: dict[LineId, tuple[Ledger, ...]] = {}
-
-    def accepted_of(name: LineId) -> tuple[Ledger, ...]:
-        if name not in accepted:
-            line = state.lines.get(name, Line())
-            accepted[name] = accepted_ledgers(line, state.signers, signed_by)
-        return accepted[name]
-
-    def followers(ledger: Ledger) -> set[Ledger]:
-        return {
-            new
-            for other, by in state.lines[line_of(ledger)].joined
-            if _begins(ledger, other)
-            for new in accepted_of(line_of(by))
-            if _begins(by, new)
-        }
-
     for name, line in state.lines.items():
         if name not in known:
-            found = accepted_of(name)
             known[name] = tuple(
-                one for one in found if not (line.joined and _leads_away(one, followers))
+                ledger
+                for ledger in accepted_ledgers(line, state.signers, signed_by)
+                if not _is_joined(state, line, ledger, signed_by)
             )
     return known
 
@@ -346,11 +324,37 @@ def accepted_ledgers(
     )
 
 
-def seals_move(state: State, moved: Ledger, place: bytes, signed_by: SignedBy) -> bool:
-    """Whether a ledger has been moved to a place by a later record that is accepted."""
-    return any(
+def _only(state: State) -> Mapping[bytes, Ledger]:
+    """Open ledgers by their paths, those that are the only ones of their line and place."""
+    found = state._only
+    if not found and state._open:
+        met: set[bytes] = set()
+        for ledgers in state._open.values():
+            for ledger in ledgers:
+                path = ledger.place + LEDGER_SUFFIX
+                if path in found or len(ledgers) > 1:
+                    met.add(path)
+                found[path] = ledger
+        for path in met:
+            del found[path]
+    return found
+
+
+def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
+    """Whether all records of a ledger are accepted."""
+    line = state.lines.get(line_of(ledger))
+    if line is None:
+        return False
+    accepted = accepted_ledgers(line, state.signers, signed_by)
+    return any(_begins(ledger, other) for other in accepted)
+
+
+def seals_move(state: State, violation: Violation, signed_by: SignedBy) -> bool:
+    """Whether a move that nobody had sealed has been, by a later record of an open ledger."""
+    moved = violation.moved
+    return moved is not None and any(
         _begins(moved, ledger)
-        and any(record.at == place for record in ledger.records[len(moved.records) :])
+        and any(record.at == violation.path for record in ledger.records[len(moved.records) :])
         for ledger in open_ledgers(state, signed_by).get(line_of(moved), ())
     )
 
@@ -364,8 +368,10 @@ def _comes_after(later: Signers, earlier: Signers) -> bool:
     """Whether a signers state followed another one."""
     if earlier.is_fixed or later == earlier:
         return False
+    if not earlier.keys:
+        return bool(later.keys)
     if earlier.ledger is None:
-        return later.ledger is not None or (not earlier.keys and bool(later.keys))
+        return later.ledger is not None
     return later.ledger is not None and (
         len(later.ledger.records) > len(earlier.ledger.records)
         and _begins(earlier.ledger, later.ledger)
@@ -398,12 +404,10 @@ def _accepted_length(
     """How many of a ledger's first records are accepted.
 
     That is what is known, and for every signers state stands under it, or is
-    signed by a key of it: by the signatures that `ledger` has. Records that lead
-    to a signers state are accepted with it.
+    signed by a key of it: by the signatures that `ledger` has.
     """
     lengths: dict[Ledger, int] = {}
-    led = (shared(ledger, one.ledger) for one in signers if one.ledger is not None)
-    standing = dict.fromkeys(signers, max(led, default=0))
+    standing = dict.fromkeys(signers, 0)
     for other, one in line.stands:
         if other not in lengths:
             lengths[other] = shared(ledger, other)
@@ -417,24 +421,10 @@ def _accepted_length(
     return known
 
 
-_One = TypeVar("_One", Ledger, Signers)
-
-
-def _leads_away(one: _One, followers: Callable[[_One], set[_One]]) -> bool:
-    """Whether what has gone on in its place leads to anything that does not lead back.
-
-    Two that were joined with each other, on two branches, are both the last.
-    """
-    return any(one not in _led_to(other, followers) for other in _led_to(one, followers))
-
-
-def _led_to(one: _One, followers: Callable[[_One], set[_One]]) -> set[_One]:
-    found: set[_One] = set()
-    due = followers(one)
-    while due:
-        found |= due
-        due = {new for last in due for new in followers(last)} - found
-    return found
+def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) -> bool:
+    return any(
+        _begins(ledger, other) and is_accepted(state, by, signed_by) for other, by in line.joined
+    )
 
 
 def _reuse(state: State, other: State) -> None:
@@ -509,13 +499,19 @@ class _Step:
             message = f"{why}; the signers stay those of before"
             self._fail("signers-changed", SIGNERS_PATH, message)
             return
-        is_its_own = ledger is not None and ledger.place == SIGNERS_PATH
-        accepted = Signers(file, ledger if is_its_own else None)
+        accepted = Signers(file, ledger)
+        if ledger is not None:
+            self._repos |= {ledger.records[0].merkle_this}
+            # All of them have sealed it, also those whose own ledger is not accepted beside others.
+            for old in newest:
+                if old.keys and old.ledger is not None and not _begins(old.ledger, ledger):
+                    self._add_joined(old.ledger, ledger)
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
         # All that was accepted so far stands under it.
-        for name, line in self._before.lines.items():
-            for one in accepted_ledgers(line, self._before.signers, self._signed_by):
+        for name, before in self._before.lines.items():
+            line = self._line(name)
+            for one in accepted_ledgers(before, self._before.signers, self._signed_by):
                 line = _added(line, one, (accepted,))
             self._lines[name] = line
 
@@ -531,8 +527,7 @@ class _Step:
             return True
         if one.file is None or file.sha256_all != one.file.sha256_all:
             return False
-        known = 0 if one.ledger is None else len(one.ledger.records)
-        return ledger is None or len(ledger.records) <= known
+        return ledger is None or (one.ledger is not None and _begins(ledger, one.ledger))
 
     def _why_refused(self, file: SignersFile | None, ledger: Ledger | None) -> str | None:
         """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
@@ -555,6 +550,8 @@ class _Step:
             return "its change is not sealed: the last record is of another content"
         if any(one.ledger is not None and _begins(ledger, one.ledger) for one in newest):
             return "two changes of the signers met, and none of them was sealed by both sides"
+        if any(one.ledger is not None and not _is_later(ledger.last, one.ledger) for one in newest):
+            return "its record is not later than that of every other change of the signers"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
@@ -566,17 +563,30 @@ class _Step:
 
     def take_ledgers(self) -> None:
         ledgers = self._tree.ledgers
-        for path, ledger in ledgers.items():
-            self._standing.setdefault(line_of(ledger), []).append((path, ledger))
+        as_before = {path for path, one in _only(self._before).items() if ledgers.get(path) is one}
+        changed = [path for path in ledgers if path not in as_before]
+        for path in changed:
+            self._standing.setdefault(line_of(ledgers[path]), []).append((path, ledgers[path]))
+        for name, standing in self._standing.items():
+            paths = (one.place + LEDGER_SUFFIX for one in self._open.get(name, ()))
+            standing += [(path, ledgers[path]) for path in paths if path in as_before]
         missing = [
             one
             for name, open_ones in self._open.items()
             for one in open_ones
-            if not lets_go(one)
+            if one.place + LEDGER_SUFFIX not in as_before
+            and not lets_go(one)
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
+        # What stands as it did is looked at again where others meet it there, or go on from it.
+        again = {
+            path
+            for standing in self._standing.values()
+            for path, _ in standing
+            if path in as_before
+        } | ({one.place + LEDGER_SUFFIX for one in missing} & as_before)
         # Others name the repository by the signers' ledger.
-        for path in sorted(ledgers, key=lambda path: path != SIGNERS_LEDGER):
+        for path in sorted({*changed, *again}, key=lambda path: (path != SIGNERS_LEDGER, path)):
             self._take_ledger(path, ledgers[path], missing)
         told = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
         for one in missing:
@@ -587,9 +597,7 @@ class _Step:
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         known = self._open.get(name, ())
         is_at_place = ledger.place == place
-        here = self._standing[name]
-        if is_at_place and known == (ledger,) and len(here) == 1 and not missing:
-            return
+        here = self._standing.get(name, [(path, ledger)])
         going_on = [one for one in known if extends(ledger, one)]
         if not is_at_place:
             if not self._is_moved(ledger, going_on):
@@ -603,15 +611,15 @@ class _Step:
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger is that of another repository")
             return
-        if any(other != path and _begins(ledger, one) for other, one in here):
+        if any(there != path and _begins(ledger, other) for there, other in here):
             self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
             return
-        others = [one for one in missing if one.place == place]
-        can_join = any(one.place == place for one in going_on) or all(
+        others = [one for one in missing if one.place == ledger.place]
+        can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
         )
-        if others and not (can_join and self._has_joining_record(name, ledger)):
-            what = "both sides went on, and no new record by a key trusted now joins them"
+        if others and not (can_join and self._has_joining_record(name, ledger, others)):
+            what = "both sides went on, and no new, later record by a key trusted now joins them"
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
@@ -624,30 +632,36 @@ class _Step:
         accepted = _accepted_length(line, ledger, self._before.signers, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
-        fails = False
-        for n in range(accepted):
-            fails |= self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        bad = [
+            n
+            for n in range(accepted)
+            if self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        ]
+        if bad:
+            return
         length = accepted
-        while not fails and length < len(ledger.records):
-            fails = self._fails(place, ledger, length, self._why_not_signed(ledger, length))
-            length += not fails
-        if length and (length > accepted or not fails):
-            taken = cut(ledger, length)
-            self._add(name, taken)
+        while length < len(ledger.records):
+            if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
+                break
+            length += 1
+        if length:
+            self._add(name, cut(ledger, length))
             if path == SIGNERS_LEDGER:
                 self._repos |= {ledger.records[0].merkle_this}
-            if not fails:
-                self._joined.update(others)
-                for one in others:
-                    other = self._line(line_of(one))
-                    pairs = other.joined | {(one, ledger)}
-                    self._lines[line_of(one)] = Line(other.stands, pairs)
+        if length == len(ledger.records):
+            self._joined.update(others)
+            for one in others:
+                self._add_joined(one, ledger)
 
     def _add(self, name: LineId, ledger: Ledger) -> None:
         before = self._lines.get(name) or self._before.lines.get(name)
         line = _added(before, ledger, self._signers)
         if line is not before:
             self._lines[name] = line
+
+    def _add_joined(self, one: Ledger, by: Ledger) -> None:
+        line = self._line(line_of(one))
+        self._lines[line_of(one)] = Line(line.stands, line.joined | {(one, by)})
 
     def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
         if why is not None:
@@ -688,14 +702,18 @@ class _Step:
                 return "untrusted-signer", f"got a signature by key {keyid}, which is not trusted"
         return None
 
-    def _has_joining_record(self, name: LineId, ledger: Ledger) -> bool:
-        """Whether a record that nothing knows yet is by a key that is trusted now."""
+    def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
+        """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
         line = self._before.lines.get(name) or Line()
         known = max((shared(ledger, other) for other, _ in line.stands), default=0)
-        added = range(known, len(ledger.records))
+        later = [
+            n
+            for n in range(known, len(ledger.records))
+            if all(_is_later(ledger.records[n], one) for one in others)
+        ]
         if not (self._before.is_signed or self._keys):
-            return bool(added)
-        return any(self._signed_by(ledger, n, self._keys).valid for n in added)
+            return bool(later)
+        return any(self._signed_by(ledger, n, self._keys).valid for n in later)
 
     def _is_moved(self, ledger: Ledger, going_on: Sequence[Ledger]) -> bool:
         """Whether a ledger was moved with its file, nothing being left where it was."""
@@ -706,9 +724,8 @@ class _Step:
     def _known_repos(self) -> frozenset[bytes]:
         """What ledgers may call the repository: first records of the signers' ledgers."""
         ledgers = [one.ledger for one in self._before.signers if one.ledger is not None]
-        for (head, _), open_ones in self._open.items():
-            if head.path == SIGNERS_PATH:
-                ledgers += open_ones
+        for open_ones in self._open.values():
+            ledgers += [one for one in open_ones if one.place == SIGNERS_PATH]
         return frozenset(ledger.records[0].merkle_this for ledger in ledgers)
 
     def _is_of_repository(self, path: bytes, ledger: Ledger) -> bool:

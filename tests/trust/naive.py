@@ -1,0 +1,471 @@
+"""The rules of `docs/spec/trust.md` once more, as naive as can be, to hold `trust.state` against.
+
+Written from the page alone. What is known is one set of facts, tuples that say
+
+    ("signer", S)        S was accepted as a signers state
+    ("stands", L, S)     all records of the ledger L stand under S
+    ("place", path)      the path was an artifact once
+    ("joined", O, L)     the ledger L has gone on in the place of O
+
+and what a commit knows is the union of what its ancestors added. Whatever follows from facts is
+worked out from all of them whenever it is asked for, record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wtxtgit.model.ledger import (
+    LEDGER_SUFFIX,
+    NO_REPO,
+    SIGNERS_LEDGER,
+    SIGNERS_PATH,
+    Head,
+    Ledger,
+    is_deletion,
+)
+from wtxtgit.trust.state import Signed, SignedBy, Signers, SignersFile, Tree
+
+Facts = frozenset[tuple[Any, ...]]
+Finding = tuple[str, bytes]
+RecordId = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Commit:
+    parents: tuple[int, ...]
+    tree: Tree
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is so after a commit, and what it broke."""
+
+    signers: frozenset[Signers]
+    open: frozenset[Ledger]
+    trusted: frozenset[bytes]
+    is_signed: bool
+    places: frozenset[bytes]
+    findings: frozenset[Finding]
+
+
+def judge(
+    root: Signers,
+    root_tree: Tree,
+    root_reaches: frozenset[int],
+    history: Sequence[Commit],
+    by: SignedBy,
+) -> list[Judged]:
+    """Judge each commit of a history; parents have lower numbers than their children."""
+    rules = Rules(by)
+    begin = rules.start(root, root_tree)
+    added: list[Facts] = []
+    judged = []
+    for number, commit in enumerate(history):
+        if number in root_reaches:
+            added.append(begin)
+            judged.append(rules.judged(begin, frozenset()))
+            continue
+        before = begin.union(*(added[ancestor] for ancestor in ancestors(history, number)))
+        facts, findings = rules.step(commit.tree, before)
+        added.append(facts)
+        judged.append(rules.judged(before | facts, findings))
+    return judged
+
+
+def ancestors(history: Sequence[Commit], number: int) -> set[int]:
+    reached: set[int] = set()
+    for parent in history[number].parents:
+        reached |= {parent} | ancestors(history, parent)
+    return reached
+
+
+def name_of(ledger: Ledger, n: int) -> RecordId:
+    """What makes a record that very one: the first line and all records up to it, unsigned."""
+    records = ledger.records[: n + 1]
+    said = ((r.at, r.meta, r.sha256_all, r.merkle_prev, r.merkle_this) for r in records)
+    return (ledger.head, *said)
+
+
+def names_of(ledger: Ledger | None) -> set[RecordId]:
+    return {name_of(ledger, n) for n in range(len(ledger.records))} if ledger else set()
+
+
+def line_of(ledger: Ledger) -> tuple[Head, bytes]:
+    return ledger.head, ledger.records[0].merkle_this
+
+
+def extends(longer: Ledger, shorter: Ledger) -> bool:
+    if not names_of(shorter) <= names_of(longer):
+        return False
+    pairs = zip(longer.records, shorter.records, strict=False)
+    return all(set(old.signatures) <= set(new.signatures) for new, old in pairs)
+
+
+def begins(shorter: Ledger, longer: Ledger) -> bool:
+    return names_of(shorter) <= names_of(longer)
+
+
+def stands_at_its_place(path: bytes, ledger: Ledger) -> bool:
+    return path == ledger.place + LEDGER_SUFFIX
+
+
+def lets_go(ledger: Ledger) -> bool:
+    return is_deletion(ledger.last)
+
+
+def is_later(ledger: Ledger, n: int, other: Ledger) -> bool:
+    one, last = ledger.records[n].meta, other.last.meta
+    return (one.ts, one.gen) > (last.ts, last.gen)
+
+
+def keys_of(file: SignersFile | None) -> frozenset[bytes]:
+    return file.keys if file else frozenset()
+
+
+def artifact(path: bytes) -> bytes:
+    return path.removesuffix(LEDGER_SUFFIX)
+
+
+@dataclass(frozen=True)
+class Rules:
+    by: SignedBy
+
+    # What follows from what is known.
+
+    def signers(self, facts: Facts) -> set[Signers]:
+        return {fact[1] for fact in facts if fact[0] == "signer"}
+
+    def known(self, facts: Facts) -> set[Ledger]:
+        return {fact[1] for fact in facts if fact[0] == "stands"}
+
+    def standing(self, facts: Facts) -> set[tuple[RecordId, Signers]]:
+        """Each record that is known, with each signers state under which it stands."""
+        pairs = {(fact[1], fact[2]) for fact in facts if fact[0] == "stands"}
+        return {(name, signers) for ledger, signers in pairs for name in names_of(ledger)}
+
+    def known_records(self, facts: Facts) -> set[RecordId]:
+        return {name for name, _ in self.standing(facts)}
+
+    def good_length(self, ledger: Ledger, facts: Facts) -> int:
+        """How many of a ledger's first records are accepted.
+
+        That is: they are known, and under each signers state each stands or is signed by a key.
+        """
+        standing = self.standing(facts)
+        known = {name for name, _ in standing}
+        signers = self.signers(facts)
+        for n in range(len(ledger.records)):
+            name = name_of(ledger, n)
+            if name not in known or not all(
+                (name, one) in standing or not one.keys or bool(self.by(ledger, n, one.keys).valid)
+                for one in signers
+            ):
+                return n
+        return len(ledger.records)
+
+    def accepted(self, facts: Facts) -> set[Ledger]:
+        """The longest ledgers of accepted records."""
+        good = {
+            Ledger(ledger.head, ledger.records[:n])
+            for ledger in self.known(facts)
+            if (n := self.good_length(ledger, facts))
+        }
+        return {one for one in good if not any(extends(o, one) and o != one for o in good)}
+
+    def open(self, facts: Facts) -> set[Ledger]:
+        accepted = self.accepted(facts)
+        return {
+            ledger
+            for ledger in accepted
+            if not any(
+                fact[0] == "joined"
+                and begins(ledger, fact[1])
+                and any(begins(fact[2], one) for one in accepted)
+                for fact in facts
+            )
+        }
+
+    def newest(self, facts: Facts) -> set[Signers]:
+        signers = self.signers(facts)
+        return {
+            one
+            for one in signers
+            if not any(self.came_after(other, one) for other in signers if other != one)
+            and not any(self.has_gone_on(other, one, facts) for other in signers if other != one)
+        }
+
+    def came_after(self, new: Signers, old: Signers) -> bool:
+        if not old.keys:
+            return bool(new.keys)
+        if old.ledger is None:
+            return new.ledger is not None and bool(new.keys)
+        return (
+            new.ledger is not None
+            and begins(old.ledger, new.ledger)
+            and len(new.ledger.records) > len(old.ledger.records)
+        )
+
+    def has_gone_on(self, new: Signers, old: Signers, facts: Facts) -> bool:
+        """Whether the ledger of one state was joined with that of another one."""
+        return (
+            new.ledger is not None
+            and old.ledger is not None
+            and any(
+                fact[0] == "joined" and begins(old.ledger, fact[1]) and begins(fact[2], new.ledger)
+                for fact in facts
+            )
+        )
+
+    def trusted(self, facts: Facts) -> frozenset[bytes]:
+        newest = [signers.keys for signers in self.newest(facts)]
+        return newest[0].intersection(*newest) if newest else frozenset()
+
+    def is_signed(self, facts: Facts) -> bool:
+        return any(signers.keys for signers in self.newest(facts))
+
+    def places(self, facts: Facts) -> frozenset[bytes]:
+        return frozenset(fact[1] for fact in facts if fact[0] == "place")
+
+    def judged(self, facts: Facts, findings: Iterable[Finding]) -> Judged:
+        return Judged(
+            frozenset(self.signers(facts)),
+            frozenset(self.open(facts)),
+            self.trusted(facts),
+            self.is_signed(facts),
+            self.places(facts),
+            frozenset(findings),
+        )
+
+    # What a commit adds.
+
+    def start(self, signers: Signers, tree: Tree) -> Facts:
+        ledgers = set(tree.ledgers.values()) | ({signers.ledger} if signers.ledger else set())
+        return frozenset(
+            {("signer", signers)}
+            | {("stands", ledger, signers) for ledger in ledgers}
+            | {("place", path) for path in tree.artifacts}
+        )
+
+    def step(self, tree: Tree, before: Facts) -> tuple[Facts, set[Finding]]:
+        """What a commit adds to what its ancestors knew, and what fails at it."""
+        findings: set[Finding] = set()
+        added, do_signers_count = self.step_signers(tree, before, findings)
+        keys = self.trusted(before).union(*(signers.keys for signers in self.signers(added)))
+        is_asked = self.is_signed(before) or bool(keys)
+
+        # That a ledger can't be read is told by who reads it.
+        open_before = self.open(before | added)
+        joined: set[Ledger] = set()
+        # All are held against what is known after (1). That of the signers is the first, since
+        # others name the repository by it.
+        known = added
+        for path in sorted(tree.ledgers, key=lambda path: path != SIGNERS_LEDGER):
+            counts = do_signers_count or path != SIGNERS_LEDGER
+            one = OneLedger(self, tree, path, before, known, added, keys, is_asked, counts)
+            kinds, facts, others = one.step()
+            findings |= {(kind, artifact(path)) for kind in kinds}
+            if one.is_moved:
+                findings.add(("moved-unsealed", artifact(path)))
+            added |= facts
+            joined |= others
+        for ledger in open_before - joined:
+            if lets_go(ledger) or any(extends(one, ledger) for one in tree.ledgers.values()):
+                continue
+            there = ledger.place + LEDGER_SUFFIX
+            if there not in tree.broken:
+                kind = "ledger-rewritten" if there in tree.ledgers else "ledger-removed"
+                findings.add((kind, ledger.place))
+
+        added |= {("place", path) for path in tree.artifacts}
+        return added, findings
+
+    def step_signers(self, tree: Tree, before: Facts, findings: set[Finding]) -> tuple[Facts, bool]:
+        """Rule 1: what it adds, and whether the signers ledger counts."""
+        newest = self.newest(before)
+        file = tree.signers
+        ledger = tree.ledgers.get(SIGNERS_LEDGER)
+        if any(signers.is_fixed for signers in newest):
+            return frozenset(), True
+        if not self.is_signed(before) and tree.signers_fault is None and not keys_of(file):
+            return frozenset(), True
+        has_more = all(bool(names_of(ledger) - names_of(one.ledger)) for one in newest)
+        if len(newest) == 1 and not has_more and {one.file for one in newest} == {file}:
+            return frozenset(), True
+        is_first = not self.is_signed(before)
+        is_sealed = (
+            file is not None
+            and ledger is not None
+            and stands_at_its_place(SIGNERS_LEDGER, ledger)
+            and any(one.ledger is None or extends(ledger, one.ledger) for one in newest)
+            and has_more
+            and ledger.last.sha256_all == file.sha256_all
+            and all(self.principals(ledger, one) >= one.threshold for one in newest)
+            and all(is_later(ledger, -1, one.ledger) for one in newest if one.ledger)
+        )
+        if not (keys_of(file) and (is_first or is_sealed)):
+            findings.add(("signers-changed", SIGNERS_PATH))
+            return frozenset(), False
+        new = Signers(file, ledger)
+        joined = {
+            ("joined", one.ledger, ledger)
+            for one in newest
+            if one.keys and one.ledger and ledger and not begins(one.ledger, ledger)
+        }
+        stand = {("stands", one, new) for one in self.accepted(before)}
+        return frozenset({("signer", new)} | stand | joined), True
+
+    def principals(self, ledger: Ledger, signers: Signers) -> int:
+        """How many principals have signed a ledger's last record."""
+        valid = self.by(ledger, len(ledger.records) - 1, signers.keys).valid
+        pairs = signers.file.principals if signers.file else frozenset()
+        return len({name for key, name in pairs if key in valid})
+
+
+@dataclass(frozen=True)
+class OneLedger:
+    """Rule 2 for one ledger of a tree."""
+
+    rules: Rules
+    tree: Tree
+    path: bytes
+    before: Facts
+    added: Facts
+    added_so_far: Facts
+    keys: frozenset[bytes]
+    is_asked: bool
+    counts: bool
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.tree.ledgers[self.path]
+
+    @property
+    def facts(self) -> Facts:
+        return self.before | self.added
+
+    @property
+    def is_moved(self) -> bool:
+        there = self.ledger.place + LEDGER_SUFFIX
+        return (
+            not stands_at_its_place(self.path, self.ledger)
+            and any(extends(self.ledger, one) for one in self.rules.open(self.facts))
+            and there not in self.tree.ledgers
+            and there not in self.tree.broken
+            and there != SIGNERS_LEDGER
+        )
+
+    def step(self) -> tuple[set[str], Facts, set[Ledger]]:
+        """What fails, what is added, and which ledgers this one has joined."""
+        rules: list[Callable[[], str | None]] = [self._1, self._2, self._3, self._4, self._5]
+        for rule in rules:
+            if kind := rule():
+                return {kind}, frozenset(), set()
+        if not self.counts:
+            return set(), frozenset(), set()
+        kinds, taken = self._6()
+        others = set() if kinds else self.others()
+        added = {("joined", other, self.ledger) for other in others}
+        if taken:
+            added |= {
+                ("stands", Ledger(self.ledger.head, self.ledger.records[:taken]), signers)
+                for signers in self.rules.signers(self.facts)
+            }
+        return kinds, frozenset(added), others
+
+    def _1(self) -> str | None:
+        return (
+            None if stands_at_its_place(self.path, self.ledger) or self.is_moved else "bad-record"
+        )
+
+    def _2(self) -> str | None:
+        of_line = [o for o in self.rules.open(self.facts) if line_of(o) == line_of(self.ledger)]
+        if of_line and not any(extends(self.ledger, one) for one in of_line):
+            return "ledger-rewritten"
+        return None
+
+    def _3(self) -> str | None:
+        if line_of(self.ledger) in {line_of(one) for one in self.rules.known(self.facts)}:
+            return None
+        if self.path == SIGNERS_LEDGER:
+            return None if self.ledger.head.repo == NO_REPO else "bad-record"
+        before = self.repositories(self.before)
+        repositories = self.repositories(self.before | self.added_so_far) | (
+            set() if before else {NO_REPO}
+        )
+        return None if self.ledger.head.repo in repositories else "bad-record"
+
+    def repositories(self, facts: Facts) -> set[bytes]:
+        """The first record of the accepted signers ledger, of each where there are several."""
+        sealed = {one.ledger for one in self.rules.signers(facts) if one.ledger}
+        sealed |= {one for one in self.rules.accepted(facts) if one.place == SIGNERS_PATH}
+        return {one.records[0].merkle_this for one in sealed}
+
+    def _4(self) -> str | None:
+        for path, other in self.tree.ledgers.items():
+            if path != self.path and begins(self.ledger, other):
+                return "ledger-rewritten"
+        return None
+
+    def others(self) -> set[Ledger]:
+        return {
+            one
+            for one in self.rules.open(self.facts)
+            if one.place == self.ledger.place
+            and not any(extends(ledger, one) for ledger in self.tree.ledgers.values())
+            and not lets_go(one)
+        }
+
+    def _5(self) -> str | None:
+        others = self.others()
+        if not others:
+            return None
+        here = [one for one in self.rules.open(self.facts) if one.place == self.ledger.place]
+        goes_on = any(extends(self.ledger, one) for one in here) or all(
+            line_of(other) == line_of(self.ledger) for other in others
+        )
+        return None if goes_on and self.has_joining_record(others) else "ledger-rewritten"
+
+    def has_joining_record(self, others: set[Ledger]) -> bool:
+        known = self.rules.known_records(self.facts)
+        return any(
+            name_of(self.ledger, n) not in known
+            and all(is_later(self.ledger, n, other) for other in others)
+            and (not self.is_asked or bool(self.rules.by(self.ledger, n, self.keys).valid))
+            for n in range(len(self.ledger.records))
+        )
+
+    def _6(self) -> tuple[set[str], int]:
+        """What fails, and how many records are taken."""
+        if not self.is_asked:
+            return set(), len(self.ledger.records)
+        accepted = self.rules.good_length(self.ledger, self.facts)
+        if kinds := {kind for n in range(accepted) if (kind := self.why_not_added(n))}:
+            return kinds, 0
+        for n in range(accepted, len(self.ledger.records)):
+            if kind := self.why_not_signed(n):
+                return {kind}, n
+        return set(), len(self.ledger.records)
+
+    def why_not_signed(self, n: int) -> str | None:
+        signed = self.rules.by(self.ledger, n, self.keys)
+        if signed.invalid:
+            return "bad-signature"
+        if signed.valid:
+            return None
+        return "untrusted-signer" if self.ledger.records[n].signatures else "missing-signature"
+
+    def why_not_added(self, n: int) -> str | None:
+        known = {
+            signature.keyid
+            for ledger in self.rules.known(self.facts)
+            if name_of(self.ledger, n) in names_of(ledger)
+            for signature in ledger.records[n].signatures
+            if signature in self.ledger.records[n].signatures
+        }
+        signed: Signed = self.rules.by(self.ledger, n, self.keys)
+        if set(signed.invalid) - known:
+            return "bad-signature"
+        return "untrusted-signer" if set(signed.unknown) - known else None

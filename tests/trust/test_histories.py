@@ -1,0 +1,29 @@
+"""Two implementations of the rules of trust agree on random histories."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trust.histories import disagreement, random_program, told
+
+FAST = 1_500
+ALL = 50_000
+AT_ONCE = 500
+
+
+def _check(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        program = random_program(seed)
+        if disagreement(program) is not None:
+            pytest.fail(f"seed {seed}: {told(program)}")
+
+
+@pytest.mark.parametrize("first", range(0, FAST, AT_ONCE))
+def test_implementations_agree(first: int) -> None:
+    _check(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FAST, ALL, AT_ONCE))
+def test_implementations_agree_on_more(first: int) -> None:
+    _check(first)
