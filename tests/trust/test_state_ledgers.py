@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trust.ledgers import (
@@ -269,6 +271,18 @@ class TestJoining:
         parents = [state_after(tree(made), *sides(OURS)), *sides(THEIRS)]
         assert kinds(tree(made), *parents) == [REWRITTEN]
         assert kinds(tree(grown(made, 10, ALICE)), *parents) == []
+
+    def test_the_record_is_later_than_all_that_it_joins(self) -> None:
+        """By its ts, then its gen: it was sealed by who knew of them."""
+        longer = grown(THEIRS, 4, ALICE)
+        parents = [*sides(OURS), state_after(tree(longer), *sides(THEIRS))]
+        joined = grown(OURS, 9, ALICE)
+        assert longer.last.meta.gen == joined.last.meta.gen
+        assert kinds(tree(joined), *parents) == [REWRITTEN]
+        for more in ({"gen": 4}, {"ts": "2030-01-01T00:00:00Z", "gen": 3}):
+            last = replace(joined.last, meta=replace(joined.last.meta, **more))  # type: ignore[arg-type]
+            later = replace(joined, records=(*joined.records[:-1], last))
+            assert kinds(tree(later), *parents) == [], more
 
     def test_its_key_is_trusted_now(self) -> None:
         """Mallory is trusted on one side alone, and bob on the other."""

@@ -42,7 +42,7 @@ from trust.ledgers import (
     with_last,
 )
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
+from wtxtgit.model.ledger import SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
 from wtxtgit.trust.state import Signers, SignersFile, State, Tree, start
 
 CHANGED = ["signers-changed"]
@@ -243,15 +243,6 @@ class TestFirstUse:
             ledger = signers_ledger(FIRST, *keys)
             assert kinds(tree(signers=Signers(FIRST, ledger)), EMPTY) == wanted
 
-    def test_a_ledger_that_is_anothers_is_not_its(self) -> None:
-        """It does not come in the way of a right one."""
-        foreign = begun(1, ALICE, path=b"x", repo=NO_REPO)
-        after = tree(at={SIGNERS_PATH: foreign}, signers=Signers(FIRST))
-        state, violations = step(after, EMPTY)
-        assert [v.kind for v in violations] == ["bad-record"]
-        assert state.newest == {Signers(FIRST)}
-        assert state_after(tree(signers=S2), state_after(tree(), state)).newest == {S2}
-
     def test_there_is_one(self) -> None:
         foreign = signers(CAROL)
         after = tree(signers=Signers(foreign, signers_ledger(foreign, CAROL)))
@@ -281,10 +272,25 @@ class TestDiverged:
         state, violations = step(tree(signers=Signers(self.MET, ledger)), *sides)
         return state, [v.kind for v in violations]
 
-    @pytest.mark.parametrize("onto", [LEFT, RIGHT])
-    def test_sealed_by_both(self, onto: Signers) -> None:
-        state, told = self.met(ALICE, BOB, onto=onto)
+    def test_sealed_by_both(self) -> None:
+        state, told = self.met(ALICE, BOB, onto=self.RIGHT)
         assert (len(state.newest), state.trusted, told) == (1, self.MET.keys, [])
+
+    def test_it_goes_on_from_the_side_that_the_other_one_signed(self) -> None:
+        """Of main's record no key of the branch's signers has signed it."""
+        assert "ledger-rewritten" in self.met(ALICE, BOB, onto=self.LEFT)[1]
+
+    def test_its_record_is_later(self) -> None:
+        longer = Signers(THIRD, resealed(self.RIGHT.ledger or FIRST_LEDGER, THIRD, BOB))
+        sides = [state_after(tree(signers=one), root()) for one in (self.LEFT, self.RIGHT)]
+        sides[1] = state_after(tree(signers=longer), sides[1])
+        for met in (
+            resealed(self.LEFT.ledger or FIRST_LEDGER, self.MET, ALICE, BOB),
+            resealed(longer.ledger or FIRST_LEDGER, self.MET, ALICE, BOB),
+        ):
+            counts = len(met.records) > 3
+            told = kinds(tree(signers=Signers(self.MET, met)), *sides)
+            assert told == [] if counts else "signers-changed" in told
 
     @pytest.mark.parametrize("key", [ALICE, BOB, CAROL, MALLORY])
     def test_sealed_by_one(self, key: bytes) -> None:
