@@ -135,7 +135,7 @@ class Sealed(Repo):
 
     def commit_all(self, message: str = "c") -> str:
         """Commit the work tree as it is, sealed or not."""
-        self.git("add", "--every")
+        self.git("add", "--all")
         return self.commit(message)
 
     def take(self, revision: str, *names: str) -> None:

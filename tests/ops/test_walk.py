@@ -10,6 +10,7 @@ import pytest
 from conftest import Repo
 from git.histories import History
 from nacl.signing import SigningKey
+from wtxtgit.trust.policy import Parent, Trust, Violation, advance
 
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
@@ -24,7 +25,6 @@ from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger
 from wtxtgit.text.ledger_chain import next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
-from wtxtgit.trust.policy import Parent, Trust, Violation, advance
 
 KEYS = [SigningKey(bytes([number]) * 32) for number in range(1, 5)]
 HEAD = Head(NO_REPO, SIGNERS_PATH)
