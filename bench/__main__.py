@@ -42,6 +42,7 @@ PARTS: dict[str, Part] = {
     "growth": lambda place, o: growth.versions(place, o.size),
     "git-diff": lambda place, o: compare.git_diffs(place, o.size, o.runs),
     "audit": lambda place, o: audit.audits(place, o.commits, o.runs),
+    "long-history": lambda place, _: audit.long_history(place),
     "cluster": lambda place, o: cluster.verifications(place, o.size, o.runs),
     "big-text": lambda place, o: text.commands(place, o.big, o.runs) if o.big else [],
     "big-git": lambda place, o: git.adds_and_checkouts(place, o.big, o.runs) if o.big else [],

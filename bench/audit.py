@@ -1,4 +1,4 @@
-"""An audit of a sealed history, against `git fsck` plus SHA-256 of the texts in it."""
+"""Audits of sealed histories, against `git fsck` plus SHA-256 of the texts in them; hooks there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
-from bench.history import add_generations
+from bench.history import ROWS_OF_A_MIB, add_generations
 from bench.measure import (
     MIB,
     WTXTGIT,
@@ -27,12 +27,55 @@ from wtxtgit.trust.signing import seed_key
 
 FILES = 10
 """Checkpoints of 1 MiB each, one of which a commit changes."""
+LONG_COMMITS, LONG_FILES, LONG_ROWS = 10_000, 100, 4
+"""A long history of small checkpoints, of 16 KiB each: what walking it takes."""
+
+
+def long_history(place: Place) -> list[Row]:
+    """A long history, audited once anew and once with what is known; and a commit's hook in it."""
+    repo = place.folder("long-history")
+    _set_up(place, repo, LONG_COMMITS, LONG_FILES, LONG_ROWS)
+    root = output(place, "git", "rev-list", "--max-parents=0", "main", cwd=repo)[1].decode().strip()
+    audit = (*WTXTGIT, "audit", "main", "--trust-root", root)
+    _git(place, repo, "config", "wtxtgit.trustRoot", root)
+    _git(place, repo, "reset", "--hard", "--quiet", "main")
+    hook = partial(command, place, *WTXTGIT, "hook", "pre-commit", cwd=repo)
+    nbytes = LONG_COMMITS * LONG_ROWS * 4096
+    note = f"{LONG_COMMITS} commits, {LONG_FILES} checkpoints of {LONG_ROWS * 4} KiB"
+    walk = "git log --raw, all commits"
+    return race(
+        [
+            Entrant(
+                walk,
+                nbytes,
+                note=note,
+                action=partial(command, place, "git", "log", "--raw", "--format=", cwd=repo),
+            ),
+            Entrant(
+                "audit --no-cache",
+                nbytes,
+                (Against(walk),),
+                note,
+                action=partial(command, place, *audit, "--no-cache", cwd=repo),
+            ),
+            Entrant(
+                "audit, again",
+                nbytes,
+                (Against(walk),),
+                note,
+                action=partial(command, place, *audit, cwd=repo),
+                before=partial(command, place, *audit, cwd=repo),
+            ),
+            Entrant("hook pre-commit, the next time", nbytes, (), note, action=hook, before=hook),
+        ],
+        1,
+    )
 
 
 def audits(place: Place, commits: int, runs: int) -> list[Row]:
     """All commits, and all of them again when what was found is known."""
     repo = place.folder("history")
-    _set_up(place, repo, commits)
+    _set_up(place, repo, commits, FILES, ROWS_OF_A_MIB)
     root = output(place, "git", "rev-list", "--max-parents=0", "main", cwd=repo)[1].decode().strip()
     audit = (*WTXTGIT, "audit", "main", "--trust-root", root)
     listed = _git(place, repo, "rev-list", "--objects", "main").decode().splitlines()
@@ -72,7 +115,7 @@ def audits(place: Place, commits: int, runs: int) -> list[Row]:
     )
 
 
-def _set_up(place: Place, repo: Path, commits: int) -> None:
+def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> None:
     command(place, "git", "init", "-q", "-b", "main", repo)
     for words in (
         ("install", "--local"),
@@ -88,7 +131,7 @@ def _set_up(place: Place, repo: Path, commits: int) -> None:
     if signers is None:
         raise BenchError("the signers ledger does not read")
     key = seed_key((place.top / "home/.config/wtxtgit/keys/a").read_bytes(), "a", None)
-    add_generations(repo, key, signers.last.merkle_this, commits, FILES)
+    add_generations(repo, key, signers.last.merkle_this, commits, files, rows)
 
 
 def _git(place: Place, repo: Path, *words: str) -> bytes:

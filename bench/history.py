@@ -25,13 +25,16 @@ from wtxtgit.text.ledger_chain import next_record, with_signature
 from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.signing import SigningKey
 
-ROWS, COLUMNS = 256, 1024
-"""Of float32: 1 MiB."""
+COLUMNS = 1024
+"""Of float32: a row is 4 KiB."""
+ROWS_OF_A_MIB = 256
 CHANGED_ROWS = 3
 
 
-def add_generations(repo: Path, key: SigningKey, repo_id: bytes, commits: int, files: int) -> None:
-    """Add commits to main that change one of `files` checkpoints of 1 MiB each, sealed."""
+def add_generations(
+    repo: Path, key: SigningKey, repo_id: bytes, commits: int, files: int, rows: int
+) -> None:
+    """Add commits to main that change one of `files` checkpoints of `rows` rows each, sealed."""
     command = ("git", "fast-import", "--quiet", "--force")
     with subprocess.Popen(command, cwd=repo, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None  # noqa: S101
@@ -40,7 +43,7 @@ def add_generations(repo: Path, key: SigningKey, repo_id: bytes, commits: int, f
         mark = 0
         for file in range(files):
             generations = len(range(file, commits, files))
-            texts = list(_texts(file, generations))
+            texts = list(_texts(file, generations, rows))
             for n, text in enumerate(texts):
                 mark += 1
                 marks[file, n] = mark, 0
@@ -64,11 +67,11 @@ def add_generations(repo: Path, key: SigningKey, repo_id: bytes, commits: int, f
         raise SystemExit("git fast-import failed")
 
 
-def _texts(file: int, generations: int) -> Iterator[bytes]:
+def _texts(file: int, generations: int, rows: int) -> Iterator[bytes]:
     generator = np.random.default_rng(file)
-    weights = generator.standard_normal((ROWS, COLUMNS), np.float32)
+    weights = generator.standard_normal((rows, COLUMNS), np.float32)
     for _ in range(generations):
-        weights[generator.integers(0, ROWS, CHANGED_ROWS)] *= np.float32(1.01)
+        weights[generator.integers(0, rows, CHANGED_ROWS)] *= np.float32(1.01)
         cut = containers.split(memoryview(save({"w": weights})))
         yield b"".join(map(bytes, TextWriter(snapshot_of(cut)).stream()))
 

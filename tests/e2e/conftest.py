@@ -16,7 +16,7 @@ from cluster.fixtures import lone, shared
 from conftest import LAUNCHER, Repo
 from data import fixture
 
-from e2e import sealed
+from e2e import hostile, sealed
 from e2e.sealed import Sealed
 from e2e.weights import CHUNK, fold_with, read_fold, row_changed
 from wtxtgit.git import run
@@ -267,3 +267,56 @@ def chain(templates: Path, tmp_path: Path, keys: None) -> Sealed:
         sealed.make(template)
     shutil.copytree(template, tmp_path / "chain")
     return Sealed(tmp_path / "chain")
+
+
+@pytest.fixture
+def base(templates: Path, chain: Sealed, tmp_path: Path) -> Sealed:
+    """The same with a file that no filter is for (tag `root`), and a second generation (`c2`)."""
+    template = templates / "base"
+    if not template.exists():
+        chain.write(hostile.DATA, '{"eos": 1}\n')
+        chain.add(hostile.DATA)
+        chain.seal(hostile.DATA)
+        chain.commit("tokenizer")
+        chain.git("tag", "-f", sealed.ROOT)
+        chain.generation(2.0)
+        chain.git("tag", hostile.SECOND)
+        hostile.honest(chain)
+        shutil.copytree(chain.path, template)
+    shutil.rmtree(chain.path)
+    shutil.copytree(template, chain.path)
+    return chain
+
+
+@pytest.fixture
+def revoked(templates: Path, base: Sealed) -> Sealed:
+    """The same, where mallory was a signer up to the tag `before`, and is none any more."""
+    template = templates / "revoked"
+    if not template.exists():
+        base.add_signer("mallory")
+        base.change_signers("alice")
+        base.generation(3.0, key="mallory")
+        base.git("tag", hostile.BEFORE)
+        hostile.remove_mallory(base)
+        base.git("tag", hostile.REVOKED)
+        hostile.honest(base)
+        shutil.copytree(base.path, template)
+    shutil.rmtree(base.path)
+    shutil.copytree(template, base.path)
+    return base
+
+
+@pytest.fixture
+def two(templates: Path, base: Sealed) -> Sealed:
+    """The same as `base`, where alice and bob have to agree on who the signers are; tag `two`."""
+    template = templates / "two"
+    if not template.exists():
+        base.add_signer("bob")
+        base.set_threshold(2)
+        base.change_signers("alice")
+        base.git("tag", "two")
+        hostile.honest(base)
+        shutil.copytree(base.path, template)
+    shutil.rmtree(base.path)
+    shutil.copytree(template, base.path)
+    return base

@@ -23,7 +23,7 @@ from conftest import Repo
 from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import Ledger, Record
+from wtxtgit.model.ledger import Head, Ledger, Record
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.signing_key import KeySources, choose_key
@@ -233,6 +233,25 @@ def secret(name: str) -> SigningKey:
     return choose_key(KeySources(Keyring(keys_folder()), name))
 
 
+def signed_ledger(
+    repo: Sealed, name: str, records: Sequence[Record], key: SigningKey | None
+) -> bytes:
+    """The ledger of a path, made by hand of records that one key signs."""
+    signers = text_ledger.read(repo.ledger(SIGNERS_LEDGER)).ledger
+    assert signers is not None
+    head = Head(signers.records[0].merkle_this, name.encode())
+    return text_ledger.format_ledger(
+        Ledger(head, tuple(_signed(head, record, key) for record in records))
+    )
+
+
+def _signed(head: Head, record: Record, key: SigningKey | None) -> Record:
+    if key is None:
+        return record
+    made = key.sign(text_ledger.covered(head, record))
+    return with_signature(record, Signature(made, digest.keyid(key.public_key)))
+
+
 def forged(
     ledger: bytes,
     content: bytes,
@@ -254,7 +273,5 @@ def forged(
     sha256_all = examine(memoryview(content)).sha256_all
     assert sha256_all is not None
     record = Record(about, sha256_all, prev, digest.merkle(prev, sha256_all, about))
-    if key is not None:
-        made = key.sign(text_ledger.covered(read.head, record))
-        record = with_signature(record, Signature(made, digest.keyid(key.public_key)))
+    record = _signed(read.head, record, key)
     return text_ledger.format_ledger(Ledger(read.head, (*records, record)))

@@ -10,6 +10,8 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index, run
 from wtxtgit.git.repository import Repository
 
+from .histories import SUBMODULE, History, put_in_place
+
 
 def test_a_failure_says_command_code_and_stderr(repo: Repo) -> None:
     with pytest.raises(run.GitFailure) as caught:
@@ -154,3 +156,36 @@ def test_links_and_fifos_are_no_files(repo: Repo) -> None:
     for name in ("link", "fifo", "nothing", "."):
         assert index.file_head(repo.path / name) is None
         assert index.file_size(repo.path / name) is None
+
+
+def test_a_blob_is_found_by_the_tree_itself(repo: Repo) -> None:
+    make = History(repo)
+    tree = make.tree({b"x/a": b"1", b"b:c": b"2", b"sub": (SUBMODULE, b"1" * 40)})
+    repo.git("tag", "t", repo.git("commit-tree", "-m", "about: {a", tree).decode().strip())
+    found = index.resolve_blob(repo.repository, "t:x/a")
+    assert found == make.blob(b"1").decode()
+    for name in ("t^{tree}:x/a", f"{tree}:x/a", "t^{/about: }:x/a", "t~0:x/a"):
+        assert index.resolve_blob(repo.repository, name) == found
+    assert index.resolve_blob(repo.repository, "t:b:c") == make.blob(b"2").decode()
+    for name, fault in (("t:x", "names a tree"), ("t:sub", "names a commit"), ("t", "a commit"),
+                        ("t:no", "names nothing"), ("no:x/a", "names nothing")):  # fmt: skip
+        with pytest.raises(EnvironmentFailure, match=fault):
+            index.resolve_blob(repo.repository, name)
+    # Git takes the first of the two.
+    one, two = (b"100644 a\0" + bytes.fromhex(make.blob(c).decode()) for c in (b"1", b"2"))
+    options = ("-t", "tree", "-w", "--stdin", "--literally")
+    crooked = repo.git("hash-object", *options, stdin=one + two).decode().strip()
+    assert repo.git("cat-file", "blob", f"{crooked}:a") == b"1"
+    with pytest.raises(EnvironmentFailure, match="has 'a' twice"):
+        index.resolve_blob(repo.repository, f"{crooked}:a")
+
+
+def test_a_tree_is_told_by_the_commit_itself(repo: Repo) -> None:
+    make = History(repo)
+    commit, other = make.commit({b"a": b"1"}), make.commit({b"a": b"2"})
+    repo.git("replace", commit, other)
+    assert index.resolve_tree(repo.repository, commit) == make.tree({b"a": b"1"})
+    repo.git("replace", "-d", commit)
+    put_in_place(repo, commit, b"commit", repo.git("cat-file", "commit", other))
+    with pytest.raises(EnvironmentFailure, match="names nothing"):
+        index.resolve_tree(repo.repository, commit)

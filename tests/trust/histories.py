@@ -101,6 +101,14 @@ def _seal(desk: Desk, past: list[Desk], path: bytes, *keys: bytes) -> None:
     desk.seal(path, keys)
 
 
+def _seal_later(desk: Desk, past: list[Desk], path: bytes, day: int, *keys: bytes) -> None:
+    """Seal as somebody with a clock does."""
+    beside = path + LEDGER_SUFFIX
+    before = desk.ledgers.get(beside) or begin(path, desk.ledgers.get(SIGNERS_LEDGER))
+    ts = f"2026-01-{day:02d}T00:00:00Z"
+    desk.put(beside, seal(before, desk.content(path), keys, ts=ts))
+
+
 def _seal_elsewhere(desk: Desk, past: list[Desk], path: bytes, *keys: bytes) -> None:
     """Begin a ledger that names another repository."""
     desk.put(path + LEDGER_SUFFIX, seal(Head(b"r" * 32, path), desk.content(path), keys))
@@ -237,9 +245,25 @@ def _twin(desk: Desk, past: list[Desk], path: bytes, n: int, *keys: bytes) -> No
     desk.put(path + LEDGER_SUFFIX, Ledger(ledger.head, records))
 
 
+def _join(desk: Desk, past: list[Desk], number: int, path: bytes, *keys: bytes) -> None:
+    """Seal later than what another commit has at a path, if that does not go on from here."""
+    beside = path + LEDGER_SUFFIX
+    mine = desk.ledgers.get(beside)
+    theirs = past[number % len(past)].ledgers.get(beside) if past else None
+    if mine is None or theirs is None or rules.extends(mine, theirs):
+        return
+    if rules.extends(theirs, mine):
+        desk.put(beside, theirs)
+        return
+    last = max(mine.last.meta.gen, theirs.last.meta.gen)
+    made = seal(mine, desk.content(path), keys, gen=last + 1, ts=theirs.last.meta.ts)
+    desk.put(beside, made)
+
+
 ACTS: dict[str, Callable[..., None]] = {
     "edit": _edit,
     "seal": _seal,
+    "seal later": _seal_later,
     "seal elsewhere": _seal_elsewhere,
     "move": _move,
     "swap": _swap,
@@ -255,6 +279,7 @@ ACTS: dict[str, Callable[..., None]] = {
     "break": _break,
     "cut": _cut,
     "twin": _twin,
+    "join": _join,
 }
 
 
@@ -420,14 +445,18 @@ def random_program(seed: int) -> Program:
 
 
 def _random_step(draw: Random, number: int, keys: list[bytes], honest: bool) -> Step:
-    count = draw.choices((0, 1, 2, 3), (1, 14, 9, 2))[0]
+    count = draw.choices((0, 1, 2, 3), (1, 20, 14, 3))[0]
     # Most parents are recent, so that histories grow long as well as wide.
     recent = [max(0, number - 1 - int(draw.expovariate(0.7))) for _ in range(count)]
     parents = tuple(dict.fromkeys(recent)) if number else ()
     acts: list[Act] = []
     if len(parents) > 1 and draw.random() < 0.5:
         acts += _random_mixture(draw, parents)
-    for _ in range(draw.choices((0, 1, 2, 3), (3, 6, 4, 1))[0]):
+    if len(parents) > 1 and draw.random() < 0.7:
+        signers = draw.sample(keys, draw.randint(1, len(keys)))
+        paths = (SIGNERS_PATH, *PATHS)
+        acts += [("join", parent, path, *signers) for path in paths for parent in parents]
+    for _ in range(draw.choices((0, 1, 2, 3), (5, 6, 4, 1))[0]):
         acts += _random_acts(draw, number, keys, honest)
     return Step(parents, draw.randrange(3), tuple(acts))
 
@@ -458,7 +487,7 @@ def _random_acts(draw: Random, number: int, keys: list[bytes], honest: bool) -> 
     if kind == 7:
         return [("countersign", signer)]
     if kind == 8:
-        return [("seal", any_path, signer)]
+        return [("seal later", any_path, draw.randrange(1, 9), *([signer, *keys[:1]]))]
     if kind == 9:
         return [("cut", path, signer)]
     hostile: list[list[Act]] = [

@@ -4,6 +4,7 @@ Written from the page alone. What is known is one set of facts, tuples that say
 
     ("signer", S)        S was accepted as a signers state
     ("stands", L, S)     all records of the ledger L stand under S
+    ("found", S, {L})    a commit brought S, and these ledgers were held there
     ("place", path)      the path was an artifact once
     ("joined", O, L)     the ledger L has gone on in the place of O
 
@@ -29,6 +30,7 @@ from wtxtgit.model.ledger import (
 from wtxtgit.trust.state import Signed, SignedBy, Signers, SignersFile, Tree
 
 Facts = frozenset[tuple[Any, ...]]
+Quantifier = Callable[[Iterable[bool]], bool]
 Finding = tuple[str, bytes]
 RecordId = tuple[Any, ...]
 
@@ -149,37 +151,57 @@ class Rules:
     def known_records(self, facts: Facts) -> set[RecordId]:
         return {name for name, _ in self.standing(facts)}
 
-    def good_length(self, ledger: Ledger, facts: Facts) -> int:
-        """How many of a ledger's first records are accepted.
+    def good_length(self, ledger: Ledger, facts: Facts, of: Quantifier = all) -> int:
+        """How many of a ledger's first records are accepted; with `any`, are held.
 
-        That is: they are known, and under each signers state each stands or is signed by a key.
+        A record is accepted if it, or one after it, is known, and for each signers state stands
+        under it, or was found by each commit that brought it, or is signed by a key.
         """
         standing = self.standing(facts)
         known = {name for name, _ in standing}
-        signers = self.signers(facts)
-        for n in range(len(ledger.records)):
-            name = name_of(ledger, n)
-            if name not in known or not all(
-                (name, one) in standing or not one.keys or bool(self.by(ledger, n, one.keys).valid)
-                for one in signers
-            ):
-                return n
-        return len(ledger.records)
 
-    def accepted(self, facts: Facts) -> set[Ledger]:
-        """The longest ledgers of accepted records."""
+        def counts(n: int, one: Signers) -> bool:
+            name = name_of(ledger, n)
+            found = [
+                any(name in names_of(other) for other in fact[2])
+                for fact in facts
+                if fact[0] == "found" and fact[1] == one
+            ]
+            return (
+                (name, one) in standing
+                or bool(found and of(found))
+                or not one.keys
+                or bool(self.by(ledger, n, one.keys).valid)
+            )
+
+        accepted = [
+            n
+            for n in range(len(ledger.records))
+            if name_of(ledger, n) in known and all(counts(n, one) for one in self.signers(facts))
+        ]
+        return max(accepted) + 1 if accepted else 0
+
+    def longest(self, facts: Facts, of: Quantifier) -> set[Ledger]:
         good = {
             Ledger(ledger.head, ledger.records[:n])
             for ledger in self.known(facts)
-            if (n := self.good_length(ledger, facts))
+            if (n := self.good_length(ledger, facts, of))
         }
         return {one for one in good if not any(extends(o, one) and o != one for o in good)}
+
+    def accepted(self, facts: Facts) -> set[Ledger]:
+        """The longest ledgers of accepted records."""
+        return self.longest(facts, all)
+
+    def held(self, facts: Facts) -> set[Ledger]:
+        """The longest ledgers of records that are held."""
+        return self.longest(facts, any)
 
     def open(self, facts: Facts) -> set[Ledger]:
         accepted = self.accepted(facts)
         return {
             ledger
-            for ledger in accepted
+            for ledger in self.held(facts)
             if not any(
                 fact[0] == "joined"
                 and begins(ledger, fact[1])
@@ -252,8 +274,24 @@ class Rules:
     def step(self, tree: Tree, before: Facts) -> tuple[Facts, set[Finding]]:
         """What a commit adds to what its ancestors knew, and what fails at it."""
         findings: set[Finding] = set()
-        added, do_signers_count = self.step_signers(tree, before, findings)
-        keys = self.trusted(before).union(*(signers.keys for signers in self.signers(added)))
+        change = self.step_signers(tree, before, findings)
+        added, findings = self.step_ledgers(tree, before, findings, change)
+        failed = {finding for finding in findings if finding[1] == SIGNERS_PATH}
+        if change[0] and self.is_signed(before) and failed:
+            # A change of the signers counts if nothing fails at its ledger.
+            refused = {("signers-changed", SIGNERS_PATH)}
+            added, findings = self.step_ledgers(tree, before, refused, (frozenset(), False))
+        return added, findings | failed
+
+    def step_ledgers(
+        self, tree: Tree, before: Facts, findings: set[Finding], change: tuple[Facts, bool]
+    ) -> tuple[Facts, set[Finding]]:
+        """Rules 2 and 3, after what the first one made of the signers."""
+        findings = set(findings)
+        brought, do_signers_count = change
+        keys = self.trusted(before).union(*(signers.keys for signers in self.signers(brought)))
+        # What a new signers state lacks of the records of before, its introduction will have.
+        added = frozenset(fact for fact in brought if fact[0] == "joined")
         is_asked = self.is_signed(before) or bool(keys)
 
         # That a ledger can't be read is told by who reads it.
@@ -264,7 +302,9 @@ class Rules:
         known = added
         for path in sorted(tree.ledgers, key=lambda path: path != SIGNERS_LEDGER):
             counts = do_signers_count or path != SIGNERS_LEDGER
-            one = OneLedger(self, tree, path, before, known, added, keys, is_asked, counts)
+            one = OneLedger(
+                self, tree, path, before, known, added | brought, keys, is_asked, counts
+            )
             kinds, facts, others = one.step()
             findings |= {(kind, artifact(path)) for kind in kinds}
             if one.is_moved:
@@ -279,6 +319,8 @@ class Rules:
                 kind = "ledger-rewritten" if there in tree.ledgers else "ledger-removed"
                 findings.add((kind, ledger.place))
 
+        found = frozenset(self.held(before | added))
+        added |= {("found", one, found) for one in self.signers(brought)} | brought
         added |= {("place", path) for path in tree.artifacts}
         return added, findings
 
@@ -314,8 +356,7 @@ class Rules:
             for one in newest
             if one.keys and one.ledger and ledger and not begins(one.ledger, ledger)
         }
-        stand = {("stands", one, new) for one in self.accepted(before)}
-        return frozenset({("signer", new)} | stand | joined), True
+        return frozenset({("signer", new)} | joined), True
 
     def principals(self, ledger: Ledger, signers: Signers) -> int:
         """How many principals have signed a ledger's last record."""
@@ -369,11 +410,26 @@ class OneLedger:
         others = set() if kinds else self.others()
         added = {("joined", other, self.ledger) for other in others}
         if taken:
-            added |= {
-                ("stands", Ledger(self.ledger.head, self.ledger.records[:taken]), signers)
-                for signers in self.rules.signers(self.facts)
-            }
+            one = Ledger(self.ledger.head, self.ledger.records[:taken])
+            added |= {("stands", one, signers) for signers in self.standing_under(one)}
         return kinds, frozenset(added), others
+
+    def standing_under(self, taken: Ledger) -> set[Signers]:
+        """The signers states under which what is taken stands from now on."""
+        rules, last = self.rules, len(taken.records) - 1
+        every = rules.signers(self.facts)
+        if rules.good_length(self.ledger, self.facts) < len(taken.records):
+            return every
+        if any(extends(one, taken) for one in rules.known(self.facts)):
+            return set()
+        standing = rules.standing(self.facts)
+        return {
+            one
+            for one in every
+            if (name_of(taken, last), one) in standing
+            or not one.keys
+            or rules.by(taken, last, one.keys).valid
+        }
 
     def _1(self) -> str | None:
         return (
@@ -400,7 +456,7 @@ class OneLedger:
     def repositories(self, facts: Facts) -> set[bytes]:
         """The first record of the accepted signers ledger, of each where there are several."""
         sealed = {one.ledger for one in self.rules.signers(facts) if one.ledger}
-        sealed |= {one for one in self.rules.accepted(facts) if one.place == SIGNERS_PATH}
+        sealed |= {one for one in self.rules.held(facts) if one.place == SIGNERS_PATH}
         return {one.records[0].merkle_this for one in sealed}
 
     def _4(self) -> str | None:
@@ -409,17 +465,22 @@ class OneLedger:
                 return "ledger-rewritten"
         return None
 
-    def others(self) -> set[Ledger]:
+    def not_extended(self) -> set[Ledger]:
         return {
             one
             for one in self.rules.open(self.facts)
             if one.place == self.ledger.place
             and not any(extends(ledger, one) for ledger in self.tree.ledgers.values())
-            and not lets_go(one)
         }
+
+    def others(self) -> set[Ledger]:
+        return {one for one in self.not_extended() if not lets_go(one)}
 
     def _5(self) -> str | None:
         others = self.others()
+        gone = [one for one in self.not_extended() if lets_go(one)]
+        if not all(is_later(self.ledger, -1, one) for one in gone):
+            return "ledger-rewritten"
         if not others:
             return None
         here = [one for one in self.rules.open(self.facts) if one.place == self.ledger.place]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256, sha512
 
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model import EPOCH, Meta, Signature
 from wtxtgit.model.ledger import (
     DELETED_BUILD,
     DELETED_CONTENT,
@@ -92,13 +92,16 @@ def seal(
     *,
     at: bytes | None = None,
     gen: int | None = None,
+    ts: str | None = None,
+    name: str = "",
 ) -> Ledger:
-    """Add a record that keys sign to a ledger, or begin one."""
+    """Add a record that keys sign to a ledger, or begin one. A name makes it unlike all others."""
     head, records = (before, ()) if isinstance(before, Head) else (before.head, before.records)
     if gen is None:
         gen = records[-1].meta.gen + 1 if records else 1
-    build = DELETED_BUILD if sha256_all == DELETED_CONTENT else "none"
-    meta = Meta(gen=gen, build=build)
+    build = DELETED_BUILD if sha256_all == DELETED_CONTENT else name or "none"
+    ts = max(ts or EPOCH, records[-1].meta.ts if records else EPOCH)
+    meta = Meta(gen=gen, ts=ts, build=build, host=name or "any")
     previous = records[-1].merkle_this if records else bytes(32)
     link = previous + sha256_all + f"{meta.ts}{gen:06d}{build}".encode()
     record = Record(meta, sha256_all, previous, sha256(link).digest(), at=at)

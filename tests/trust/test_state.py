@@ -108,16 +108,6 @@ def test_nothing_is_taken_beside_a_signature_that_fails() -> None:
     assert open_at(state, M) == {ledger}
 
 
-def test_ledgers_name_the_repository_by_the_signers_that_come_with_them() -> None:
-    """Also where a record below that of the signers fails."""
-    state = start(Signers(FILE), Tree())
-    sealed = seal(begin(SIGNERS_PATH, None), content("older"))
-    sealed = seal(sealed, FILE.sha256_all, [ALICE])
-    ledger = seal(begin(M, sealed), content(1), [ALICE])
-    kinds = found(state, tree({M: ledger}, sealed=sealed))
-    assert kinds == {("missing-signature", SIGNERS_PATH)}
-
-
 def test_a_ledger_that_left_the_signers_names_no_repository() -> None:
     state = start(Signers(FILE, is_fixed=True), Tree())
     left = seal(begin(SIGNERS_PATH, None), content(1), [ALICE], at=N)
@@ -153,6 +143,46 @@ def test_signers_joined_by_all_sides_are_the_newest() -> None:
     state = after(join([left, right]), at)
     assert state.trusted == {ALICE, CAROL}
     assert after(state, at) == state
+
+
+def test_signers_whose_ledger_fails_change_nothing() -> None:
+    """Else they were the newest, and no ledger could follow both them and what is open."""
+    left, right = signers_file([ALICE, CAROL]), signers_file([ALICE, BOB])
+    one, two = seal(SEALED, left.sha256_all, [ALICE]), seal(SEALED, right.sha256_all, [BOB])
+    here = after(R, tree(signers=left, sealed=one))
+    there = after(R, tree(signers=right, sealed=two))
+    both = signers_file([ALICE, BOB, CAROL])
+    wrong = tree(signers=both, sealed=seal(two, both.sha256_all, [ALICE]))
+    state, violations = step(wrong, join([here, there]), signed_by)
+    assert {one.kind for one in violations} == {"signers-changed", "ledger-rewritten"}
+    assert state == join([here, there])
+    after(state, tree(signers=both, sealed=seal(one, both.sha256_all, [ALICE])))
+
+
+def test_a_seal_stands_for_the_records_before_it() -> None:
+    """Else the seal of one who stays was lost with that of one who left, on which it was made."""
+    first = new(M, 1, ALICE)
+    state = after(R, tree({M: first}))
+    by_alice = seal(first, content(2), [ALICE])
+    by_bob = seal(by_alice, content(3), [BOB])
+    branch = after(after(state, tree({M: by_alice})), tree({M: by_bob}))
+    only = signers_file([BOB])
+    sealed = seal(SEALED, only.sha256_all, [ALICE])
+    left = after(state, tree({M: first}, signers=only, sealed=sealed))
+    both = join([left, branch])
+    assert found(both, tree({M: first}, signers=only, sealed=sealed)) == {("ledger-rewritten", M)}
+    after(both, tree({M: by_bob}, signers=only, sealed=sealed))
+
+
+def test_a_sealed_deletion_is_not_undone_by_what_was_there_before_it() -> None:
+    """Countersigned on a branch it is no beginning of the ledger that says so."""
+    first = new(M, 1, ALICE)
+    state = after(R, tree({M: first}))
+    gone = after(state, tree({M: seal(first, content(None), [ALICE])}))
+    signed = add_signatures(first, 0, sign(first.head, first.last, BOB))
+    both = join([gone, after(state, tree({M: signed}))])
+    assert found(both, tree({M: signed})) == {("ledger-rewritten", M)}
+    after(both, tree({M: seal(signed, content(2), [BOB], gen=3)}))
 
 
 def test_join_is_of_what_each_side_knows() -> None:

@@ -86,6 +86,7 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
     if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
         return
     from wtxtgit.cli.key_options import signing_key
+    from wtxtgit.cli.seal import tell_doubts
     from wtxtgit.ops.seal import Action, SealOptions, seal
 
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -98,10 +99,10 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
         threads=environment.threads(),
     )
     for sealed in report.sealed:
-        if sealed.action is Action.SEALED:
-            note(f"{os.fsdecode(sealed.path)}: sealed, generation {sealed.gen}")
-    if not report.is_listed:
-        warn(f"key {report.keyid} is none of the signers in .wtxt/signers")
+        if sealed.action is not Action.UNCHANGED:
+            came = "" if sealed.moved_from is None else f" from {os.fsdecode(sealed.moved_from)}"
+            note(f"{os.fsdecode(sealed.path)}: {sealed.action}{came}, generation {sealed.gen}")
+    tell_doubts(report)
 
 
 def _tell(report: CheckReport) -> None:

@@ -10,6 +10,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import warn
+from wtxtgit.cli.check import TRUST_ROOT
 from wtxtgit.cli.key_options import key_options, signing_key
 from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.errors import UsageError
@@ -40,6 +41,16 @@ class _Seal(click.Command):
     help="After a merge, rebase or revert: keep the records of a commit, and append. As "
     "--reseal, or --reseal=REV.",
 )
+@click.option(
+    "--countersign",
+    is_flag=True,
+    help="Sign the records that do not count yet; append none. For what a branch brings in.",
+)
+@click.option(
+    "--trust-root",
+    metavar="REV|FILE",
+    help="Where trust starts, for --reseal and --countersign. Default: config wtxtgit.trustRoot.",
+)
 @key_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was sealed as JSON.")
 def seal(
@@ -48,6 +59,8 @@ def seal(
     build: str,
     cosign: bool,
     reseal: str | None,
+    countersign: bool,
+    trust_root: str | None,
     key: str | None,
     passphrase_fd: int | None,
     as_json: bool,
@@ -55,35 +68,54 @@ def seal(
     """Append a signed record to the ledger of each checkpoint that changed.
 
     PATHS are tracked files or folders; without them all checkpoints and
-    .wtxt/signers. A ledger stands beside its file, as FILE.wsum. Sealing what
-    is sealed already changes nothing. --reseal takes REV's ledgers, by default
-    those of the parent that the upstream's default branch has, else HEAD's.
+    .wtxt/signers. A ledger stands beside its file, as FILE.wsum; a file that was
+    moved takes it along. Sealing what is sealed already changes nothing. A file
+    that is gone has to be named: then its deletion is sealed. --reseal goes on
+    from what is known before the commit, by default on the side of the parent
+    that the upstream's default branch has, else of HEAD.
 
     \b
     wtxtgit seal --staged
     wtxtgit seal --cosign .wtxt/signers --key bob
+    wtxtgit seal --countersign --key alice
     """
+    from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
     from wtxtgit.ops.seal import SealOptions
     from wtxtgit.ops.seal import seal as run
 
     if cosign and reseal is not None:
         raise UsageError("--cosign appends no record, and --reseal does: take one of them")
+    if countersign and (cosign or reseal is not None):
+        other = "--cosign" if cosign else "--reseal"
+        raise UsageError(f"--countersign and {other} exclude each other")
+    if trust_root is not None and not countersign and reseal is None:
+        raise UsageError("--trust-root is for --reseal and --countersign")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     repo = Repository.discover()
+    root = effective(TRUST_ROOT, cwd=repo.home) if trust_root is None else trust_root
     report = run(
         repo,
         paths,
         lambda: signing_key(key, passphrase_fd, repo.home),
-        SealOptions(now, build, staged, cosign, reseal),
+        SealOptions(now, build, staged, cosign, reseal, countersign, root),
         threads=environment.threads(),
     )
-    if not report.is_listed:
-        warn(f"key {report.keyid} is none of the signers in .wtxt/signers")
+    tell_doubts(report)
     if as_json:
         print_json(report.as_dict())
+    elif countersign:
+        print_countersigned(report)
     else:
         print_sealed(report)
+
+
+def tell_doubts(report: SealReport) -> None:
+    """Warn of what may not count."""
+    for doubt in report.doubts:
+        warn(doubt.message, doubt.hint)
+    if not report.is_listed:
+        warn(f"key {report.keyid} is none of the signers in .wtxt/signers")
 
 
 def print_sealed(report: SealReport) -> None:
@@ -93,8 +125,20 @@ def print_sealed(report: SealReport) -> None:
     changed = [sealed for sealed in report.sealed if sealed.action != "unchanged"]
     for sealed in changed:
         shown = sealed.sha256_all.hex()[:_HASH_SHOWN]
+        came = "" if sealed.moved_from is None else f", from {os.fsdecode(sealed.moved_from)}"
         print_line(
-            f"{sealed.action:9} {os.fsdecode(sealed.path)}  generation {sealed.gen}, {shown}"
+            f"{sealed.action:9} {os.fsdecode(sealed.path)}  generation {sealed.gen}, {shown}{came}"
         )
     if report.sealed and not changed:
         print_line(f"all {len(report.sealed)} are sealed already")
+
+
+def print_countersigned(report: SealReport) -> None:
+    """Print which records got a signature, for people."""
+    changed = [sealed for sealed in report.sealed if sealed.generations]
+    for sealed in changed:
+        word = "generation" if len(sealed.generations) == 1 else "generations"
+        listed = ", ".join(map(str, sealed.generations))
+        print_line(f"{sealed.action} {os.fsdecode(sealed.path)}  {word} {listed}")
+    if not changed:
+        print_line("there is nothing to countersign: all records count, or are signed")

@@ -70,10 +70,7 @@ class ObjectReader:
             content = stream.stdout.read(size)
             if len(content) != size:
                 raise self._cut_off(oid, size)
-            digest = new_hash(self._kind, size, like=oid)
-            digest.update(content)
-            refuse_other(digest, self._kind, oid)
-        return content
+            return b"".join(hashed((content,), self._kind, oid, size))
 
     def chunks(self, oid: str) -> Iterator[bytes]:
         """Give an object's bytes block by block, the last one once the hash of all is its id.
@@ -82,20 +79,16 @@ class ObjectReader:
         is not known to be the object's.
         """
         with self._content(oid) as (stream, size):
-            digest = new_hash(self._kind, size, like=oid)
-            block = b""
-            left = size
-            while left:
-                block = stream.stdout.read(min(left, _BLOCK))
-                if not block:
-                    raise self._cut_off(oid, size)
-                digest.update(block)
-                left -= len(block)
-                if left:
-                    yield block
-            refuse_other(digest, self._kind, oid)
-            if block:
-                yield block
+            yield from hashed(self._blocks(stream, oid, size), self._kind, oid, size)
+
+    def _blocks(self, stream: run.Stream, oid: str, size: int) -> Iterator[bytes]:
+        left = size
+        while left:
+            block = stream.stdout.read(min(left, _BLOCK))
+            if not block:
+                raise self._cut_off(oid, size)
+            left -= len(block)
+            yield block
 
     @contextlib.contextmanager
     def _content(self, oid: str) -> Iterator[tuple[run.Stream, int]]:
@@ -184,12 +177,24 @@ def new_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
     return hashlib.new(_ALGORITHMS[len(like)], begin, usedforsecurity=False)
 
 
-def refuse_other(digest: hashlib._Hash, kind: str, oid: str) -> None:
-    """Raise EnvironmentFailure unless this hash of all of an object is its id."""
+def hashed(pieces: Iterable[bytes], kind: str, oid: str, size: int) -> Iterator[bytes]:
+    """Give an object's pieces on, the last one once the hash of all is its id.
+
+    `size` is that of all. Raises EnvironmentFailure where the hash is another.
+    """
+    digest = new_hash(kind, size, like=oid)
+    last: bytes | None = None
+    for piece in pieces:
+        digest.update(piece)
+        if last is not None:
+            yield last
+        last = piece
     if digest.hexdigest() != oid:
         raise EnvironmentFailure(
             f"{kind} {oid}: git gives bytes whose hash is another", hint="git fsck --full"
         )
+    if last is not None:
+        yield last
 
 
 def check_oid(oid: str) -> str:

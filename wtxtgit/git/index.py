@@ -19,12 +19,15 @@ from typing import IO
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, sizes
-from wtxtgit.git.entry import MODE_LINK as MODE_LINK
-from wtxtgit.git.entry import MODE_SUBMODULE as MODE_SUBMODULE
+from wtxtgit.git.entry import MODE_FOLDER, MODE_SUBMODULE
 from wtxtgit.git.entry import Entry as Entry
+from wtxtgit.git.history import CommitReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.trees import TreeReader
+
+_KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
+"""Git's kinds of what stands at a path and is no blob."""
 
 HEAD_SIZE = 1024
 """Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
@@ -104,16 +107,44 @@ def resolve(repo: Repository, revision: str) -> str:
 def resolve_tree(repo: Repository, revision: str) -> str:
     """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
     resolve(repo, revision)
-    return resolve(repo, revision + "^{tree}")
+    try:
+        commit = resolve(repo, revision + "^{commit}")
+    except EnvironmentFailure:
+        return resolve(repo, revision + "^{tree}")
+    with CommitReader(repo) as commits:
+        return commits.commit(commit).tree
 
 
 def resolve_blob(repo: Repository, name: str) -> str:
     """Give the object id of a blob, named as REV:PATH; raises EnvironmentFailure."""
-    oid = resolve(repo, name)
-    kind = repo.git("cat-file", "-t", oid).decode("ascii").strip()
+    revision, path = _cut(name)
+    if not revision or path is None:
+        # Of the index, or no path at all.
+        oid = resolve(repo, name)
+        kind = repo.git("cat-file", "-t", oid).decode("ascii").strip()
+    else:
+        with TreeReader(repo) as trees:
+            entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
+        if entry is None:
+            raise EnvironmentFailure(f"{name!r} names nothing in this repository")
+        oid = entry.oid
+        kind = _KINDS.get(entry.mode, "blob")
     if kind != "blob":
         raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
     return oid
+
+
+def _cut(name: str) -> tuple[str, str | None]:
+    """Cut REV:PATH where git does, which passes over what stands in braces; see gitrevisions(7)."""
+    depth = 0
+    for at, letter in enumerate(name):
+        if letter == "{":
+            depth += 1
+        elif letter == "}":
+            depth -= bool(depth)
+        elif letter == ":" and not depth:
+            return name[:at], name[at + 1 :]
+    return name, None
 
 
 def staged_paths(repo: Repository) -> set[bytes]:
@@ -137,10 +168,11 @@ def untracked_paths(repo: Repository) -> list[bytes]:
 
 
 def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
-    """Read sizes and beginnings of blobs.
+    """Read sizes and beginnings of blobs, to show what they are.
 
     Small ones come from one running `cat-file --batch`; of a big one only the
-    beginning is inflated where it is stored whole.
+    beginning is inflated where it is stored whole. Nothing may be judged by
+    that: its hash is not made.
     """
     wanted = sizes(repo, oids)
     heads = {}

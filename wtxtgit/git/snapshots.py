@@ -102,32 +102,39 @@ class Snapshots:
 
     def listing(self, oid: str) -> dict[bytes, Entry]:
         """List all files of a commit."""
-        return self._reader.listing(self._commit(oid).tree)
+        return self._reader.listing(self.commit(oid).tree)
 
     def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
         """Give what stands at some paths of a commit, if anything."""
-        return self._reader.at(self._commit(oid).tree, paths)
+        return self._reader.at(self.commit(oid).tree, paths)
 
     def changes(self, before: str | None, after: str) -> list[Change]:
         """List the files in which a commit differs from another one, or from none."""
-        known = None if before is None else self._commit(before).tree
-        return self._reader.between(known, self._commit(after).tree)
+        known = None if before is None else self.commit(before).tree
+        return self._reader.between(known, self.commit(after).tree)
 
     def attributes(
-        self, snapshot: Snapshot, paths: Iterable[bytes], names: tuple[str, ...]
+        self,
+        snapshot: Snapshot,
+        paths: Iterable[bytes],
+        names: tuple[str, ...],
+        *,
+        ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
-        """Give what attributes paths have by the gitattributes files of a snapshot."""
-        return self._attributes.values(snapshot.attribute_files, paths, names)
+        """Give what attributes paths have by a snapshot's files, as `TreeAttributes.values`."""
+        files = snapshot.attribute_files
+        return self._attributes.values(files, paths, names, ignore_case=ignore_case)
 
-    def _commit(self, oid: str) -> Commit:
+    def commit(self, oid: str) -> Commit:
+        """Give a commit as its own bytes tell it."""
         if oid not in self._known:
             self._known[oid] = self._commits.commit(oid)
         return self._known[oid]
 
     def _taken(self, oid: str) -> Snapshot:
-        commit = self._commit(oid)
+        commit = self.commit(oid)
         known = () if oid in self._boundary else dict.fromkeys(commit.parents)
-        parents = [self._commit(parent).tree for parent in known]
+        parents = [self.commit(parent).tree for parent in known]
         return self._tree(commit.tree, near=parents)
 
     def _tree(self, oid: str, near: Sequence[str] = ()) -> Snapshot:

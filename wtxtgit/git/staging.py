@@ -6,12 +6,14 @@ be given another one than the repository's.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
+from wtxtgit.git.index import object_format
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import Buffer
 
@@ -34,12 +36,18 @@ def write_blob(repo: Repository, data: Buffer) -> str:
     return check_oid(written.decode("ascii", "backslashreplace").strip())
 
 
-def stage(repo: Repository, files: Iterable[Staged]) -> None:
-    """Put files into the index, all of them or none; a conflict at a path ends with that.
+def stage(repo: Repository, files: Iterable[Staged], removed: Iterable[bytes] = ()) -> None:
+    """Put files into the index, and take others out, all of them or none.
 
-    Raises GitFailure where the index is locked, or a folder stands at a path.
+    A conflict at a path ends with that. Raises GitFailure where the index is
+    locked, or a folder stands at a path.
     """
     lines = [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in files]
+    gone = list(removed)
+    if gone:
+        # Mode 0 takes a path out, git-update-index(1).
+        nothing = b"0" * (2 * hashlib.new(object_format(repo), usedforsecurity=False).digest_size)
+        lines += [b"0 %b\t%b" % (nothing, path) for path in gone]
     if lines:
         repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines))
 

@@ -41,6 +41,7 @@ MAX_FILE = 100 * 1024 * 1024
 _CONFIG = """\
 [core]
 \trepositoryFormatVersion = 0
+\tignoreCase = false
 """
 _FOREIGN = (
     "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -49,7 +50,7 @@ _FOREIGN = (
 )  # fmt: skip
 
 
-_Key = tuple[frozenset[tuple[bytes, str]], tuple[str, ...]]
+_Key = tuple[frozenset[tuple[bytes, str]], tuple[str, ...], bool]
 
 
 class TreeAttributes:
@@ -89,28 +90,38 @@ class TreeAttributes:
         return {path for path, (value,) in found.items() if value == _DRIVER}
 
     def values(
-        self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes], names: tuple[str, ...]
+        self,
+        attribute_files: Mapping[bytes, str],
+        paths: Iterable[bytes],
+        names: tuple[str, ...],
+        *,
+        ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
         """Give what these attributes are of each path, as git says it: `unspecified`, `wtxt`.
 
-        Raises EnvironmentFailure as `filtered` does.
+        With `ignore_case` as git says it where core.ignoreCase is set, as it is
+        on macOS and Windows. Raises EnvironmentFailure as `filtered` does.
         """
         wanted = list(dict.fromkeys(paths))
         if not attribute_files or not wanted:
             return dict.fromkeys(wanted, (UNSPECIFIED,) * len(names))
-        return self._question(attribute_files, names).values(wanted)
+        return self._question(attribute_files, names, ignore_case).values(wanted)
 
-    def _question(self, attribute_files: Mapping[bytes, str], names: tuple[str, ...]) -> _Question:
-        key = frozenset(attribute_files.items()), names
+    def _question(
+        self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], ignore_case: bool
+    ) -> _Question:
+        key = frozenset(attribute_files.items()), names, ignore_case
         found = self._asked.pop(key, None)
         if found is None:
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
-            found = self._begin(attribute_files, names)
+            found = self._begin(attribute_files, names, ignore_case)
         self._asked[key] = found
         return found
 
-    def _begin(self, attribute_files: Mapping[bytes, str], names: tuple[str, ...]) -> _Question:
+    def _begin(
+        self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], ignore_case: bool
+    ) -> _Question:
         if self._folder is None:
             self._folder = self._make()
         self._begun += 1
@@ -133,18 +144,23 @@ class TreeAttributes:
             "HOME": str(self._folder / "home"),
             "XDG_CONFIG_HOME": str(self._folder / "home"),
         }
-        stream = run.Stream("check-attr", "-z", "--stdin", *names, cwd=work_tree, env=env)
+        settings = ("-c", "core.ignoreCase=true") if ignore_case else ()
+        asked = ("check-attr", "-z", "--stdin", *names)
+        stream = run.Stream(*settings, *asked, cwd=work_tree, env=env)
         return _Question(stream, work_tree, names)
 
     def _write(self, work_tree: Path, path: bytes, oid: str) -> None:
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
-        # Each is asked for, also those not taken: what is missing may say anything.
-        if self._blobs.size(oid) < MAX_FILE:
-            file = work_tree / os.fsdecode(path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("xb") as out:
-                out.write(self._blobs.read(oid, MAX_FILE))
+        # Each is read, also those not taken: what is missing may say anything.
+        if self._blobs.size(oid) >= MAX_FILE:
+            for _ in self._blobs.chunks(oid):
+                pass
+            return
+        file = work_tree / os.fsdecode(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as out:
+            out.write(self._blobs.read(oid, MAX_FILE))
 
     def _make(self) -> Path:
         try:

@@ -25,7 +25,7 @@ class ArtifactFacts:
     what clean gives. `meta` is a native text's own. `signed` is what a native
     text's own signature is over, and that signature. `opaque` (32 bytes) is
     sha256_all of the opaque text of the content, whatever it begins with; None
-    where nobody asked for it.
+    where nobody asked for it, and it is no native text.
     """
 
     size: int

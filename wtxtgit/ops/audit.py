@@ -21,7 +21,7 @@ from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.judge import Files, of_violation
 from wtxtgit.ops.kept_states import KeptStates
-from wtxtgit.ops.unseen import untracked
+from wtxtgit.ops.unseen import attribute_twins, untracked
 from wtxtgit.ops.walk import BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding, Severity
 from wtxtgit.trust.state import Standing, Violation, join, seals_move, step
@@ -78,13 +78,23 @@ def audit(
         was = commit_of(repo, request.was) if request.was is not None else None
         walked = tips if was is None else [*tips, was]
         root, reader = request.trust_root, ChainReader(blobs)
+        work = _Audit(repo, request, tips, was, facts, progress)
         try:
             named = [request.base, request.was, *request.known]
             before = [commit_of(repo, name) for name in named if name is not None]
-            walk = Walk.to(repo, walked, root, reader, snapshots, kept=kept, judged_before=before)
+            walk = Walk.to(
+                repo,
+                walked,
+                root,
+                reader,
+                snapshots,
+                kept=kept,
+                judged_before=before,
+                visit=work.visit,
+            )
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
-        return _Audit(repo, request, walk, tips, was, facts, progress).report()
+        return work.report(walk)
 
 
 @dataclass
@@ -93,20 +103,27 @@ class _Audit:
 
     _repo: Repository
     _request: Request
-    _walk: Walk
     _tips: list[str]
     _was: str | None
     _facts: Facts
     _progress: Progress | None
-    _lines: dict[str, list[str]] = field(default_factory=dict, init=False)
-    """The judged commits of each tip, parents first."""
+    _walk: Walk = field(init=False)
+    _changes: dict[str, Files] = field(default_factory=dict, init=False)
+    """The artifacts that each judged commit changes."""
 
-    def report(self) -> AuditReport:
-        walk = self._walk
+    def visit(self, walk: Walk, oid: str) -> None:
+        """Look at a commit's changes as it is walked to, if it is one to be judged."""
+        self._walk = walk
+        if any(oid in line for line in self._lines.values()):
+            self._changes[oid] = self._changed(oid)
+
+    def report(self, walk: Walk) -> AuditReport:
+        """Judge what was walked to."""
+        self._walk = walk
         findings = list(self._judge_roots())
-        self._lines = {tip: self._line(tip) for tip in self._tips if self._reaches_root(tip)}
-        judged = dict.fromkeys(oid for line in self._lines.values() for oid in line)
-        changes = {oid: self._changed(oid) for oid in judged}
+        lines = [oid for line in self._lines.values() for oid in line if oid not in walk.unjudged]
+        judged = dict.fromkeys(lines)
+        changes = {oid: self._changes[oid] for oid in judged}
         ends = {tip: self._whole(tip) for tip in self._lines}
         every = [*changes.values(), *(files for files, _, _ in ends.values())]
         opaque = {oid for files in every for oid in files.unfiltered}
@@ -123,7 +140,7 @@ class _Audit:
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
             told = {
                 (one.path, one.kind, one.severity)
-                for oid in self._lines[tip]
+                for oid in self._lines[tip].keys() & judged.keys()
                 for one in by_commit[oid]
             }
             state = [*(of_violation(tip, one) for one in violations), *found, *self._unseen(tip)]
@@ -140,18 +157,23 @@ class _Audit:
         bases = [commit_of(self._repo, base) for base in named if base is not None]
         return {commit.oid for commit in history.commits(self._repo, bases)}
 
+    @cached_property
+    def _lines(self) -> dict[str, dict[str, None]]:
+        """The commits of each tip that are to be judged as changes, parents first."""
+        tips = (tip for tip in self._tips if self._reaches_root(tip))
+        return {tip: dict.fromkeys(self._line(tip)) for tip in tips}
+
     def _line(self, tip: str) -> list[str]:
-        """Commits to be judged as changes, parents first."""
-        commits, left_out = self._walk.commits, self._base | self._walk.unjudged
+        commits = self._walk.commits
         if self._request.every:
             reached = history.commits(self._repo, [tip])
-            return [c.oid for c in reached if c.oid in commits and c.oid not in left_out]
+            return [c.oid for c in reached if c.oid in commits and c.oid not in self._base]
         line: list[str] = []
         oid: str | None = tip
         while oid is not None and oid in commits and oid not in self._base:
             line.append(oid)
             oid = commits[oid].parents[0] if commits[oid].parents else None
-        return [oid for oid in reversed(line) if oid not in left_out]
+        return line[::-1]
 
     def _changed(self, oid: str) -> Files:
         """The artifacts that a commit changes against its first parent."""
@@ -181,9 +203,10 @@ class _Audit:
         return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
 
     def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
-        """What a commit breaks, but for moves that were sealed since, in all tips."""
+        """What a commit breaks, but for moves that were sealed since, in all tips that have it."""
+        tips = [tip for tip, line in self._lines.items() if oid in line]
         for violation in self._walk.brought(oid, judged):
-            states = (self._walk.state(tip) for tip in self._lines)
+            states = (self._walk.state(tip) for tip in tips)
             if not all(seals_move(state, violation, signed) for state in states):
                 yield violation
 
@@ -217,6 +240,9 @@ class _Audit:
         known = judge.judged_paths(snapshot, walk.standing(tip))
         if not known:
             return
+        for path in attribute_twins(listing):
+            message = "some file systems take it for a gitattributes file"
+            yield Finding(tip, path, "altered-checkout", message)
         lines = [
             line
             for oid in snapshot.attribute_files.values()
@@ -233,7 +259,7 @@ class _Audit:
         snapshot = walk.snapshot(tip)
         present = [path for path in artifacts(snapshot) if path in snapshot.entries]
         ledgers = walk.tree(tip).ledgers
-        trusted = walk.standing(tip).trusted
+        trusted = self._trusted_at(tip)
         principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trusted)
         return AuditReport(
             judged,
@@ -244,6 +270,11 @@ class _Audit:
             walk.count_unjudged(),
             tuple(self._notes(judged)),
         )
+
+    def _trusted_at(self, tip: str) -> frozenset[bytes]:
+        """Who is trusted now: not whom the tip alone trusts, where a push takes it back."""
+        states = [self._walk.state(oid) for oid in (tip, self._was) if oid is not None]
+        return join(states).trusted
 
     def _notes(self, judged: int) -> Iterator[str]:
         walk = self._walk

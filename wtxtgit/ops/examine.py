@@ -26,10 +26,10 @@ def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False)
     """Find out what a content is; raises nothing because of it.
 
     With `opaque` the hash of its opaque text, too: what seals a content that a
-    checkout writes as it is.
+    checkout writes as it is. A native text is written so wherever it stands.
     """
     facts = _examine(data, threads)
-    if not opaque:
+    if not (opaque or facts.is_native):
         return facts
     if facts.schema == _OPAQUE and not facts.is_text:
         return replace(facts, opaque=facts.sha256_all)

@@ -69,7 +69,7 @@ class Facts:
             found = {
                 oid: facts
                 for oid, facts in known.facts(wanted).items()
-                if facts.opaque is not None or oid not in opaque
+                if facts.opaque is not None or not (oid in opaque or facts.is_native)
             }
             missing = [(oid, oid in opaque) for oid in wanted if oid not in found]
             for oid, facts in self._examined(missing):

@@ -8,11 +8,10 @@ of its ledger is of it. `docs/spec/trust.md`, "Artifacts", has the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from wtxtgit.git.attributes import FILE_NAME
 from wtxtgit.git.entry import Entry
 from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.git.tree_attributes import UNSPECIFIED
@@ -61,17 +60,20 @@ def judged_paths(snapshot: Snapshot, standing: Standing) -> set[bytes]:
 class Files:
     """Files of a commit, or of one about to be made, as far as they are judged.
 
-    `paths` are the artifacts to be judged, `entries` what stands there and at
-    their ledgers. `obstacles` say what stands where a path's file or a folder
+    `paths` are the artifacts to be judged, `filtered` those of them that go
+    through the filter, `entries` what stands there and at their ledgers.
+    `obstacles` say what stands where a path's file or a folder
     above it should be, or beside it under a name that is the same to some file
-    systems. `attributes` are the values of `_NAMES`.
+    systems. `attributes` are the values of `_NAMES`, `folded` those where git
+    takes patterns for names of any case.
     """
 
-    snapshot: Snapshot
     paths: tuple[bytes, ...]
+    filtered: frozenset[bytes]
     entries: Mapping[bytes, Entry]
     obstacles: Mapping[bytes, str] = field(default_factory=dict)
     attributes: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+    folded: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
 
     @cached_property
     def blobs(self) -> dict[bytes, str]:
@@ -79,15 +81,14 @@ class Files:
         found = ((path, self.entries.get(path)) for path in self.paths)
         return {path: entry.oid for path, entry in found if entry is not None and entry.is_file}
 
-    def but_for(self, before: Snapshot) -> Files:
-        """These files but for those that are as they were."""
-        paths = (p for p in self.paths if place(self.snapshot, p) != place(before, p))
-        return replace(self, paths=tuple(paths))
+    def only(self, paths: Container[bytes]) -> Files:
+        """Those of these files that are at some paths."""
+        return replace(self, paths=tuple(path for path in self.paths if path in paths))
 
     @property
     def unfiltered(self) -> set[str]:
         """Those of the blobs that a checkout writes as they are."""
-        return {oid for path, oid in self.blobs.items() if path not in self.snapshot.filtered}
+        return {oid for path, oid in self.blobs.items() if path not in self.filtered}
 
 
 def whole(
@@ -107,7 +108,9 @@ def whole(
     }
     present = [path for path in paths if path in entries]
     attributes = snapshots.attributes(snapshot, present, _NAMES)
-    return Files(snapshot, paths, entries, obstacles, attributes)
+    folded = snapshots.attributes(snapshot, present, _NAMES, ignore_case=True)
+    filtered = snapshot.filtered.intersection(paths)
+    return Files(paths, filtered, entries, obstacles, attributes, folded)
 
 
 def changed(
@@ -141,7 +144,8 @@ def changed(
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     ordered = tuple(sorted(paths))
     attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], _NAMES)
-    return Files(snapshot, ordered, entries, obstacles, attributes)
+    filtered = snapshot.filtered.intersection(paths)
+    return Files(ordered, filtered, entries, obstacles, attributes)
 
 
 def _with_other_attributes(
@@ -195,11 +199,16 @@ def _judge_path(
     if not entry.is_file:
         yield "untracked-artifact", "a link or submodule stands in its place", _ERROR
         return
-    altered = _altered(files.attributes.get(path, ()))
+    values, folded = files.attributes.get(path, ()), files.folded.get(path, ())
+    altered = _altered(values)
     if altered is not None:
         yield "altered-checkout", f"the attribute {altered} changes what a checkout writes", _ERROR
+    elif folded and (folded[0] != values[0] or _altered(folded) is not None):
+        what = _altered(folded) or f"filter={_shown(folded[0])}"
+        message = f"where names differ in case alone, {what} changes what a checkout writes"
+        yield "altered-checkout", message, _ERROR
     facts = facts_of(entry.oid)
-    is_filtered = path in files.snapshot.filtered
+    is_filtered = path in files.filtered
     if is_filtered and (found := _wrong_text(facts)) is not None:
         yield *found, _ERROR
     yield from _judge_sign_line(facts, standing)
@@ -309,8 +318,3 @@ def _above(path: bytes) -> Iterator[bytes]:
 
 def _shown(name: bytes) -> str:
     return ascii(name.decode("utf-8", "backslashreplace")).strip("'")
-
-
-def is_attributes(path: bytes) -> bool:
-    """Whether a path is that of a gitattributes file."""
-    return path.rpartition(b"/")[2] == FILE_NAME.encode()

@@ -26,7 +26,7 @@ from wtxtgit.ops.chain import ChainReader
 from wtxtgit.ops.kept_rows import MAX_VALUE, KeptRows
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret
-from wtxtgit.trust.state import Line, Signers, SignersFile, State, cut, line_of
+from wtxtgit.trust.state import Introduction, Line, Signers, SignersFile, State, cut, line_of
 
 FILE_NAME = "states.sqlite"
 _MOST = 8 * 1024 * 1024
@@ -101,6 +101,10 @@ def _formatted(state: State, snapshot: Snapshot, reader: ChainReader) -> bytes:
             for line in state.lines.values()
         ],
         "places": sorted(path.decode("latin-1") for path in state.places),
+        "introductions": [
+            (numbers[one.signers], [number(ledger) for ledger in one.ledgers])
+            for one in state.introductions
+        ],
     }
     record["ledgers"] = [
         _format_ledger(ledger, by_line.get(line_of(ledger), ()), snapshot) for ledger in ledgers
@@ -142,7 +146,11 @@ def _parsed(value: bytes, reader: ChainReader) -> State | None:
             )
             lines[line_of(next(iter(line.stands))[0])] = line
         places = frozenset(path.encode("latin-1") for path in record["places"])
-        return State(frozenset(signers), lines, places)
+        introductions = frozenset(
+            Introduction(signers[n], frozenset(ledgers[m] for m in accepted))
+            for n, accepted in record["introductions"]
+        )
+        return State(frozenset(signers), lines, places, introductions)
     except (ValueError, TypeError, KeyError, IndexError, StopIteration, zlib.error, WtxtgitError):
         return None
 

@@ -137,8 +137,7 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
     """Whether anything may be tracked or sealed in the tip, in what it comes from, or between."""
     for oid in (tip, *bases):
-        there = index.listing(repo, index.resolve(repo, oid + "^{tree}"))
-        if any(_is_of_ours(entry.path) for entry in there):
+        if any(_is_of_ours(entry.path) for entry in index.tree_entries(repo, oid)):
             return True
     return bool(touching(repo, [tip], bases, _SEALED))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
 from wtxtgit.git.tree_attributes import TreeAttributes
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.files import (
     failures,
@@ -94,31 +94,70 @@ class SealedFiles:
 
     # Which artifacts.
 
-    def choose(self, paths: Sequence[str]) -> set[bytes]:
-        """The artifacts at paths of the command line, or all; raises InputError."""
+    def choose(self, paths: Sequence[str], has_ledger: Callable[[bytes], bool]) -> set[bytes]:
+        """The artifacts at paths of the command line, or all; raises InputError.
+
+        One that is gone is meant by its own name alone, where `has_ledger` says
+        that a ledger tells of it.
+        """
         known = self.filtered | {SIGNERS_PATH}
         known |= {p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)}
         present = {path for path in known if path in self.entries or path in self.conflicts}
         if not paths:
             return present
-        return set().union(*(self._at(given, present) for given in paths))
+        return set().union(*(self._at(given, present, has_ledger) for given in paths))
 
-    def _at(self, given: str, present: set[bytes]) -> set[bytes]:
+    def _at(
+        self, given: str, present: set[bytes], has_ledger: Callable[[bytes], bool]
+    ) -> set[bytes]:
         """The artifacts that a path of the command line means."""
-        whole = self.repo.path_from_top(given)
-        path = b"" if whole == b"." else whole
-        if path.startswith((b"../", b"/")) or path == b"..":
-            raise InputError(f"{shown(Path(given))}: outside of the work tree")
-        path = path.removesuffix(LEDGER_SUFFIX)
+        path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
         below = {one for one in present if not path or one.startswith(path + b"/")}
         if (path in self.entries or path in self.conflicts) and path not in below:
             # Any tracked file can be sealed, by its name.
             return {path}
         if not below and path not in present:
+            is_deleted = path not in (b"", SIGNERS_PATH) and not self._is_in_tree(path)
+            if is_deleted and has_ledger(path):
+                return {path}
             raise InputError(
                 f"{shown(Path(given))}: no tracked file", hint=f"git add -- {shown(Path(given))}"
             )
         return below | ({path} & present)
+
+    def _from_top(self, given: str) -> bytes:
+        whole = self.repo.path_from_top(given)
+        path = b"" if whole == b"." else whole
+        if path.startswith((b"../", b"/")) or path == b"..":
+            raise InputError(f"{shown(Path(given))}: outside of the work tree")
+        return path
+
+    def choose_ledgers(self, paths: Sequence[str]) -> dict[bytes, Ledger]:
+        """The staged ledgers of artifacts at paths of the command line, or all; gone ones too."""
+        found = self.standing
+        if not paths:
+            return found
+        chosen: dict[bytes, Ledger] = {}
+        for given in paths:
+            path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
+            some = {
+                one: ledger
+                for one, ledger in found.items()
+                if not path or one == path or one.startswith(path + b"/")
+            }
+            if not some:
+                raise InputError(f"{shown(Path(given))}: no ledger is staged there")
+            chosen |= some
+        return chosen
+
+    def is_gone(self, path: bytes) -> bool:
+        """Whether nothing stands at a path any more, where sealing looks."""
+        if path in self.conflicts:
+            return False
+        return path not in self.entries if self.is_staged else not self._is_in_tree(path)
+
+    def _is_in_tree(self, path: bytes) -> bool:
+        return os.path.lexists(self.repo.file(path))
 
     def check_settled(self, path: bytes) -> None:
         """Raise CheckError for an artifact in a conflict: none of its sides is what is sealed."""
@@ -167,18 +206,46 @@ class SealedFiles:
             )
         return self._read(ledger_path, in_index)
 
-    def place_of(self, head: Head) -> bytes | None:
-        """The artifact whose staged ledger has this first line, if any."""
-        return self._heads.get(head)
+    def has_ledger(self, path: bytes) -> bool:
+        """Whether anything stands in the place of an artifact's ledger."""
+        ledger_path = path + LEDGER_SUFFIX
+        if ledger_path in self.conflicts:
+            return True
+        return not self.is_gone(ledger_path)
 
     @cached_property
-    def _heads(self) -> dict[Head, bytes]:
+    def standing(self) -> dict[bytes, Ledger]:
+        """All ledgers that are here and hold, by their artifacts' paths."""
+        names = {path for path in self.entries if path.endswith(LEDGER_SUFFIX)}
+        if not self.is_staged:
+            names |= {path + LEDGER_SUFFIX for path in self.filtered}
         found = {}
-        for path, entry in self.entries.items():
-            if path.endswith(LEDGER_SUFFIX) and entry.is_file:
-                line = next(self.blobs.chunks(entry.oid), b"")[: text.MAX_LINE]
-                if (parsed := text.parse_head(line, 0)) is not None:
-                    found[parsed[0]] = path.removesuffix(LEDGER_SUFFIX)
+        for name in sorted(names):
+            content = self._here(name)
+            report = text.read(content) if content is not None else None
+            if report is not None and report.ok and report.ledger is not None:
+                found[name.removesuffix(LEDGER_SUFFIX)] = report.ledger
+        return found
+
+    def _here(self, ledger_path: bytes) -> bytes | None:
+        """What stands in a ledger's place, None where that is no file that may be one."""
+        if not self.is_staged:
+            file = self.repo.file(ledger_path)
+            is_file = file.is_file() and not file.is_symlink()
+            return bytes(map_file(file)) if is_file else None
+        entry = self.entries.get(ledger_path)
+        if entry is None or not entry.is_file or self.blobs.size(entry.oid) > text.MAX_SIZE:
+            return None
+        return self.blobs.read(entry.oid, text.MAX_SIZE)
+
+    def sides(self, path: bytes) -> list[Ledger]:
+        """The ledgers that are in a conflict at an artifact's ledger, those that read."""
+        found = []
+        for entry in self._all:
+            if entry.stage and entry.path == path + LEDGER_SUFFIX and entry.is_file:
+                report = text.read(self.blobs.read(entry.oid, text.MAX_SIZE))
+                if report.ok and report.ledger is not None:
+                    found.append(report.ledger)
         return found
 
     def _read(self, ledger_path: bytes, content: bytes | None) -> Ledger | None:
@@ -214,34 +281,43 @@ class SealedFiles:
             return None
         return self._read(path + LEDGER_SUFFIX, self.blobs.read(listed[0].oid, text.MAX_SIZE))
 
-    def write(self, contents: Mapping[bytes, bytes]) -> None:
+    def write(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes] = ()) -> None:
         """Write ledgers, by their paths, to the work tree, and to the index where that is sealed.
 
-        What fails on the way takes back what was written.
+        Those at `removed` are taken away, as they went elsewhere. What fails on
+        the way takes back what was written.
         """
         before: dict[Path, bytes | None] = {}
+        gone = [path for path in removed if path not in contents]
         try:
             for path, content in contents.items():
-                file = self._safe_file(path)
-                before[file] = file.read_bytes() if file.is_file() else None
+                file = self._kept(path, before)
                 with failures(file):
                     file.parent.mkdir(parents=True, exist_ok=True)
                 _replace(file, content)
+            for path in gone:
+                file = self._kept(path, before)
+                with failures(file):
+                    file.unlink(missing_ok=True)
             if self.is_staged:
-                self._stage(contents)
+                self._stage(contents, gone)
         except BaseException:
             for file, content_before in before.items():
                 _put_back(file, content_before)
             raise
 
-    def _stage(self, contents: Mapping[bytes, bytes]) -> None:
-        staging.stage(
-            self.repo,
-            [
-                Staged(path, _FILE_MODE, staging.write_blob(self.repo, content))
-                for path, content in contents.items()
-            ],
-        )
+    def _kept(self, path: bytes, before: dict[Path, bytes | None]) -> Path:
+        """A ledger's file, whose content is remembered."""
+        file = self._safe_file(path)
+        before[file] = file.read_bytes() if file.is_file() else None
+        return file
+
+    def _stage(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> None:
+        files = [
+            Staged(path, _FILE_MODE, staging.write_blob(self.repo, content))
+            for path, content in contents.items()
+        ]
+        staging.stage(self.repo, files, removed)
         staging.refresh(self.repo, contents)
 
     def _safe_file(self, path: bytes) -> Path:

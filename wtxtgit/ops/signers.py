@@ -16,6 +16,7 @@ from wtxtgit.trust.key_types import KEY_TYPES
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring
 from wtxtgit.trust.keys import (
     MAX_KEY_FILE,
+    KeyFileError,
     PublicKey,
     checked_comment,
     fingerprint,
@@ -29,6 +30,7 @@ from wtxtgit.trust.signers import (
     Signer,
     SignersFile,
     parse,
+    without_threshold,
 )
 
 FOLDER = ".wtxt"
@@ -168,7 +170,7 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
             if threshold > MAX_THRESHOLD
             else "1 lets every signer change the file alone",
         )
-    file = _read(repo)
+    file, is_read = _read_but_threshold(repo)
     there = len(file.signers.principals)
     if threshold > there:
         raise CheckError(
@@ -176,7 +178,7 @@ def set_threshold(repo: Repository, threshold: int) -> SignersReport:
             hint="wtxtgit signers add PRINCIPAL KEY adds one; several keys of one count once",
         )
     every = file.signers.signers
-    if threshold == file.signers.threshold:
+    if is_read and threshold == file.signers.threshold:
         return _report(every, threshold)
     _write(repo, file.with_threshold(threshold, PATH))
     return _report(every, threshold, changed=True)
@@ -205,6 +207,18 @@ def _read(repo: Repository) -> SignersFile:
     if not path.exists():
         return parse(HEADER.encode(), PATH)
     return parse(read_small(path, MAX_SIGNERS_FILE, "a signers file"), PATH)
+
+
+def _read_but_threshold(repo: Repository) -> tuple[SignersFile, bool]:
+    """The file, without its threshold where that is what can't be read; and whether it is whole."""
+    try:
+        return _read(repo), True
+    except KeyFileError as error:
+        content = read_small(_path(repo), MAX_SIGNERS_FILE, "a signers file")
+        try:
+            return parse(without_threshold(content), PATH), False
+        except KeyFileError:
+            raise error from None
 
 
 def _write(repo: Repository, file: SignersFile) -> None:

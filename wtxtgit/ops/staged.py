@@ -17,7 +17,7 @@ from wtxtgit.git.blobs import sizes as blob_sizes
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.ops import judge
@@ -165,7 +165,9 @@ class _Work:
         after = state.standing
         files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
         if not (after.is_signed or self._request.every) and parents:
-            files = files.but_for(walk.snapshot(parents[0]))
+            before = walk.snapshot(parents[0])
+            same = (path for path in files.paths if _is_same(snapshot, before, path))
+            files = files.only(frozenset(files.paths).difference(same))
             known = self._known_violations(parents[0])
             violations = [one for one in violations if (one.path, one.kind) not in known]
         facts = self._find_facts(files)
@@ -177,11 +179,11 @@ class _Work:
 
     def _known_violations(self, parent: str) -> set[tuple[bytes, str]]:
         """What was wrong with ledgers before, at files that stay as they were."""
-        snapshot = self._walk.snapshot(parent)
+        before = self._walk.snapshot(parent)
         return {
             (one.path, one.kind)
             for one in self._walk.violations(parent)
-            if judge.place(snapshot, one.path) == judge.place(self._staged.snapshot, one.path)
+            if _is_same(self._staged.snapshot, before, one.path)
         }
 
     def _find_facts(self, files: Files) -> dict[str, ArtifactFacts]:
@@ -256,3 +258,7 @@ class _Work:
 def _required(finding: Finding) -> Finding:
     """Where everything has to be sealed, what is not is an error."""
     return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding
+
+
+def _is_same(snapshot: Snapshot, before: Snapshot, path: bytes) -> bool:
+    return judge.place(snapshot, path) == judge.place(before, path)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 
-from wtxtgit.git.attributes import Line
+from wtxtgit.git.attributes import FILE_NAME, Line
 from wtxtgit.git.entry import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 
@@ -70,6 +70,13 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
                 other = standing[name] if standing[name] != one else met[name]
                 found.setdefault(path, other)
     return found
+
+
+def attribute_twins(files: Iterable[bytes]) -> list[bytes]:
+    """Files that some file system opens where git asks for a gitattributes file, and others not."""
+    name = FILE_NAME.encode()
+    last = ((path, path.rpartition(b"/")[2]) for path in files)
+    return [path for path, one in last if one != name and _folded_name(one) == FILE_NAME]
 
 
 def untracked(

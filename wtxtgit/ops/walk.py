@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -66,6 +66,7 @@ class Walk:
     _states: dict[str, State] = field(default_factory=dict)
     _standings: dict[str, Standing] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
+    _visit: Callable[[Walk, str], None] | None = None
     _known: frozenset[str] = frozenset()
     """Commits whose states were kept, beyond which nothing was walked."""
 
@@ -80,17 +81,19 @@ class Walk:
         *,
         kept: KeptStates | None = None,
         judged_before: Sequence[str] | None = None,
+        visit: Callable[[Walk, str], None] | None = None,
     ) -> Walk:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
         From what is `kept` on, where that leads to the tips: then commits that
         were walked before are not among `commits`. Of commits that are to be
         judged none is passed over: `judged_before` reach those that may be, all
-        tips unless it is given.
+        tips unless it is given. `visit` is called with each commit as it is
+        walked to, while what it holds is at hand; all `commits` are known then.
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
-        walk = cls(repo, reader, snapshots)
+        walk = cls(repo, reader, snapshots, _visit=visit)
         if root is not None:
             walk._start_at(root, tips)
         elif tips:
@@ -141,7 +144,8 @@ class Walk:
     def brought(self, oid: str, told: Container[str] = ()) -> list[Violation]:
         """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
 
-        Left out is what a parent in `told` has as well, at the same files.
+        Left out is what a parent in `told` has as well, at the same files, and
+        a move that its first parent has not sealed either: one record seals it.
         """
         parents = list(dict.fromkeys(self.commits[oid].parents))
         found = []
@@ -150,6 +154,8 @@ class Walk:
             for n, parent in enumerate(parents or [None]):
                 if n and parent not in told:
                     continue
+                if parent is not None and self._has_moved(parent, violation):
+                    break
                 if self._is_same_place(parent, oid, violation.path) and (
                     parent is None or said in {(v.path, v.kind) for v in self.violations(parent)}
                 ):
@@ -157,6 +163,14 @@ class Walk:
             else:
                 found.append(violation)
         return found
+
+    def _has_moved(self, oid: str, violation: Violation) -> bool:
+        """Whether a commit has the same unsealed move, of an earlier generation maybe."""
+        moved = violation.moved
+        return moved is not None and any(
+            one.path == violation.path and one.moved is not None and one.moved.place == moved.place
+            for one in self.violations(oid)
+        )
 
     def _is_same_place(self, before: str | None, after: str, path: bytes) -> bool:
         held = [self.snapshot(oid).entries if oid else {} for oid in (before, after)]
@@ -268,8 +282,13 @@ class Walk:
         children = Counter(parent for commit in commits for parent in set(commit.parents))
         trees: dict[str, Tree] = {}
         before_root: set[str] = set()
+        self.commits |= {commit.oid: commit for commit in commits}
         for commit in commits:
-            self.commits[commit.oid] = commit
+            # Git lists commits without hashing them.
+            if self.snapshots.commit(commit.oid) != commit:
+                raise EnvironmentFailure(
+                    f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
+                )
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
             if len(parents) == 1 and trees.get(parents[0]) is tree:
@@ -279,6 +298,8 @@ class Walk:
                 found = tuple(violations)
             self._states[commit.oid], self._violations[commit.oid] = state, found
             self._standings[commit.oid] = state.standing
+            if self._visit is not None:
+                self._visit(self, commit.oid)
             if self._is_before_root(tree) and before_root.issuperset(parents):
                 before_root.add(commit.oid)
             for parent in parents:

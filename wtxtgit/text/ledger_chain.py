@@ -90,14 +90,19 @@ def native_record(
     return record
 
 
-def deletion_record(ledger: Ledger, *, ts: str) -> Record:
+def deletion_record(ledger: Ledger, *, ts: str, gen: int | None = None) -> Record:
     """The record that seals, after a ledger's last, that its artifact is gone.
 
-    `ts` is as in `next_record`. The record is not signed. Raises TextError for
-    a time that is none, and where no generation can follow.
+    `ts` and `gen` are as in `next_record`. The record is not signed. Raises
+    TextError for a time that is none, and where no generation can follow.
     """
     return next_record(
-        ledger, sha256_all=DELETED_CONTENT, ts=ts, build=DELETED_BUILD, schema=_DELETED_SCHEMA
+        ledger,
+        sha256_all=DELETED_CONTENT,
+        ts=ts,
+        build=DELETED_BUILD,
+        schema=_DELETED_SCHEMA,
+        gen=gen,
     )
 
 

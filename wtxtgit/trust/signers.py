@@ -151,6 +151,13 @@ def parse(content: bytes, name: str) -> SignersFile:
     return SignersFile(tuple(lines), Signers(found, threshold or 1))
 
 
+def without_threshold(content: bytes) -> bytes:
+    """A file's content but for lines that say, or seem to say, a threshold."""
+    lines = content.split(b"\n")
+    kept = [one for one in lines if not _is_threshold(one.decode("utf-8", "replace"))]
+    return b"\n".join(kept)
+
+
 def parse_signers(content: bytes, name: str) -> tuple[Signer, ...]:
     """Parse lines of known keys, as `verify --signers` takes them.
 

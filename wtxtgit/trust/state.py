@@ -93,13 +93,32 @@ class Signers:
 class Line:
     """What is known of all ledgers that begin with the same record.
 
-    `stands`: pairs of a ledger and a signers state under which all its records
-    stand. `joined`: pairs of a ledger and the one, of this line or another,
+    `stands`: pairs of a ledger and a signers state that was known where its
+    last record was accepted. `joined`: pairs of a ledger and the one, of this line or another,
     that has gone on in its place.
     """
 
     stands: frozenset[tuple[Ledger, Signers]] = frozenset()
     joined: frozenset[tuple[Ledger, Ledger]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """A commit by which a signers state came, and the ledgers that were accepted there.
+
+    The same signers can be brought again, by whoever copies the record that
+    sealed them. What was accepted before counts where it was so every time.
+    """
+
+    signers: Signers
+    ledgers: frozenset[Ledger]
+
+    @cached_property
+    def by_line(self) -> Mapping[LineId, tuple[Ledger, ...]]:
+        found: dict[LineId, tuple[Ledger, ...]] = {}
+        for ledger in self.ledgers:
+            found[line_of(ledger)] = (*found.get(line_of(ledger), ()), ledger)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +149,7 @@ class State:
     signers: frozenset[Signers] = frozenset()
     lines: Mapping[LineId, Line] = field(default_factory=dict)
     places: frozenset[bytes] = frozenset()
+    introductions: frozenset[Introduction] = frozenset()
     _open: dict[LineId, tuple[Ledger, ...]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -216,10 +236,13 @@ def shared(one: Ledger, other: Ledger) -> int:
     """How many records two ledgers begin with alike, whoever signed them."""
     if one.head != other.head:
         return 0
+    least = min(len(one.records), len(other.records))
+    if one.records[:least] == other.records[:least]:
+        return least
     for n, (a, b) in enumerate(zip(one.records, other.records, strict=False)):
         if not (a is b or _is_same(a, b)):
             return n
-    return min(len(one.records), len(other.records))
+    return least
 
 
 def cut(ledger: Ledger, length: int) -> Ledger:
@@ -285,14 +308,19 @@ def _union(one: State, other: State) -> State:
             lines[name] = line
         elif mine is not line and mine != line:
             lines[name] = Line(_longest(mine.stands | line.stands), mine.joined | line.joined)
-    joined = State(one.signers | other.signers, lines, one.places | other.places)
+    joined = State(
+        one.signers | other.signers,
+        lines,
+        one.places | other.places,
+        one.introductions | other.introductions,
+    )
     _reuse(joined, one)
     _reuse(joined, other)
     return joined
 
 
 def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Ledger, ...]]:
-    """The accepted ledgers that have to go on, by line: the longest of accepted records.
+    """The ledgers that have to go on, by line: the longest of records that are held.
 
     Left out are those in whose place another one has gone on, as long as that
     one is accepted itself.
@@ -302,20 +330,19 @@ def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Led
         if name not in known:
             known[name] = tuple(
                 ledger
-                for ledger in accepted_ledgers(line, state.signers, signed_by)
+                for ledger in _held_ledgers(state, name, signed_by)
                 if not _is_joined(state, line, ledger, signed_by)
             )
     return known
 
 
-def accepted_ledgers(
-    line: Line, signers: frozenset[Signers], signed_by: SignedBy
-) -> tuple[Ledger, ...]:
-    """The longest ledgers of accepted records: none of them begins another one."""
+def _held_ledgers(state: State, name: LineId, signed_by: SignedBy) -> tuple[Ledger, ...]:
+    """The longest ledgers of a line's records that are held: none of them begins another one."""
+    line = state.lines.get(name, Line())
     ledgers = {ledger for ledger, _ in line.stands}
-    if len(ledgers) == 1 and len(line.stands) == len(signers):
+    if len(ledgers) == 1 and len(line.stands) == len(state.signers):
         return tuple(ledgers)
-    lengths = {one: _accepted_length(line, one, signers, signed_by) for one in ledgers}
+    lengths = {one: _length(state, one, signed_by, max) for one in ledgers}
     found = {cut(ledger, length) for ledger, length in lengths.items() if length}
     return tuple(
         ledger
@@ -325,9 +352,10 @@ def accepted_ledgers(
 
 
 def _only(state: State) -> Mapping[bytes, Ledger]:
-    """Open ledgers by their paths, those that are the only ones of their line and place."""
+    """Open ledgers by their paths, those that are accepted and the only ones of line and place."""
     found = state._only
-    if not found and state._open:
+    is_clear = len({one.signers for one in state.introductions}) == len(state.introductions)
+    if not found and state._open and is_clear:
         met: set[bytes] = set()
         for ledgers in state._open.values():
             for ledger in ledgers:
@@ -341,12 +369,18 @@ def _only(state: State) -> Mapping[bytes, Ledger]:
 
 
 def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
-    """Whether all records of a ledger are accepted."""
-    line = state.lines.get(line_of(ledger))
-    if line is None:
-        return False
-    accepted = accepted_ledgers(line, state.signers, signed_by)
-    return any(_begins(ledger, other) for other in accepted)
+    """Whether all records of a ledger are accepted, by signatures that are known."""
+    line = state.lines.get(line_of(ledger), Line())
+    return any(
+        _begins(ledger, other) and _length(state, other, signed_by, min) >= len(ledger.records)
+        for other in {one for one, _ in line.stands}
+    )
+
+
+def unaccepted(state: State, ledger: Ledger, signed_by: SignedBy) -> range:
+    """The records of a ledger that are not accepted, by their numbers: all from the first on."""
+    first = _length(state, ledger, signed_by, min)
+    return range(first, len(ledger.records))
 
 
 def seals_move(state: State, violation: Violation, signed_by: SignedBy) -> bool:
@@ -398,27 +432,45 @@ def _added(line: Line | None, ledger: Ledger, signers: Iterable[Signers]) -> Lin
     return line if len(pairs) == len(line.stands) else Line(_longest(pairs), line.joined)
 
 
-def _accepted_length(
-    line: Line, ledger: Ledger, signers: frozenset[Signers], signed_by: SignedBy
+def _length(
+    state: State, ledger: Ledger, signed_by: SignedBy, of: Callable[[int, int], int]
 ) -> int:
-    """How many of a ledger's first records are accepted.
+    """How many of a ledger's first records are accepted, or are held.
 
-    That is what is known, and for every signers state stands under it, or is
-    signed by a key of it: by the signatures that `ledger` has.
+    Those up to the last one that is known, and that for every signers state
+    stands under it, or is in its introductions, or is signed by a key of it: by
+    the signatures that `ledger` has. Who sealed that one knew of those before
+    it. `of` is min for what is accepted, in each introduction, and max for what
+    is held, in any.
     """
-    lengths: dict[Ledger, int] = {}
-    standing = dict.fromkeys(signers, 0)
+    name = line_of(ledger)
+    line = state.lines.get(name, Line())
+    lengths = _standing_lengths(state, line, ledger)
+    known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
+    found: dict[Signers, int] = {}
+    for one in state.introductions:
+        length = max((shared(ledger, other) for other in one.by_line.get(name, ())), default=0)
+        found[one.signers] = of(found.get(one.signers, length), length)
+    for signers, length in found.items():
+        lengths[signers] = max(lengths[signers], length)
+    least = min(lengths.values(), default=known)
+    for n in reversed(range(least, known)):
+        # Where nobody may sign, nothing has to be signed.
+        if all(
+            n < length or not one.keys or signed_by(ledger, n, one.keys).valid
+            for one, length in lengths.items()
+        ):
+            return n + 1
+    return least
+
+
+def _standing_lengths(state: State, line: Line, ledger: Ledger) -> dict[Signers, int]:
+    """How many of a ledger's first records stand under each signers state."""
+    lengths = {other: shared(ledger, other) for other in {one for one, _ in line.stands}}
+    standing = dict.fromkeys(state.signers, 0)
     for other, one in line.stands:
-        if other not in lengths:
-            lengths[other] = shared(ledger, other)
         standing[one] = max(standing[one], lengths[other])
-    known = max(lengths.values(), default=0)
-    for n in range(min(standing.values(), default=known), known):
-        for one, length in standing.items():
-            # Where nobody may sign, nothing has to be signed.
-            if n >= length and one.keys and not signed_by(ledger, n, one.keys).valid:
-                return n
-    return known
+    return standing
 
 
 def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) -> bool:
@@ -429,7 +481,7 @@ def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) ->
 
 def _reuse(state: State, other: State) -> None:
     """Take over what was derived of lines that another state has as well."""
-    if state.signers != other.signers:
+    if (state.signers, state.introductions) != (other.signers, other.introductions):
         return
     for name, ledgers in other._open.items():
         line = state.lines[name]
@@ -445,6 +497,13 @@ def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Vi
     work = _Step(tree, before, signed_by)
     work.take_signers()  # (1)
     work.take_ledgers()  # (2)
+    failed = [one for one in work.violations if one.path == SIGNERS_PATH]
+    if before.is_signed and work.has_changed_signers and failed:
+        # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
+        work = _Step(tree, before, signed_by)
+        work.refuse_signers("its ledger does not hold")
+        work.take_ledgers()
+        work.violations += failed
     return work.after(), list(dict.fromkeys(work.violations))
 
 
@@ -467,6 +526,8 @@ class _Step:
         self._is_first_repo = not self._repos
         self._standing: dict[LineId, list[tuple[bytes, Ledger]]] = {}
         self._joined: set[Ledger] = set()
+        self._gone: list[Ledger] = []
+        """Open ledgers that let go of their places, and that no ledger of the tree extends."""
         self.violations: list[Violation] = []
 
     def after(self) -> State:
@@ -474,9 +535,19 @@ class _Step:
         places = before.places | self._tree.artifacts  # (3)
         if len(places) == len(before.places):
             places = before.places
-            if not self._lines and self._signers is before.signers:
+            if not self._lines and not self.has_changed_signers:
                 return before
-        state = State(self._signers, {**before.lines, **self._lines}, places)
+        lines = {**before.lines, **self._lines}
+        state = State(before.signers, lines, places, before.introductions)
+        if self.has_changed_signers:
+            # All that is held here counts under them as well.
+            held = frozenset(
+                one for name in lines for one in _held_ledgers(state, name, self._signed_by)
+            )
+            introductions = before.introductions | {
+                Introduction(one, held) for one in self._signers - before.signers
+            }
+            state = State(self._signers, lines, places, introductions)
         _reuse(state, before)
         return state
 
@@ -488,6 +559,10 @@ class _Step:
 
     # (1) Signers.
 
+    @property
+    def has_changed_signers(self) -> bool:
+        return self._signers is not self._before.signers
+
     def take_signers(self) -> None:
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
@@ -495,9 +570,7 @@ class _Step:
             return
         why = self._why_refused(file, ledger)
         if why is not None:
-            self._is_refused = True
-            message = f"{why}; the signers stay those of before"
-            self._fail("signers-changed", SIGNERS_PATH, message)
+            self.refuse_signers(why)
             return
         accepted = Signers(file, ledger)
         if ledger is not None:
@@ -508,12 +581,11 @@ class _Step:
                     self._add_joined(old.ledger, ledger)
         self._signers = self._before.signers | {accepted}
         self._keys |= accepted.keys
-        # All that was accepted so far stands under it.
-        for name, before in self._before.lines.items():
-            line = self._line(name)
-            for one in accepted_ledgers(before, self._before.signers, self._signed_by):
-                line = _added(line, one, (accepted,))
-            self._lines[name] = line
+
+    def refuse_signers(self, why: str) -> None:
+        self._is_refused = True
+        message = f"{why}; the signers stay those of before"
+        self._fail("signers-changed", SIGNERS_PATH, message)
 
     def _is_as_before(self, file: SignersFile | None, ledger: Ledger | None) -> bool:
         """Whether a tree has the newest signers, and no record of them that was not there."""
@@ -578,6 +650,13 @@ class _Step:
             and not lets_go(one)
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
+        self._gone = [
+            one
+            for name, open_ones in self._open.items()
+            for one in open_ones
+            if lets_go(one)
+            and not any(extends(other, one) for _, other in self._standing.get(name, ()))
+        ]
         # What stands as it did is looked at again where others meet it there, or go on from it.
         again = {
             path
@@ -623,13 +702,18 @@ class _Step:
             message = what if can_join else "another ledger stands in its place"
             self._fail("ledger-rewritten", place, message)
             return
+        gone = [one for one in self._gone if one.place == ledger.place]
+        if not all(_is_later(ledger.last, one) for one in gone):
+            message = "it is of before a sealed deletion, and no later record brings it back"
+            self._fail("ledger-rewritten", place, message)
+            return
         self._take_records(path, ledger, others)
 
     def _take_records(self, path: bytes, ledger: Ledger, others: Sequence[Ledger]) -> None:
         """Add a ledger's records up to the first that fails."""
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         line = self._before.lines.get(name) or Line()
-        accepted = _accepted_length(line, ledger, self._before.signers, self._signed_by)
+        accepted = _length(self._before, ledger, self._signed_by, min)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
         bad = [
@@ -645,7 +729,7 @@ class _Step:
                 break
             length += 1
         if length:
-            self._add(name, cut(ledger, length))
+            self._add(name, cut(ledger, length), is_sealed=length > accepted)
             if path == SIGNERS_LEDGER:
                 self._repos |= {ledger.records[0].merkle_this}
         if length == len(ledger.records):
@@ -653,9 +737,27 @@ class _Step:
             for one in others:
                 self._add_joined(one, ledger)
 
-    def _add(self, name: LineId, ledger: Ledger) -> None:
-        before = self._lines.get(name) or self._before.lines.get(name)
-        line = _added(before, ledger, self._signers)
+    def _add(self, name: LineId, ledger: Ledger, *, is_sealed: bool) -> None:
+        """Add a ledger, under all signers states if its last record is one that it got here.
+
+        Else under those alone for which it needs no word of an introduction: of
+        these there may be more than are known here.
+        """
+        before = self._line(name)
+        signers = self._before.signers
+        if not is_sealed and any(extends(other, ledger) for other, _ in before.stands):
+            return
+        if not is_sealed:
+            length, last = len(ledger.records), len(ledger.records) - 1
+            standing = _standing_lengths(self._before, before, ledger)
+            signers = frozenset(
+                one
+                for one in signers
+                if standing[one] == length
+                or not one.keys
+                or self._signed_by(ledger, last, one.keys).valid
+            )
+        line = _added(before, ledger, signers)
         if line is not before:
             self._lines[name] = line
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import Repo
 
-from git.histories import new_repo
+from git.histories import new_repo, put_in_place
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.store.inflate import inflated
 from wtxtgit.git.store.loose import stored
 from wtxtgit.git.store.pack import PackWriter
 from wtxtgit.git.store.pack_index import Packed, PackIndex, format_index
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Plain
+from wtxtgit.ops.facts import Facts
+
+from . import two_faced
 
 CONTENTS = [b"", b"a", b"text\n" * 30_000, os.urandom(2_500_000), bytes(3_000_000)]
 
@@ -310,3 +316,89 @@ def test_pipes_in_the_store_do_not_block(repo: Repo) -> None:
     os.mkfifo(objects / "pack" / f"pack-{'0' * 40}.idx")
     os.mkfifo(objects / "info" / "alternates")
     assert b"".join(ObjectStore(repo.repository).blob(oid)) == b"there"
+
+
+def two_faced_blob() -> two_faced.TwoFaced:
+    """A loose blob's stream, with the heads of both contents in them."""
+    content = b"text of a checkpoint\n" * 1000
+    size = len(two_faced.make(b"blob 00000\0" + content).to_zlib) - len(b"blob 00000\0")
+    return two_faced.make(b"blob %d\0" % size + content)
+
+
+def test_a_stream_that_zlib_reads_otherwise_is_refused(anywhere: Repo) -> None:
+    """Git, its fsck and a reader of pieces see nothing wrong with it."""
+    made = two_faced_blob()
+    head, _, honest = made.to_zlib.partition(b"\0")
+    _, _, other = made.in_pieces.partition(b"\0")
+    oid = anywhere.git("hash-object", "--stdin", stdin=honest).decode().strip()
+    file = anywhere.path / ".git/objects" / oid[:2] / oid[2:]
+    file.parent.mkdir()
+    file.write_bytes(made.stream)
+    assert anywhere.git("cat-file", "blob", oid) == honest
+    fsck(anywhere)
+    with tempfile.TemporaryFile() as stream:
+        stream.write(made.stream)
+        stream.flush()
+        size = len(made.in_pieces)
+        assert b"".join(inflated(stream.fileno(), 0, size, 2)) == made.in_pieces
+    with ObjectStore(anywhere.repository) as store:
+        taken = []
+        with pytest.raises(EnvironmentFailure, match=f"blob {oid}: .* hash is another") as told:
+            taken.extend(store.blob(oid, 2))
+        assert told.value.hint == "git fsck --full"
+        assert len(b"".join(taken)) < len(other)
+        assert b"".join(store.blob(oid, 1)) == honest
+    with BlobReader(anywhere.repository) as reader:
+        assert b"".join(reader.chunks(oid)) == honest
+    assert int(head.split()[1]) == len(honest) == len(other)
+
+
+def test_a_stream_whose_pieces_have_the_hash_is_not_what_git_gives(anywhere: Repo) -> None:
+    made = two_faced_blob()
+    _, _, wanted = made.in_pieces.partition(b"\0")
+    oid = anywhere.git("hash-object", "--stdin", stdin=wanted).decode().strip()
+    file = anywhere.path / ".git/objects" / oid[:2] / oid[2:]
+    file.parent.mkdir()
+    file.write_bytes(made.stream)
+    with ObjectStore(anywhere.repository) as store:
+        assert b"".join(store.blob(oid, 2)) == wanted
+        with pytest.raises(EnvironmentFailure, match="hash is another"):
+            list(store.blob(oid, 1))
+    with (
+        BlobReader(anywhere.repository) as reader,
+        pytest.raises(EnvironmentFailure, match="hash is another"),
+    ):
+        list(reader.chunks(oid))
+    with pytest.raises(EnvironmentFailure, match="hash is another"):
+        Facts(anywhere.repository, 2).of([oid])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_loose_object_ends_with_its_stream(repo: Repo, threads: int) -> None:
+    content = os.urandom(100_000)
+    oid = repo.git("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+    file = repo.path / ".git/objects" / oid[:2] / oid[2:]
+    stream = file.read_bytes()
+    file.chmod(0o644)
+    for damaged in (stream + b"\0", stream + stream, stream[:-1], stream[:-4]):
+        file.write_bytes(damaged)
+        with pytest.raises(EnvironmentFailure, match=f"blob {oid} can't be read"):
+            list(ObjectStore(repo.repository).blob(oid, threads))
+    file.write_bytes(stream)
+    assert b"".join(ObjectStore(repo.repository).blob(oid, threads)) == content
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_object_under_another_name_is_refused(repo: Repo, tmp_path: Path, threads: int) -> None:
+    other = new_repo(tmp_path / "other")
+    (oid,) = pack(repo, [b"honest " * 9000])
+    pack(other, [b"evil!! " * 9000])
+    index, packed = packs(repo)
+    packed.chmod(0o644)
+    packed.write_bytes(packs(other)[1].read_bytes())
+    with pytest.raises(EnvironmentFailure, match=f"blob {oid}: .* hash is another"):
+        list(ObjectStore(repo.repository).blob(oid, threads))
+    index.unlink()
+    put_in_place(repo, oid, b"blob", b"evil")
+    with pytest.raises(EnvironmentFailure, match=f"blob {oid}: .* hash is another"):
+        list(ObjectStore(repo.repository).blob(oid, threads))

@@ -4,7 +4,9 @@ A full flush ends in the bytes 00 00 FF FF, and what follows refers to nothing
 before it, so a stream that has them is cut there and its pieces are inflated
 side by side. The same bytes may stand in a stream by chance: then what ends
 there does not end a block, which inflating it shows, and it is joined to what
-follows. The stream's own Adler-32 is checked in the end.
+follows. They may stand there by design, too, and seem to end one: zlib knows
+no rule by which a stream is cut, and the Adler-32 that is checked in the end
+is no proof. What is given is right where its hash is the object's id.
 """
 
 from __future__ import annotations
@@ -57,13 +59,17 @@ class _Inflated:
     data: bytes
     adler: int
     is_last: bool
-    unused: bytes
+    unused: int
 
 
-def inflated(descriptor: int, start: int, nbytes: int, threads: int = 1) -> Iterator[bytes]:
+def inflated(
+    descriptor: int, start: int, nbytes: int, threads: int = 1, *, is_last: bool = False
+) -> Iterator[bytes]:
     """Give the `nbytes` that a zlib stream at `start` of an open file holds, in pieces.
 
-    Raises Damaged, maybe after some pieces, for any other stream.
+    Raises Damaged, maybe after some pieces, for any other stream, and with
+    `is_last` for one that does not end with the file. A stream can be made so
+    that it holds something else for zlib: whoever takes the bytes hashes them.
     """
     keep_freed_memory()
     check = _Check(nbytes)
@@ -77,6 +83,8 @@ def inflated(descriptor: int, start: int, nbytes: int, threads: int = 1) -> Iter
         start = yield from _side_by_side(descriptor, start, threads, check)
     if not check.is_done:
         yield from _one_by_one(descriptor, start, check)
+    if is_last and os.fstat(descriptor).st_size != check.end:
+        raise Damaged("more stands behind it")
 
 
 class _Check:
@@ -86,7 +94,7 @@ class _Check:
         self._left = nbytes
         self._adler = 1
         self.window = b""
-        self.is_done = False
+        self.end = 0
 
     def take(self, data: bytes, adler: int | None = None) -> bytes:
         self._left -= len(data)
@@ -97,12 +105,18 @@ class _Check:
         self.window = (self.window + data[-_WINDOW:])[-_WINDOW:]
         return data
 
-    def finish(self, checksum: bytes) -> None:
+    @property
+    def is_done(self) -> bool:
+        return self.end > 0
+
+    def finish(self, descriptor: int, end: int) -> None:
+        """Compare with the checksum behind the deflated bytes, which stop at `end`."""
         if self._left:
             raise Damaged(f"it lacks {self._left} bytes")
+        checksum = os.pread(descriptor, deflate.CHECKSUM_SIZE, end)
         if checksum != self._adler.to_bytes(deflate.CHECKSUM_SIZE, "big"):
             raise Damaged("its checksum is another")
-        self.is_done = True
+        self.end = end + deflate.CHECKSUM_SIZE
 
 
 def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
@@ -122,7 +136,7 @@ def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
         given = inflater.unconsumed_tail
         if data:
             yield check.take(data)
-    check.finish(_checksum(descriptor, start, inflater.unused_data))
+    check.finish(descriptor, start - len(inflater.unused_data))
 
 
 def _side_by_side(
@@ -162,7 +176,7 @@ def _side_by_side(
                 start = piece.end
                 yield check.take(made.data, made.adler)
                 if made.is_last:
-                    check.finish(_checksum(descriptor, start, made.unused))
+                    check.finish(descriptor, start - made.unused)
                     return start
         finally:
             for _, future in window:
@@ -203,19 +217,11 @@ def _inflate(descriptor: int, piece: _Piece) -> _Inflated | None:
         if len(out) >= _MOST_OUT or inflater.unconsumed_tail:
             return None
         if inflater.eof:
-            return _Inflated(out, deflate.adler32(out), True, inflater.unused_data)
+            return _Inflated(out, deflate.adler32(out), True, len(inflater.unused_data))
         # A block that could begin here, and nothing left of it: one ended here.
         out += inflater.decompress(deflate.END)
     except deflate.Error:
         return None
     if not inflater.eof or inflater.unused_data:
         return None
-    return _Inflated(out, deflate.adler32(out), False, b"")
-
-
-def _checksum(descriptor: int, end: int, unused: bytes) -> bytes:
-    """Give the bytes behind a stream, of which `unused` were read up to `end`."""
-    missing = deflate.CHECKSUM_SIZE - len(unused)
-    return unused[: deflate.CHECKSUM_SIZE] + (
-        os.pread(descriptor, missing, end) if missing > 0 else b""
-    )
+    return _Inflated(out, deflate.adler32(out), False, 0)

@@ -18,7 +18,7 @@ from typing import Self
 from isal import isal_zlib
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.blobs import BlobReader, check_oid
+from wtxtgit.git.blobs import BlobReader, check_oid, hashed
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store import deflate
 from wtxtgit.git.store.inflate import Damaged, inflated
@@ -102,7 +102,8 @@ class ObjectStore:
     def blob(self, oid: str, threads: int = 1) -> Iterator[bytes]:
         """Give a blob's bytes in pieces; raises EnvironmentFailure, maybe after some.
 
-        Objects are the true ones: what `git replace` puts in their place is not read.
+        The last piece comes once the hash of all is the blob's id. Objects are
+        the true ones: what `git replace` puts in their place is not read.
         """
         location = self.find(oid)
         with contextlib.ExitStack() as closing:
@@ -113,11 +114,12 @@ class ObjectStore:
                     descriptor = os.open(location.path, _READING)
                     closing.callback(os.close, descriptor)
                     stream = _stream(descriptor, location)
-            if stream is None:
+            if location is None or stream is None:
                 yield from self._by_git(oid)
                 return
             try:
-                yield from _content(descriptor, stream, threads)
+                pieces = _content(descriptor, stream, threads, is_loose=location.is_loose)
+                yield from hashed(pieces, "blob", oid, stream.size)
             except (Damaged, OSError) as error:
                 raise EnvironmentFailure(
                     f"blob {oid} can't be read: {error}", hint="git fsck --full"
@@ -149,9 +151,11 @@ class ObjectStore:
         return indexes
 
 
-def _content(descriptor: int, stream: _Stream, threads: int) -> Iterator[bytes]:
+def _content(descriptor: int, stream: _Stream, threads: int, *, is_loose: bool) -> Iterator[bytes]:
     lead = stream.lead
-    for data in inflated(descriptor, stream.start, lead + stream.size, threads):
+    nbytes = lead + stream.size
+    # Git refuses a loose object that has more behind it.
+    for data in inflated(descriptor, stream.start, nbytes, threads, is_last=is_loose):
         yield data[lead:] if lead else data
         lead = max(0, lead - len(data))
 

@@ -13,6 +13,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.windows import ByteView
 from wtxtgit.ops import diff
 from wtxtgit.ops.checkpoint import Checkpoint, NoCheckpoint, Side, Source, open_source
 from wtxtgit.ops.comparison import as_numbers
@@ -28,6 +29,7 @@ from wtxtgit.ops.statistics import statistics
 from wtxtgit.ops.target import tree_members
 from wtxtgit.report.diff import DiffReport, Numbers, Status
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
+from wtxtgit.text.grammar import MAGIC
 
 MOST_DISTRIBUTIONS = 100
 """Tensors whose values are counted: those that changed most."""
@@ -37,14 +39,27 @@ _STORED_WHOLE = "opaque"
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A blob's size, and whether it begins as a text does."""
+
+    size: int
+    is_text: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
-    """What a comparison came to; `sizes` are those of the files before and after."""
+    """What a comparison came to.
+
+    `sizes` are those of the files before and after, `stored` what git has of
+    them, None for what is no file.
+    """
 
     report: DiffReport | None = None
     reason: str | None = None
     groups: tuple[LayerGroup, ...] = ()
     flags: tuple[Flag, ...] = ()
     sizes: tuple[int | None, int | None] = (None, None)
+    stored: tuple[Stored | None, Stored | None] = (None, None)
     distributions: dict[str, Distributions] = field(default_factory=dict)
 
 
@@ -66,15 +81,22 @@ class Reader:
         Raises EnvironmentFailure where git can't give a blob.
         """
         entries = {_BASE: changed.before, _HEAD: changed.after}
+        blobs = {
+            name: spooled(self.blobs.chunks(entry.oid), self.repo.state_dir)
+            for name, entry in entries.items()
+            if entry is not None and entry.is_file
+        }
+        stored = _stored(blobs.get(_BASE)), _stored(blobs.get(_HEAD))
         if any(entry is not None and not entry.is_file for entry in entries.values()):
-            return _unread(Risk.UNREAD, "a link or submodule stands in its place")
+            unread = _unread(Risk.UNREAD, "a link or submodule stands in its place")
+            return replace(unread, stored=stored)
         pages = Pages(self.progress)
         sources: dict[str, Source] = {}
         with ExitStack() as until:
             try:
                 for name, entry in entries.items():
                     if entry is not None:
-                        side = self._side(name, entry)
+                        side = self._side(name, entry, blobs.pop(name))
                         sources[name] = open_source(side, pages, self.threads, until)
                 found = self._compared(changed, sources, pages)
             except CheckError as error:
@@ -84,11 +106,10 @@ class Reader:
             except InputError as error:
                 found = _unread(Risk.UNREAD, error.message)
             sizes = [sources[name].size if name in sources else None for name in (_BASE, _HEAD)]
-        return replace(found, sizes=(sizes[0], sizes[1]))
+        return replace(found, sizes=(sizes[0], sizes[1]), stored=stored)
 
-    def _side(self, name: str, entry: Entry) -> Side:
+    def _side(self, name: str, entry: Entry, data: ByteView) -> Side:
         commit = self.branch.before if name == _BASE else self.branch.after
-        data = spooled(self.blobs.chunks(entry.oid), self.repo.state_dir)
         members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
         return Side(name, data, members)
 
@@ -191,6 +212,10 @@ def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
     if is_whole and checkpoint.format not in containers.SETS:
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
+
+
+def _stored(blob: ByteView | None) -> Stored | None:
+    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] == MAGIC)
 
 
 def _unread(risk: Risk, reason: str) -> Contents:

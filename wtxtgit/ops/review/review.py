@@ -7,14 +7,13 @@ told with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from wtxtgit.errors import clipped
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import AlteredHistory, CommitReader
-from wtxtgit.git.index import BlobHead, blob_heads
 from wtxtgit.git.path_history import changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
@@ -29,7 +28,7 @@ from wtxtgit.ops.judge import Files
 from wtxtgit.ops.review.attributes import attribute_notes
 from wtxtgit.ops.review.branch import Branch, branch_of
 from wtxtgit.ops.review.changes import Changed, changes
-from wtxtgit.ops.review.contents import Comparer, Contents, Reader, here
+from wtxtgit.ops.review.contents import Comparer, Contents, Reader, Stored, here
 from wtxtgit.ops.review.seals import Seals
 from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.report.audit import Finding
@@ -43,7 +42,6 @@ from wtxtgit.report.review import (
     Sizes,
 )
 from wtxtgit.report.risks import SEVERE
-from wtxtgit.text.grammar import MAGIC
 
 MOST_COMMITS = 50
 """Commits that are told of a checkpoint, the newest."""
@@ -165,12 +163,10 @@ class _Review:
             judged.setdefault(finding.path, []).append(finding)
         ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
         more += attribute_notes(self.repo, *ends)
-        entries = [entry for one in found for entry in (one.before, one.after) if entry]
-        stored = blob_heads(self.repo, (entry.oid for entry in entries if entry.is_file))
         limit = max_blob(self.repo)
         compared = self.comparer(self.contents, found)
         reviewed = [
-            self._reviewed(one, contents, known, judged.get(one.path, ()), stored, limit, touching)
+            self._reviewed(one, contents, known, judged.get(one.path, ()), limit, touching)
             for one, contents, touching in zip(found, compared, self._commits(found), strict=True)
         ]
         return Review(
@@ -188,8 +184,7 @@ class _Review:
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)
         files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
-        changed = {path for one in found for path in one.paths}
-        return replace(files, paths=tuple(path for path in files.paths if path in changed))
+        return files.only({path for one in found for path in one.paths})
 
     def _to_be_verified(self, found: list[Changed]) -> list[str]:
         """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
@@ -208,15 +203,11 @@ class _Review:
         found: Contents,
         facts: dict[str, ArtifactFacts],
         findings: Sequence[Finding],
-        stored: dict[str, BlobHead],
         limit: int,
         touching: tuple[Commit, ...],
     ) -> Reviewed:
         seal, of_seal = self.seals.seal(changed, facts, findings)
-        before, after = (
-            None if entry is None else stored.get(entry.oid)
-            for entry in (changed.before, changed.after)
-        )
+        before, after = found.stored
         sizes = Sizes(
             *found.sizes,
             None if before is None else before.size,
@@ -242,7 +233,7 @@ class _Review:
         self,
         changed: Changed,
         facts: dict[str, ArtifactFacts],
-        head: BlobHead | None,
+        stored: Stored | None,
         limit: int,
     ) -> Iterator[Flag]:
         """What is risky about the blob at the head as such."""
@@ -250,7 +241,7 @@ class _Review:
         if entry is None:
             yield Flag(Risk.REMOVED, "the checkpoint is gone")
             return
-        if head is None:
+        if stored is None:
             return
         known = facts.get(entry.oid)
         if known is not None and known.fault is not None:
@@ -260,9 +251,9 @@ class _Review:
         was_filtered = changed.base_path in base.filtered
         if changed.path not in state.filtered and was_filtered:
             yield Flag(Risk.RAW, "its attributes no longer name the filter")
-        elif changed.path in state.filtered and not head.head.startswith(MAGIC):
+        elif changed.path in state.filtered and not stored.is_text:
             yield Flag(Risk.RAW, "a binary, not the text that the filter makes of it")
-        large = large_blob(head.size, limit)
+        large = large_blob(stored.size, limit)
         if large is not None:
             yield Flag(Risk.LARGE, large)
 
