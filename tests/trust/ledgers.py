@@ -136,6 +136,12 @@ def deleted(ledger: Ledger, *keys: bytes) -> Ledger:
     return _appended(ledger.head, ledger.records, DELETED_CONTENT, keys, build=DELETED_BUILD)
 
 
+def numbered(ledger: Ledger, gen: int) -> Ledger:
+    """A ledger whose last record is of another generation."""
+    last = replace(ledger.last, meta=replace(ledger.last.meta, gen=gen))
+    return replace(ledger, records=(*ledger.records[:-1], last))
+
+
 def with_last(ledger: Ledger, *signatures: Signature) -> Ledger:
     """A ledger whose last record has these signatures instead."""
     return with_signatures(ledger, len(ledger.records) - 1, *signatures)
@@ -197,6 +203,11 @@ def found(after: Tree, *parents: State) -> list[tuple[str, bytes]]:
 
 def kinds(after: Tree, *parents: State) -> list[str]:
     return [kind for kind, _ in found(after, *parents)]
+
+
+def accepts(of: State, ledger: Ledger) -> bool:
+    """Whether all records of a ledger are accepted."""
+    return state.is_accepted(of, ledger, signed_by)
 
 
 def opened(of: State) -> set[Ledger]:

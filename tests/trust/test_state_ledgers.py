@@ -25,6 +25,7 @@ from trust.ledgers import (
     found,
     grown,
     kinds,
+    numbered,
     opened,
     resealed,
     root,
@@ -108,10 +109,10 @@ class TestPlace:
         """By a sealed move or deletion; another ledger may stand there."""
         for gone in (MOVED, deleted(BASE, ALICE)):
             free = state_after(tree(gone), root(BASE))
-            fresh = begun(9, ALICE)
+            fresh = numbered(begun(9, ALICE), 3)
             kept = [MOVED] if gone is MOVED else []
             assert found(tree(fresh, *kept), free) == []
-            onto = grown(ELSE, 2, ALICE, at=MODEL)
+            onto = numbered(grown(ELSE, 2, ALICE, at=MODEL), 3)
             both = root(gone, ELSE)
             assert found(tree(onto, *kept), both) == []
 
@@ -323,9 +324,14 @@ class TestJoining:
         state = state_after(tree(grown(begun(1, ALICE), 3, ALICE)), *parents)
         assert kinds(tree(grown(begun(1, ALICE), 3, ALICE)), state) == []
 
-    def test_a_deletion_need_not_be_joined(self) -> None:
+    def test_a_deletion_is_undone_by_a_later_record(self) -> None:
+        """Of the line or another one; who signed it need not be trusted on both sides."""
         parents = sides(deleted(BASE, ALICE), OURS)
-        assert kinds(tree(OURS), *parents) == []
+        assert kinds(tree(OURS), *parents) == [REWRITTEN]
+        assert kinds(tree(grown(OURS, 3, ALICE)), *parents) == []
+        gone = state_after(tree(deleted(BASE, ALICE)), root(BASE))
+        for gen, wanted in ((1, [REWRITTEN]), (2, [REWRITTEN]), (3, [])):
+            assert kinds(tree(numbered(begun(9, ALICE), gen)), gone) == wanted, gen
 
     def test_a_move_on_one_side_and_a_generation_on_the_other(self) -> None:
         parents = sides(MOVED, THEIRS)

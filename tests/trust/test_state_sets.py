@@ -24,12 +24,14 @@ from trust.ledgers import (
     S2,
     S3,
     SECOND,
+    accepts,
     also_by,
     bad_signature,
     begun,
     deleted,
     grown,
     kinds,
+    numbered,
     opened,
     resealed,
     root,
@@ -41,14 +43,12 @@ from trust.ledgers import (
     tree,
     with_last,
 )
-from wtxtgit.model.ledger import SIGNERS_PATH, Ledger
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger
 from wtxtgit.trust.state import (
-    Line,
     Signers,
     State,
     Tree,
     Violation,
-    accepted_ledgers,
     extends,
     join,
     line_of,
@@ -62,10 +62,6 @@ BASE = begun(1, ALICE)
 OURS, THEIRS = grown(BASE, 2, ALICE), grown(BASE, 3, ALICE)
 STRANGE = grown(BASE, 4, MALLORY)
 """By mallory, who is trusted in S1 alone."""
-
-
-def accepted(state: State, line: Ledger = BASE) -> set[Ledger]:
-    return set(accepted_ledgers(state.lines[line_of(line)], state.signers, signed_by))
 
 
 class TestWords:
@@ -146,6 +142,7 @@ class TestJoin:
         for one in self.STATES:
             assert one.signers <= whole.signers
             assert one.places <= whole.places
+            assert one.introductions <= whole.introductions
             for name, line in one.lines.items():
                 assert line.joined <= whole.lines[name].joined
                 for ledger, stood in line.stands:
@@ -165,39 +162,59 @@ class TestJoin:
 
 
 class TestAccepted:
+    REMOVED = state_after(tree(BASE, signers=S2), root(BASE))
+
     def test_what_stands_under_every_signers_state(self) -> None:
-        assert accepted(state_after(tree(OURS), root(BASE))) == {OURS}
+        state = state_after(tree(OURS), root(BASE))
+        assert accepts(state, BASE)
+        assert accepts(state, OURS)
+        assert not accepts(state, THEIRS)
+        assert not accepts(state, begun(1, ALICE, path=b"x"))
 
     def test_what_a_removed_key_signed_before_stays(self) -> None:
         before = state_after(tree(STRANGE), root(BASE))
-        assert accepted(state_after(tree(STRANGE, signers=S2), before)) == {STRANGE}
+        assert accepts(state_after(tree(STRANGE, signers=S2), before), STRANGE)
 
     def test_what_it_signed_beside_its_removal_does_not_count(self) -> None:
-        removed = state_after(tree(BASE, signers=S2), root(BASE))
-        beside = state_after(tree(grown(STRANGE, 5, ALICE)), root(BASE))
-        assert accepted(join([removed, beside])) == {BASE}
+        beside = state_after(tree(STRANGE), root(BASE))
+        state = join([self.REMOVED, beside])
+        assert accepts(state, BASE)
+        assert not accepts(state, STRANGE)
 
     def test_a_countersignature_makes_it_count(self) -> None:
-        removed = state_after(tree(BASE, signers=S2), root(BASE))
         both = also_by(STRANGE, 1, ALICE)
-        beside = state_after(tree(both), root(BASE))
-        assert accepted(join([removed, beside])) == {both}
+        assert accepts(join([self.REMOVED, state_after(tree(both), root(BASE))]), both)
+
+    def test_who_sealed_a_record_knew_those_before_it(self) -> None:
+        later = grown(STRANGE, 5, ALICE)
+        assert accepts(join([self.REMOVED, state_after(tree(later), root(BASE))]), later)
 
     def test_the_key_has_to_have_made_its_signature(self) -> None:
-        removed = state_after(tree(BASE, signers=S2), root(BASE))
         forged = with_last(STRANGE, *STRANGE.last.signatures, bad_signature(ALICE))
         # As by a root, which takes records as they stand.
-        assert accepted(join([removed, root(forged)])) == {BASE}
+        assert not accepts(join([self.REMOVED, root(forged)]), forged)
 
-    def test_the_longest_ones_where_branches_diverged(self) -> None:
+    def test_where_branches_diverged_both(self) -> None:
         states = [state_after(tree(one), root(BASE)) for one in (OURS, THEIRS)]
-        assert accepted(join([root(BASE), *states])) == {OURS, THEIRS}
+        state = join([root(BASE), *states])
+        assert accepts(state, OURS)
+        assert accepts(state, THEIRS)
 
     def test_under_signers_who_are_nobody_nothing_has_to_be_signed(self) -> None:
         nobody = Signers(NOBODY)
-        one = start(nobody, Tree())
-        line = Line(frozenset({(BASE, nobody), (grown(BASE, 2), nobody)}))
-        assert set(accepted_ledgers(line, one.signers, signed_by)) == {grown(BASE, 2)}
+        early = begun(1, repo=NO_REPO)
+        before = start(nobody, tree(early, signers=nobody))
+        state = state_after(tree(grown(early, 2), signers=nobody), before)
+        assert accepts(state, grown(early, 2))
+
+    def test_what_one_introduction_lacks_is_held_and_not_accepted(self) -> None:
+        """The same change of the signers came twice, once behind a record of the removed key."""
+        beside = state_after(tree(STRANGE), root(BASE))
+        again = state_after(tree(STRANGE, signers=S2), beside)
+        assert accepts(again, STRANGE)
+        state = join([self.REMOVED, again])
+        assert not accepts(state, STRANGE)
+        assert opened(state) == {STRANGE}, "nor is it lost"
 
     def test_the_shorter_of_two_pairs_says_nothing(self) -> None:
         before = root(BASE)
@@ -248,7 +265,7 @@ class TestOpen:
         state = state_after(tree(gone), root(BASE))
         assert opened(state) == {gone}
         assert kinds(tree(), state) == []
-        assert kinds(tree(begun(7, ALICE)), state) == []
+        assert kinds(tree(numbered(begun(7, ALICE), 3)), state) == []
         empty = grown(BASE, "", ALICE)
         assert kinds(tree(), state_after(tree(empty), root(BASE))) == ["ledger-removed"]
 
