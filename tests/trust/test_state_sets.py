@@ -185,9 +185,12 @@ class TestAccepted:
         both = also_by(STRANGE, 1, ALICE)
         assert accepts(join([self.REMOVED, state_after(tree(both), root(BASE))]), both)
 
-    def test_who_sealed_a_record_knew_those_before_it(self) -> None:
+    def test_below_somebody_elses_seal_it_is_held_alone(self) -> None:
+        """Who sealed on top of it knew of it, and did not sign it."""
         later = grown(STRANGE, 5, ALICE)
-        assert accepts(join([self.REMOVED, state_after(tree(later), root(BASE))]), later)
+        state = join([self.REMOVED, state_after(tree(later), root(BASE))])
+        assert not accepts(state, later)
+        assert later in open_ledgers(state, signed_by).get(line_of(later), ())
 
     def test_the_key_has_to_have_made_its_signature(self) -> None:
         forged = with_last(STRANGE, *STRANGE.last.signatures, bad_signature(ALICE))

@@ -19,7 +19,7 @@ ENDINGS = (
 """How names of checkpoints end."""
 
 _FILTER = b"filter=wtxt"
-# HFS+ passes these over: https://developer.apple.com/library/archive/technotes/tn/tn1150.html
+# HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
 _PASSED_OVER = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
