@@ -44,9 +44,9 @@ def assert_told(
     for args in ((tip,), (f"{was}..{tip}", "--was", was)):
         said = repo.audit(*args, root=root)
         found = {finding for finding in said.found if finding.commit == tip}
-        assert found == {Found(tip, *one) for one in wanted}, args
+        assert found == {Found(tip, *one) for one in wanted}, (args, found)
         assert said.code == code_of(said.kinds), args
-    said = repo.audit("--all", f"{was}..{tip}", root=root)
+    said = repo.audit("--every", f"{was}..{tip}", root=root)
     assert {(finding.path, finding.kind) for finding in said.found} >= set(wanted)
     assert said.code == code_of(said.kinds)
 

@@ -195,7 +195,7 @@ def assert_holds(repo: Sealed, *arguments: str, root: str | None = ROOT) -> Said
 def assert_holds_by_any_range(repo: Sealed) -> None:
     """Nor does one of all commits, or of the last one alone."""
     assert_holds(repo)
-    assert_holds(repo, "--all", "--require-signed", f"{ROOT}..HEAD")
+    assert_holds(repo, "--every", "--require-signed", f"{ROOT}..HEAD")
     assert_holds(repo, "HEAD~1..HEAD", "--was", "HEAD~1")
 
 

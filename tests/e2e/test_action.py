@@ -45,7 +45,7 @@ def pull(chain: Sealed, runner: Runner, branch: str = "topic", **inputs: str) ->
     base, head = chain.oid("main"), chain.head
     chain.git("checkout", "-q", "--detach", "main")
     chain.merge(head)
-    push(chain, f"HEAD:{PULL}")
+    push(chain, f"+HEAD:{PULL}")
     runner.checkout(PULL)
     context = {"github.event.pull_request.base.sha": base}
     context["github.event.pull_request.head.sha"] = head
@@ -85,10 +85,11 @@ class TestPullRequests:
         assert (ran.code, ran.annotations) == (0, [])
         assert (ran.outputs["ok"], ran.outputs["findings"]) == ("true", "0")
         report = ran.report
-        assert (report["ok"], report["commits"], report["findings"]) == (True, 2, [])
+        # What merging it gives is judged.
+        assert (report["ok"], report["commits"], report["findings"]) == (True, 1, [])
         assert report["signers"] == ["alice@example.com"]
         assert ran.summary.startswith("### wtxtgit audit: ok\n")
-        assert "ok: 2 commits judged" in ran.log
+        assert "ok: 1 commit judged" in ran.log
 
     def test_a_raw_binary(self, chain: Sealed, runner: Runner) -> None:
         chain.branch("topic")
@@ -114,11 +115,29 @@ class TestPullRequests:
         assert ran.kinds == {"untrusted-signer"}
         assert ran.titles == ["wtxtgit: untrusted-signer"]
 
-    def test_only_its_own_commits_are_judged(self, chain: Sealed, runner: Runner) -> None:
+    def test_of_other_commits_what_its_tip_holds_is_told(
+        self, chain: Sealed, runner: Runner
+    ) -> None:
+        """Its own commits are judged as changes; what was wrong in main before still is."""
         chain.add_raw(MODEL, safetensors(2.0))
         chain.commit("in main")
         push(chain, "main")
         chain.branch("topic")
+        chain.write("README", "x")
+        chain.add("README")
+        chain.commit("topic")
+        ran = pull(chain, runner)
+        assert (ran.code, ran.report["commits"]) == (1, 1)
+        assert ran.kinds == {"raw-binary"}
+        assert {found["commit"] for found in ran.report["findings"]} == {chain.head}
+        # What main has mended is not told.
+        chain.switch("main")
+        shutil.rmtree(runner.folder)
+        runner.start()
+        chain.git("checkout", "-q", "root", "--", MODEL)
+        chain.commit("mended")
+        push(chain, "main")
+        chain.branch("other")
         chain.write("README", "x")
         chain.add("README")
         chain.commit("topic")
@@ -299,7 +318,7 @@ class TestWhatIsMissing:
         assert ran.code == (5 if root else 2)
         assert (ran.outputs["ok"], ran.titles) == ("false", ["wtxtgit"])
 
-    @pytest.mark.parametrize("name", ["require_signed", "all", "cache"])
+    @pytest.mark.parametrize("name", ["require_signed", "every", "all", "cache"])
     def test_words_that_are_no_booleans(self, chain: Sealed, runner: Runner, name: str) -> None:
         value = "yes\r\n::notice::%0Ax"
         ran = pushed(chain, runner, NONE, **{name: value})
@@ -310,17 +329,19 @@ class TestWhatIsMissing:
 
 class TestInputs:
     def test_require_signed(self, chain: Sealed, runner: Runner) -> None:
-        """Where a root without signers is taken, only the option asks for signatures."""
+        """A root without signers is taken, but where the option asks for some."""
         chain.git("rm", "-q", SIGNERS, f"{SIGNERS}.wsum", LEDGER)
         start = chain.commit("no signers")
         chain.put(2.0)
         chain.commit("unsealed")
-        for value, code in (("false", 0), ("true", 1)):
+        told = [("error", "bad-root"), ("warning", "unsealed")]
+        for value, code in (("false", 0), ("true", 4)):
             shutil.rmtree(runner.folder)
             runner.start()
             ran = pushed(chain, runner, NONE, trust_root=start, require_signed=value)
-            assert (ran.code, ran.kinds) == (code, {"unsealed"})
-            assert [a.name for a in ran.annotations] == ["error" if code else "warning"]
+            wanted = told if code else told[1:]
+            assert (ran.code, ran.kinds) == (code, {kind for _, kind in wanted})
+            assert [a.name for a in ran.annotations] == [name for name, _ in wanted]
 
     def test_range(self, chain: Sealed, runner: Runner) -> None:
         first = chain.generation(2.0)

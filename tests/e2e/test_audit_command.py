@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from e2e.sealed import (
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.known import Known
+from wtxtgit.ops.spool import spooled
 from wtxtgit.report.audit import HINTS
 
 
@@ -46,18 +48,20 @@ class TestExitCodes:
         assert_found(faulty, integrity, trust, code=1)
         assert_found(faulty, integrity, code=1, args=["fault"])
         assert_found(faulty, trust, code=4, args=["fault..HEAD"])
-        assert_holds(faulty, "distrust..HEAD")
+        # The tip's whole tree is judged, whatever the range.
+        tip = (faulty.head, OTHER, "untrusted-signer")
+        assert_found(faulty, tip, code=4, args=["distrust..HEAD"])
         assert_holds(faulty, "fault~1")
 
     @pytest.mark.slow
     def test_of_the_process(self, faulty: Sealed) -> None:
-        for range_, code in (("HEAD", 1), ("fault..HEAD", 4), ("distrust..HEAD", 0)):
+        for range_, code in (("HEAD", 1), ("fault..HEAD", 4), ("fault~1", 0)):
             faulty.wtxtgit("audit", "--trust-root", ROOT, range_, ok=(code,))
 
 
 class TestRanges:
     def test_a_range_of_either_side(self, faulty: Sealed) -> None:
-        assert assert_holds(faulty, "distrust..").report["commits"] == 1
+        assert faulty.audit("distrust..").report["commits"] == 1
         assert faulty.audit("..").report["commits"] == 0
         assert faulty.audit("HEAD..HEAD~2").report["commits"] == 0
 
@@ -71,9 +75,9 @@ class TestRanges:
         chain.merge("pr")
         said = assert_holds(chain)
         assert said.report["commits"] == 1
-        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--all"])
-        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--all", f"{ROOT}..HEAD"])
-        assert_holds(chain, "--all", "pr..HEAD")
+        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--every"])
+        assert_found(chain, (bad, MODEL, "content-mismatch"), args=["--every", f"{ROOT}..HEAD"])
+        assert_holds(chain, "--every", "pr..HEAD")
 
     def test_a_root_within_the_range(self, faulty: Sealed) -> None:
         """What the root reaches is not judged, whatever the range says."""
@@ -109,11 +113,12 @@ class TestForms:
 
     def test_of_an_audit_that_holds(self, chain: Sealed) -> None:
         said = chain.call("audit", "--format", "text")
-        first, trusted, note = said.out.splitlines()
+        first, trusted, note, judged = said.out.splitlines()
         assert first.startswith("ok: ")
         assert trusted == "trusted: alice@example.com"
         where = f"{chain.oid(ROOT)[:12]}, the first commit with signers that was seen"
         assert note == f"note: no trust root is given: trust starts at {where}"
+        assert judged == "note: no commit was judged"
 
     def test_json_by_either_option(self, faulty: Sealed) -> None:
         by_format = faulty.call("audit", "--format", "json", ok=(1,)).out
@@ -177,9 +182,8 @@ class TestCache:
         assert_holds(chain, root=None)
         chain.write(MODEL, checkpoint(2.0))
         bad = chain.commit_all()
-        wanted = [(bad, MODEL, kind) for kind in ("raw-binary", "content-mismatch")]
         for _ in range(2):
-            assert_found(chain, *wanted, root=None)
+            assert_found(chain, (bad, MODEL, "raw-binary"), root=None)
 
     def test_it_never_keeps_whom_to_trust(self, chain: Sealed) -> None:
         chain.generation(2.0, key="bob")
@@ -308,4 +312,11 @@ def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.Monk
     plain = faulty.audit("--no-cache")
     monkeypatch.setattr("wtxtgit.ops.facts.FEW", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
+    assert faulty.audit("--no-cache") == plain
+
+
+def test_large_blobs_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are written to a file while they are read, not kept in memory."""
+    plain = faulty.audit("--no-cache")
+    monkeypatch.setattr("wtxtgit.ops.facts.spooled", partial(spooled, in_memory=0))
     assert faulty.audit("--no-cache") == plain

@@ -14,6 +14,7 @@ from e2e.sealed import (
     OTHER,
     ROOT,
     SIGNERS,
+    SIGNERS_LEDGER,
     Sealed,
     assert_found,
     assert_holds,
@@ -71,7 +72,7 @@ class TestSigners:
         chain.switch("main")
         chain.generation(2.0, name=OTHER)
         chain.merge("pr")
-        for args in ((), ("--all",), ("HEAD~1..HEAD",), (f"{ROOT}..HEAD",)):
+        for args in ((), ("--every",), ("HEAD~1..HEAD",), (f"{ROOT}..HEAD",)):
             assert_holds(chain, *args)
         chain.generation(3.0, key="bob")
         assert_holds(chain)
@@ -109,7 +110,7 @@ class TestSigners:
             chain.generation(float(len(key)), key=key)
         said = assert_holds(chain)
         assert len(said.report["signers"]) == 3
-        assert_holds(chain, "--all")
+        assert_holds(chain, "--every")
 
     def test_a_repository_without_signers(self, tmp_path: Path, keys: None) -> None:
         """Records are chained, whoever signs them; nothing is trusted."""
@@ -148,8 +149,10 @@ class TestTrustRoot:
 
     def test_a_repository_adopted_late(self, late: Sealed) -> None:
         assert assert_holds(late).report["unjudged"] == 3
-        # Without the root what was before it is judged.
-        assert "raw-binary" in late.audit(root=None).kinds
+        # Without one trust starts at the first signers, as well.
+        assert assert_holds(late, root=None).report["unjudged"] == 3
+        # What was before it is judged from a root that is older.
+        assert "raw-binary" in late.audit(root="before~1").kinds
 
     def test_branches_begun_before_the_root(self, late: Sealed) -> None:
         late.branch("old", "before")
@@ -158,7 +161,7 @@ class TestTrustRoot:
         late.switch("main")
         late.merge("old")
         assert_holds(late)
-        assert_holds(late, "--all")
+        assert_holds(late, "--every")
         assert_holds(late, "HEAD~1..HEAD")
         late.generation(3.0)
         assert_holds(late)
@@ -203,12 +206,41 @@ class TestTrustRoot:
         chain.add_signer("bob")
         chain.change_signers("alice")
         chain.generation(2.0, key="bob")
+        (tmp_path / "trusted.wsum").write_bytes(chain.blob(SIGNERS_LEDGER, ROOT))
         said = assert_holds(chain, root=str(file))
         assert (said.report["commits"], said.report["unjudged"]) == (3, 0)
-        # Its own spelling does not matter, only who is in it.
-        file.write_text("\n".join(line for line in file.read_text().splitlines() if "ssh" in line))
-        assert_holds(chain, root=str(file))
         assert_holds(chain, "HEAD~1..HEAD", root=str(file))
+
+    def test_the_root_is_a_file_that_fixes_the_signers(self, chain: Sealed, tmp_path: Path) -> None:
+        """Without its ledger: then the tip has the same signers, and nobody else seals."""
+        file = tmp_path / "trusted"
+        file.write_bytes(chain.blob(SIGNERS, ROOT))
+        chain.generation(2.0)
+        assert_holds(chain, root=str(file))
+        chain.add_signer("bob")
+        chain.change_signers("alice")
+        bad = chain.generation(3.0, key="bob")
+        found = [(bad, SIGNERS, "signers-changed"), (bad, MODEL, "untrusted-signer")]
+        said = assert_found(chain, *found, code=4, root=str(file))
+        assert said.report["signers"] == ["alice@example.com"]
+
+    def test_the_root_is_a_file_of_later_signers(self, chain: Sealed, tmp_path: Path) -> None:
+        """Commits whose ledger begins its own are from before it; no older record comes back."""
+        chain.put(2.0)
+        chain.commit("nobody seals")
+        chain.generation(3.0)
+        chain.add_signer("bob")
+        chain.change_signers("alice")
+        file = tmp_path / "trusted"
+        for suffix, name in (("", SIGNERS), (".wsum", SIGNERS_LEDGER)):
+            (tmp_path / f"trusted{suffix}").write_bytes(chain.blob(name, "HEAD"))
+        chain.generation(4.0, key="bob")
+        said = assert_holds(chain, root=str(file))
+        assert (said.report["commits"], said.report["unjudged"]) == (2, 3)
+        chain.take(ROOT, SIGNERS, SIGNERS_LEDGER)
+        bad = chain.commit("older signers")
+        found = [(bad, SIGNERS, kind) for kind in ("signers-changed", "ledger-rewritten")]
+        assert_found(chain, *found, root=str(file))
 
     def test_the_root_of_the_configuration(self, chain: Sealed) -> None:
         chain.git("config", "wtxtgit.trustRoot", ROOT)

@@ -6,19 +6,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from wtxtgit.trust.ledger_rules import check_ledgers
-from wtxtgit.trust.policy import Parent, SealedSigners, Tree, Trust, advance
-
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger, Record
+from wtxtgit.model.ledger import (
+    DELETED_BUILD,
+    DELETED_CONTENT,
+    NO_REPO,
+    SIGNERS_LEDGER,
+    SIGNERS_PATH,
+    Head,
+    Ledger,
+    Record,
+)
+from wtxtgit.trust import state
+from wtxtgit.trust.state import Signers, SignersFile, State, Tree, Violation
 
 ALICE, BOB, CAROL, MALLORY = (bytes([number]) * 32 for number in range(1, 5))
+MODEL, OTHER = b"model", b"other"
 
 
 @dataclass(frozen=True)
 class Signed:
     valid: frozenset[bytes]
     invalid: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 def signed_by(ledger: Ledger, n: int, keys: frozenset[bytes]) -> Signed:
@@ -29,7 +39,7 @@ def signed_by(ledger: Ledger, n: int, keys: frozenset[bytes]) -> Signed:
     ours = {keyid(key): key for key in keys}
     valid = {ours[name] for name, key in named.items() if ours.get(name) == key}
     invalid = sorted(name for name, key in named.items() if ours.get(name) not in (None, key))
-    return Signed(frozenset(valid), tuple(invalid))
+    return Signed(frozenset(valid), tuple(invalid), tuple(sorted(named.keys() - ours.keys())))
 
 
 def keyid(key: bytes) -> str:
@@ -49,112 +59,158 @@ def digest(content: object) -> bytes:
     return sha256(repr(content).encode()).digest()
 
 
-def begun(content: object, *keys: bytes, path: bytes = b"model", repo: bytes = NO_REPO) -> Ledger:
+def _appended(
+    head: Head,
+    records: tuple[Record, ...],
+    made: bytes,
+    keys: Iterable[bytes],
+    *,
+    at: bytes | None = None,
+    build: str = "",
+) -> Ledger:
+    prev = records[-1].merkle_this if records else bytes(32)
+    this = sha256(prev + made + build.encode()).digest()
+    signatures = tuple(map(signature, sorted(keys)))
+    meta = Meta("opaque/v1", len(records) + 1, build=build)
+    return Ledger(head, (*records, Record(meta, made, prev, this, signatures, at)))
+
+
+# Signers.
+
+
+def signers(*keys: bytes, threshold: int = 1) -> SignersFile:
+    """A file of principals who have a key each."""
+    return of_principals({str(key[0]): (key,) for key in keys}, threshold)
+
+
+def of_principals(keys: Mapping[str, Iterable[bytes]], threshold: int = 1) -> SignersFile:
+    """A file of principals who may have several keys."""
+    held = frozenset((key, who) for who, theirs in keys.items() for key in theirs)
+    return SignersFile(held, threshold, digest((sorted(held), threshold)))
+
+
+def signers_ledger(file: SignersFile, *keys: bytes) -> Ledger:
+    """The first record of a signers file."""
+    return _appended(Head(NO_REPO, SIGNERS_PATH), (), file.sha256_all, keys)
+
+
+def resealed(ledger: Ledger, file: SignersFile, *keys: bytes) -> Ledger:
+    """The ledger of the signers with a record of another file."""
+    return _appended(ledger.head, ledger.records, file.sha256_all, keys)
+
+
+FIRST = signers(ALICE, MALLORY)
+FIRST_LEDGER = signers_ledger(FIRST, ALICE)
+REPO = FIRST_LEDGER.last.merkle_this
+SECOND = signers(ALICE)
+SECOND_LEDGER = resealed(FIRST_LEDGER, SECOND, ALICE)
+"""Mallory's key is taken away."""
+THIRD = signers(ALICE, BOB)
+THIRD_LEDGER = resealed(FIRST_LEDGER, THIRD, ALICE)
+"""So it is on another branch, where bob's came in the same change."""
+S1, S2, S3 = (
+    Signers(FIRST, FIRST_LEDGER),
+    Signers(SECOND, SECOND_LEDGER),
+    Signers(THIRD, THIRD_LEDGER),
+)
+NOBODY = signers()
+
+
+# Ledgers of artifacts.
+
+
+def begun(
+    content: object, *keys: bytes, path: bytes = MODEL, repo: bytes = REPO, at: bytes | None = None
+) -> Ledger:
     """A ledger of one record."""
-    return _appended(Head(repo, path), (), content, keys)
+    return _appended(Head(repo, path), (), digest(content), keys, at=at)
 
 
-def grown(ledger: Ledger, content: object, *keys: bytes) -> Ledger:
+def grown(ledger: Ledger, content: object, *keys: bytes, at: bytes | None = None) -> Ledger:
     """A ledger with one more record, which these keys signed."""
-    return _appended(ledger.head, ledger.records, content, keys)
+    return _appended(ledger.head, ledger.records, digest(content), keys, at=at)
+
+
+def deleted(ledger: Ledger, *keys: bytes) -> Ledger:
+    """A ledger with the record of a deletion."""
+    return _appended(ledger.head, ledger.records, DELETED_CONTENT, keys, build=DELETED_BUILD)
+
+
+def numbered(ledger: Ledger, gen: int) -> Ledger:
+    """A ledger whose last record is of another generation."""
+    last = replace(ledger.last, meta=replace(ledger.last.meta, gen=gen))
+    return replace(ledger, records=(*ledger.records[:-1], last))
 
 
 def with_last(ledger: Ledger, *signatures: Signature) -> Ledger:
     """A ledger whose last record has these signatures instead."""
-    return replace(
-        ledger, records=(*ledger.records[:-1], replace(ledger.last, signatures=signatures))
-    )
+    return with_signatures(ledger, len(ledger.records) - 1, *signatures)
 
 
-def signers(*keys: bytes, threshold: int = 1) -> SealedSigners:
-    return SealedSigners(frozenset(keys), threshold, signers_digest(keys, threshold))
+def with_signatures(ledger: Ledger, n: int, *signatures: Signature) -> Ledger:
+    """A ledger whose nth record has these signatures instead."""
+    records = list(ledger.records)
+    records[n] = replace(records[n], signatures=signatures)
+    return replace(ledger, records=tuple(records))
 
 
-def signers_digest(keys: Iterable[bytes], threshold: int = 1) -> bytes:
-    return digest((sorted(keys), threshold))
+def also_by(ledger: Ledger, n: int, *keys: bytes) -> Ledger:
+    """A ledger whose nth record these keys have signed as well."""
+    return with_signatures(ledger, n, *ledger.records[n].signatures, *map(signature, keys))
 
 
-def signers_ledger(file: SealedSigners, *keys: bytes) -> Ledger:
-    """The first record of a signers file."""
-    return sealing(begun(0, *keys, path=SIGNERS_PATH), file)
-
-
-def resealed(ledger: Ledger, file: SealedSigners, *keys: bytes) -> Ledger:
-    """The ledger of the signers with a record of another file."""
-    return sealing(grown(ledger, 0, *keys), file)
-
-
-def sealing(ledger: Ledger, file: SealedSigners) -> Ledger:
-    this = sha256(ledger.last.merkle_prev + file.sha256_all).digest()
-    last = replace(ledger.last, sha256_all=file.sha256_all, merkle_this=this)
-    return replace(ledger, records=(*ledger.records[:-1], last))
-
-
-def _appended(
-    head: Head, records: tuple[Record, ...], content: object, keys: Iterable[bytes]
-) -> Ledger:
-    prev = records[-1].merkle_this if records else bytes(32)
-    made = digest(content)
-    this = sha256(prev + made).digest()
-    signatures = tuple(map(signature, sorted(keys)))
-    meta = Meta("opaque/v1", len(records) + 1)
-    return Ledger(head, (*records, Record(meta, made, prev, this, signatures)))
-
-
-FIRST = signers(ALICE)
-FIRST_LEDGER = signers_ledger(FIRST, ALICE)
-TRUST = Trust(FIRST, FIRST_LEDGER)
-EMPTY = Trust()
-REPO = FIRST_LEDGER.last.merkle_this
-MODEL = b"model.wsum"
+# Trees and states.
 
 
 def tree(
-    ledgers: Mapping[bytes, Ledger] | None = None,
-    file: SealedSigners | None = FIRST,
-    ledger: Ledger | None = FIRST_LEDGER,
-    **more: object,
+    *ledgers: Ledger,
+    at: Mapping[bytes, Ledger] | None = None,
+    signers: Signers | None = S1,
+    artifacts: Iterable[bytes] = (),
+    broken: Iterable[bytes] = (),
+    fault: str | None = None,
 ) -> Tree:
-    """A tree with ledgers, the signers' among them."""
-    found = dict(ledgers or {})
-    if ledger is not None:
-        found[SIGNERS_LEDGER] = ledger
-    return Tree(found, signers=file, **more)  # type: ignore[arg-type]
+    """A tree with ledgers at their places, or `at` others; the signers' ledger among them."""
+    found = {one.place + b".wsum": one for one in ledgers}
+    found |= {path + b".wsum": one for path, one in (at or {}).items()}
+    file = None if signers is None else signers.file
+    if signers is not None and signers.ledger is not None:
+        found[SIGNERS_LEDGER] = signers.ledger
+    unread = frozenset(path + b".wsum" for path in broken)
+    every = {path.removesuffix(b".wsum") for path in {*found, *unread}}
+    return Tree(found, unread, file, fault, frozenset(every | set(artifacts)))
 
 
-def model(ledger: Ledger, **more: object) -> Tree:
-    return tree({MODEL: ledger}, **more)  # type: ignore[arg-type]
+def root(*ledgers: Ledger, signers: Signers = S1) -> State:
+    """The state of a trust root."""
+    return state.start(signers, tree(*ledgers, signers=signers))
 
 
-def parent(state: Tree, trust: Trust = TRUST, *, is_joined: bool = False) -> Parent:
-    return Parent(trust, state, is_joined)
+def step(after: Tree, *parents: State) -> tuple[State, list[Violation]]:
+    return state.step(after, state.join(parents), signed_by)
 
 
-def found(
-    after: Tree, *parents: Parent, trust: Trust = TRUST, require_signed: bool = False
-) -> list[tuple[str, bytes]]:
-    violations = check_ledgers(after, parents, trust, signed_by, require_signed=require_signed)
-    return [(violation.kind, violation.path) for violation in violations]
+def state_after(after: Tree, *parents: State) -> State:
+    """The state after a commit in which nothing fails."""
+    made, violations = step(after, *parents)
+    assert violations == []
+    return made
 
 
-def kinds(after: Tree, *parents: Parent, trust: Trust = TRUST, **more: bool) -> list[str]:
-    return [kind for kind, _ in found(after, *parents, trust=trust, **more)]
+def found(after: Tree, *parents: State) -> list[tuple[str, bytes]]:
+    return [(violation.kind, violation.path) for violation in step(after, *parents)[1]]
 
 
-def step(after: Tree, *parents: Parent, start: Trust = EMPTY) -> tuple[Trust, list[str]]:
-    trust, wrong = advance(after, parents, signed_by, start)
-    assert all(violation.path == SIGNERS_PATH for violation in wrong)
-    return trust, [violation.kind for violation in wrong]
+def kinds(after: Tree, *parents: State) -> list[str]:
+    return [kind for kind, _ in found(after, *parents)]
 
 
-CHANGED = ["signers-changed"]
-NOBODY = signers()
-SECOND = signers(ALICE, BOB)
-SECOND_LEDGER = resealed(FIRST_LEDGER, SECOND, ALICE)
-SECOND_TRUST = Trust(SECOND, SECOND_LEDGER, TRUST)
-STRICT = signers(ALICE, BOB, threshold=2)
-STRICT_LEDGER = signers_ledger(STRICT, ALICE)
-STRICT_TRUST = Trust(STRICT, STRICT_LEDGER)
-FOREIGN = signers(MALLORY)
-FOREIGN_LEDGER = signers_ledger(FOREIGN, MALLORY)
-FOREIGN_TRUST = Trust(FOREIGN, FOREIGN_LEDGER)
+def accepts(of: State, ledger: Ledger) -> bool:
+    """Whether all records of a ledger are accepted."""
+    return state.is_accepted(of, ledger, signed_by)
+
+
+def opened(of: State) -> set[Ledger]:
+    """All open ledgers but those of signers."""
+    lines = state.open_ledgers(of, signed_by).values()
+    return {one for line in lines for one in line if one.head.path != SIGNERS_PATH}

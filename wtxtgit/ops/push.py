@@ -8,12 +8,13 @@ other side's branches.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import history, index
+from wtxtgit.git.path_history import touching
 from wtxtgit.git.repository import Repository
 from wtxtgit.report.audit import AuditReport
 
@@ -21,6 +22,8 @@ MAX_LINES = 64 * 1024 * 1024
 """Bytes of what git tells of a push."""
 
 _LINE = re.compile(rb"([^ \n]+) ([0-9a-f]{40,64}) ([^ \n]+) ([0-9a-f]{40,64})")
+_SEALED = (b":(glob)**/*.wsum", b":(top,literal).wtxt/signers", b":(glob)**/.gitattributes")
+"""Paths without which nothing is tracked, sealed or signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def audit_push(
         bases = [was] if was is not None else known
         if was is None and not history.commits(repo, [tip], known):
             continue
-        if root is None and not any(_is_anything_sealed(repo, oid) for oid in (tip, *bases)):
+        if root is None and not _is_anything_sealed(repo, tip, bases):
             continue
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.ops.audit import Request, audit
@@ -131,10 +134,12 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
     return list(dict.fromkeys(oid for oid, kind in lines if kind == "commit"))
 
 
-def _is_anything_sealed(repo: Repository, commit: str) -> bool:
-    """Whether anything may be tracked or sealed in a commit."""
-    there = index.tree_entries(repo, commit)
-    return any(_is_of_ours(entry.path) for entry in there)
+def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
+    """Whether anything may be tracked or sealed in the tip, in what it comes from, or between."""
+    for oid in (tip, *bases):
+        if any(_is_of_ours(entry.path) for entry in index.tree_entries(repo, oid)):
+            return True
+    return bool(touching(repo, [tip], bases, _SEALED))
 
 
 def _is_of_ours(path: bytes) -> bool:

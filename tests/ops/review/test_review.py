@@ -259,7 +259,7 @@ class TestRisks:
         repo.add()
         repo.commit()
         one = only(reviewed(repo))
-        assert risks(one) == {Risk.UNREAD}
+        assert risks(one) == {Risk.UNREAD, Risk.CHAIN}
         assert one.reason == "a link or submodule stands in its place"
 
     def test_encrypted_parts(self, repo: Repo) -> None:
