@@ -51,6 +51,17 @@ def seal_raw(repo: Sealed) -> None:
 
 
 class TestCommit:
+    def test_a_move_that_nobody_sealed(self, hooked: Sealed) -> None:
+        for end in ("", ".wsum"):
+            hooked.git("mv", MODEL + end, NEW + end)
+        said = refused(hooked, "commit", "-qm", "moved")
+        assert f"{NEW}: moved-unsealed" in said
+        command = f"wtxtgit seal --staged -- {NEW}"
+        assert f"wtxtgit: hint: {command}\n" in said
+        hooked.run("sh", "-c", command, env=on_path())
+        hooked.commit("moved")
+        assert hooked.audit().found == []
+
     def test_a_generation(self, hooked: Sealed) -> None:
         hooked.put(2.0)
         hooked.seal(MODEL)
@@ -150,6 +161,21 @@ class TestAutoSeal:
         assert sealing.ledger().count(b"WSUM 1") == 2
         assert sealing.status() == b""
         assert sealing.audit().found == []
+
+    @pytest.mark.parametrize("ends", [("", ".wsum"), ("",)], ids=["both", "file"])
+    def test_it_seals_a_move(self, sealing: Sealed, ends: tuple[str, ...]) -> None:
+        for end in ends:
+            sealing.git("mv", MODEL + end, NEW + end)
+        said = sealing.run("git", "commit", "-qm", "moved").stderr.decode()
+        assert said == f"wtxtgit: note: {NEW}: moved from {MODEL}, generation 2\n"
+        assert sealing.status() == b""
+        assert sealing.audit().found == []
+
+    def test_it_warns_of_signers_that_nobody_will_take(self, sealing: Sealed) -> None:
+        sealing.set_threshold(9)
+        said = refused(sealing, "commit", "-qm", "nine", ok=(1, 4))
+        assert "nobody will take these signers" in said
+        assert "hint: wtxtgit signers threshold 1" in said
 
     def test_it_leaves_alone_what_is_sealed(self, sealing: Sealed) -> None:
         sealing.write("readme", "x")

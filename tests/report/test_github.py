@@ -8,7 +8,7 @@ from hypothesis import given
 
 from report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
 from report.test_sarif import REPORTS
-from wtxtgit.report.audit import HINTS, AuditReport, Finding, Severity
+from wtxtgit.report.audit import HINTS, AuditReport, Finding, Severity, hints
 from wtxtgit.report.github import MOST, outputs, workflow_commands
 
 
@@ -36,7 +36,7 @@ def test_any_report(report: AuditReport) -> None:
         assert command.name == finding.severity
         assert command.properties["title"] == f"wtxtgit: {finding.kind}"
         assert set(command.properties) == ({"title", "file"} if finding.path else {"title"})
-        assert command.value.endswith(f"\n{HINTS[finding.kind]}")
+        assert command.value.endswith(f"\n{hints([finding])[finding.kind]}")
 
 
 def test_what_it_says() -> None:

@@ -154,8 +154,9 @@ class Rules:
     def good_length(self, ledger: Ledger, facts: Facts, of: Quantifier = all) -> int:
         """How many of a ledger's first records are accepted; with `any`, are held.
 
-        A record is accepted if it, or one after it, is known, and for each signers state stands
-        under it, or was found by each commit that brought it, or is signed by a key.
+        A record is accepted if it is known, and for each signers state stands under it, or was
+        found by each commit that brought it, or is signed by a key, as all before it; it is held
+        if one behind it is.
         """
         standing = self.standing(facts)
         known = {name for name, _ in standing}
@@ -174,12 +175,14 @@ class Rules:
                 or bool(self.by(ledger, n, one.keys).valid)
             )
 
-        accepted = [
+        good = [
             n
             for n in range(len(ledger.records))
             if name_of(ledger, n) in known and all(counts(n, one) for one in self.signers(facts))
         ]
-        return max(accepted) + 1 if accepted else 0
+        if of is any:
+            return max(good) + 1 if good else 0
+        return max(n for n in range(len(ledger.records) + 1) if set(range(n)) <= set(good))
 
     def longest(self, facts: Facts, of: Quantifier) -> set[Ledger]:
         good = {

@@ -58,7 +58,8 @@ Ledgers = tuple[tuple[bytes, Ledger], ...]
 class View:
     """What is so after a commit, whatever the rules say.
 
-    `changes` are those of the signers that came, each at a commit over which its maker was trusted.
+    `changes` are those of the signers that came, each at a commit over which its maker was trusted,
+    and knowing one of the last ones there.
     `stood` are pairs of a seal and a change: the seal was there when the change came, or came
     where its maker was trusted although the change was known.
     """
@@ -133,7 +134,9 @@ class Truth:
         )
         before = View(known, changes, stood)
         trusted = self.trusted(before) if over else frozenset(NAMES)
-        if change in tree - known and self.seals[str(change)].key in trusted:
+        is_new = change in tree - known and self.seals[str(change)].key in trusted
+        last = frozenset(self.last_changes(before))
+        if is_new and (not last or last & self.seals[str(change)].knew):
             changes |= {str(change)}
             trusted |= self.trusted(View(known | tree, changes, stood))
         here = {n for n in tree if n in self.seals}

@@ -159,7 +159,7 @@ def test_signers_whose_ledger_fails_change_nothing() -> None:
     after(state, tree(signers=both, sealed=seal(one, both.sha256_all, [ALICE])))
 
 
-def test_a_seal_stands_for_the_records_before_it() -> None:
+def test_a_seal_holds_the_records_before_it() -> None:
     """Else the seal of one who stays was lost with that of one who left, on which it was made."""
     first = new(M, 1, ALICE)
     state = after(R, tree({M: first}))
@@ -171,7 +171,10 @@ def test_a_seal_stands_for_the_records_before_it() -> None:
     left = after(state, tree({M: first}, signers=only, sealed=sealed))
     both = join([left, branch])
     assert found(both, tree({M: first}, signers=only, sealed=sealed)) == {("ledger-rewritten", M)}
-    after(both, tree({M: by_bob}, signers=only, sealed=sealed))
+    there = tree({M: by_bob}, signers=only, sealed=sealed)
+    assert found(both, there) == {("untrusted-signer", M)}
+    bobs = sign(by_bob.head, by_bob.records[1], BOB)
+    after(both, tree({M: add_signatures(by_bob, 1, bobs)}, signers=only, sealed=sealed))
 
 
 def test_a_sealed_deletion_is_not_undone_by_what_was_there_before_it() -> None:

@@ -14,7 +14,7 @@ from wtxtgit.cli.cluster import cluster, cluster_options, examiner, facts_key
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.progress import progress
 from wtxtgit.errors import UsageError
-from wtxtgit.report.audit import HINTS, AuditReport, Finding
+from wtxtgit.report.audit import AuditReport, Finding, hints
 from wtxtgit.report.totals import totals
 
 _MOST = 200
@@ -110,10 +110,9 @@ def print_report(report: AuditReport) -> None:
         _print_finding(finding)
     if len(report.findings) > _MOST:
         print_line(f"and {len(report.findings) - _MOST} more, --json lists them")
-    kinds = dict.fromkeys(finding.kind for finding in report.findings)
-    if kinds:
+    if report.findings:
         print_line()
-        print_table(("kind", "what to do"), [(kind, HINTS[kind]) for kind in kinds])
+        print_table(("kind", "what to do"), list(hints(report.findings).items()))
     print_line(f"{'ok' if report.ok else 'FAILED'}: {totals(report)}")
     if report.signers:
         print_line(f"trusted: {', '.join(report.signers)}")

@@ -87,16 +87,19 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
         return
     from wtxtgit.cli.key_options import signing_key
     from wtxtgit.cli.seal import tell_doubts
+    from wtxtgit.git.config import effective
     from wtxtgit.ops.seal import Action, SealOptions, seal
 
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    options = SealOptions(now, staged=True)
+    root = effective(TRUST_ROOT, cwd=repo.home)
+    options = SealOptions(now, staged=True, trust_root=root)
     report = seal(
         repo,
         (),
         lambda: signing_key(None, None, repo.home),
         options,
         threads=environment.threads(),
+        key_file=environment.facts_key(),
     )
     for sealed in report.sealed:
         if sealed.action is not Action.UNCHANGED:

@@ -100,6 +100,7 @@ def seal(
         lambda: signing_key(key, passphrase_fd, repo.home),
         SealOptions(now, build, staged, cosign, reseal, countersign, root),
         threads=environment.threads(),
+        key_file=environment.facts_key(),
     )
     tell_doubts(report)
     if as_json:

@@ -13,8 +13,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 
-from wtxtgit.errors import CheckError, TextError, TrustError, UsageError, counted
+from wtxtgit.errors import (
+    CheckError,
+    EnvironmentFailure,
+    InputError,
+    TextError,
+    TrustError,
+    UsageError,
+    counted,
+)
 from wtxtgit.git import history, index
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
@@ -35,6 +44,7 @@ from wtxtgit.ops.chain import ChainReader
 from wtxtgit.ops.check import TEXT_SUFFIX
 from wtxtgit.ops.examine import examine
 from wtxtgit.ops.files import shown_path
+from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.seal_contents import After, Content, content_of
 from wtxtgit.ops.seal_files import SealedFiles
 from wtxtgit.ops.seal_state import Before, Choice
@@ -145,10 +155,12 @@ def seal(
     options: SealOptions,
     *,
     threads: int | None = None,
+    key_file: Path | None = None,
 ) -> SealReport:
     """Seal artifacts: those at `paths` (files or folders, from here), or all.
 
     `key` gives the signing key, and is called where there is something to sign.
+    Under the secret in `key_file` states are kept, see `ops.kept_states`.
 
     Raises CheckError for what can't be sealed (raw or damaged contents,
     ledgers that do not read or differ between index and work tree), InputError
@@ -169,7 +181,8 @@ def seal(
         def before() -> Before:
             snapshots = closing.enter_context(Snapshots(repo))
             entries = files.entries.values()
-            return Before.of(repo, ChainReader(blobs), snapshots, entries, options.trust_root)
+            reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
+            return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
 
         work = _Work(files, options, threads, before)
         plans = list(work.plans(paths))
@@ -368,6 +381,8 @@ class _Work:
             self._check_move(path, ledger)
         if ledger is None:
             self._check_begins(path, chosen)
+        if (ledger is None or at is not None) and self._options.reseal is None:
+            choice = replace(choice, joined=self._deleted(path, ledger))
         head = Head(self._repo_of(path), path) if ledger is None else ledger.head
         try:
             record = self._record(path, content, choice, head, at)
@@ -398,6 +413,14 @@ class _Work:
         if not gens:
             return record
         return content.record(None, replace(after, gen=max(gens) + 1), build=self._options.build)
+
+    def _deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
+        """Sealed deletions that what is sealed here now has to be later than."""
+        try:
+            return self._before.deleted(path, ledger)
+        except (TrustError, EnvironmentFailure, InputError):
+            # Where trust starts is for the audit to complain of.
+            return ()
 
     def _after(self, choice: Choice) -> After:
         """What the next record has to be later than: all that it joins."""

@@ -18,6 +18,7 @@ from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, extends
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import shown_path
+from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.walk import NOBODY, Walk
 from wtxtgit.trust.state import (
     LineId,
@@ -70,6 +71,7 @@ class Before:
         snapshots: Snapshots,
         entries: Iterable[Entry],
         trust_root: str | None,
+        kept: KeptStates,
     ) -> Before:
         """What is known from a trust root on; `entries` are those of the index.
 
@@ -84,7 +86,7 @@ class Before:
             trees = [reader.tree(snapshots.snapshot(oid)) for oid in parents]
             state = join([start(Signers(), tree) for tree in trees]) if trees else NOBODY
         else:
-            walk = Walk.to(repo, parents, trust_root, reader, snapshots)
+            walk = Walk.to(repo, parents, trust_root, reader, snapshots, kept=kept)
             state = walk.before(parents)
         after, violations = step(reader.tree(snapshots.staged(entries)), state, signed)
         return cls(state, after, violations)
@@ -157,15 +159,29 @@ class Before:
         is_here = here is not None and self._is_settled(path, here, [*away, *mine])
         if is_here:
             return Choice(here, is_here=True)
-        if away:
-            one = self._moved(path, away, mine)
+        if here is not None and any(line_of(one) == line_of(here) for one in away):
+            away = [one for one in away if line_of(one) == line_of(here)]
+        # One that comes from elsewhere joins those of its own line alone.
+        if away and all(line_of(one) == line_of(away[0]) for one in (*away, *mine)):
+            one = self._only_one(path, away)
         elif mine or deleted:
             one = _preferred(mine or deleted, sides)
         else:
             begins = here is not None and self._begins_here(path, here, repo_id)
-            return Choice(here if begins else None)
+            return Choice(here if begins else None, is_here=begins)
         others = {*mine, *(self._other_signers(one) if path == SIGNERS_PATH else ())} - {one}
+        # What is older than a sealed deletion does not come back by itself.
+        others |= {gone for gone in deleted if not extends(one, gone) and not _is_later(one, gone)}
         return Choice(one, tuple(others))
+
+    def deleted(self, path: bytes, ledger: Ledger | None) -> tuple[Ledger, ...]:
+        """Sealed deletions at a path, which what a ledger says there next has to be later than."""
+        return tuple(
+            one
+            for some in self._open.values()
+            for one in some
+            if one.place == path and lets_go(one) and not (ledger and extends(ledger, one))
+        )
 
     def _is_settled(self, path: bytes, here: Ledger, others: Sequence[Ledger]) -> bool:
         """Whether the ledger that is here holds, and all others went on in it."""
@@ -188,7 +204,7 @@ class Before:
         found.sort(key=lambda path: (standing[path].place != path, path))
         return found[0] if found else None
 
-    def _moved(self, path: bytes, away: Sequence[Ledger], mine: Sequence[Ledger]) -> Ledger:
+    def _only_one(self, path: bytes, away: Sequence[Ledger]) -> Ledger:
         """The ledger that moves here, which those that stand here are joined with."""
         if len(away) > 1:
             places = " and ".join(sorted(shown_path(one.place) for one in away))
@@ -196,13 +212,7 @@ class Before:
                 f"{shown_path(path)}: its ledger went on at {places}",
                 hint="git mv it and its ledger to one of these, seal that, and move on from there",
             )
-        (one,) = away
-        if any(line_of(other) != line_of(one) for other in mine):
-            raise CheckError(
-                f"{shown_path(path)}: another ledger has to go on there",
-                hint=f"git mv it and its ledger back to {shown_path(one.place)}",
-            )
-        return one
+        return away[0]
 
     def _begins_here(self, path: bytes, here: Ledger, repo_id: bytes) -> bool:
         """Whether a ledger that nobody knows yet is that of this path."""
@@ -211,6 +221,11 @@ class Before:
             and here.place == path
             and here.head.repo in (repo_id, NO_REPO)
         )
+
+
+def _is_later(one: Ledger, other: Ledger) -> bool:
+    last, before = one.last.meta, other.last.meta
+    return (last.ts, last.gen) > (before.ts, before.gen)
 
 
 def _preferred(ledgers: Sequence[Ledger], sides: Iterable[Ledger]) -> Ledger:

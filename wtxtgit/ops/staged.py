@@ -97,7 +97,7 @@ class _Work:
         found = [*judged.findings, *self._judge_texts(judged.after)]
         paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
         sizes = self._sizes(paths)
-        found += self._judge_sizes(sizes)
+        found += self._judge_sizes(self._new(sizes))
         findings = tuple(dict.fromkeys(found))
         by_path: dict[bytes, list[Finding]] = {}
         for finding in findings:
@@ -217,6 +217,13 @@ class _Work:
             if wsum.size == len(wsum.head):
                 report = verify(text, wsum=wsum.head)
         return report.problems[0] if report.problems else None
+
+    def _new(self, sizes: Mapping[bytes, int]) -> Mapping[bytes, int]:
+        """Those that a forge has not got yet: all of them, where that is asked for."""
+        if self._request.every:
+            return sizes
+        staged = index.staged_paths(self._repo)
+        return {path: size for path, size in sizes.items() if path in staged}
 
     def _judge_sizes(self, sizes: Mapping[bytes, int]) -> Iterator[Finding]:
         limit = max_blob(self._repo)

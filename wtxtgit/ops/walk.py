@@ -318,7 +318,7 @@ class Walk:
                     trees.pop(parent, None)
                     if parent not in kept and parent not in self._known:
                         self._states.pop(parent, None)
-        self.unjudged = frozenset(before_root)
+        self.unjudged |= before_root
 
     def _is_before_root(self, tree: Tree) -> bool:
         """Whether a tree is older than the signers file that is the trust root."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,26 +16,57 @@ UNTRUSTED = frozenset(
 )
 """Kinds that speak of trust, not of integrity."""
 
+_STAYS = "only a new trust root past COMMIT, or a rewritten history, ends this for COMMIT"
+_RESEAL = "wtxtgit seal --reseal -- PATH"
+_REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
+_CLEAN = "wtxtgit install && git add --renormalize -- PATH"
+_COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
+
+
+def _mended(command: str, about: str = "") -> str:
+    """A hint that mends what comes after a commit; what that did stays found there."""
+    return f"{command}  # {about}; {_STAYS}" if about else f"{command}  # {_STAYS}"
+
+
 HINTS = {
-    "raw-binary": "wtxtgit install && git add --renormalize -- PATH",
-    "corrupt-text": "git log --oneline -- PATH; git checkout COMMIT -- PATH takes an intact one",
-    "not-canonical": "git add --renormalize -- PATH",
-    "untracked-artifact": "wtxtgit track PATTERN && git add --renormalize -- PATH",
-    "altered-checkout": "take the attribute off PATH in .gitattributes; it needs -text, no more",
-    "unsealed": "wtxtgit seal -- PATH",
-    "content-mismatch": "wtxtgit seal -- PATH, by somebody who knows why it changed",
-    "bad-record": "git checkout COMMIT^ -- PATH.wsum && wtxtgit seal -- PATH",
-    "moved-unsealed": "wtxtgit seal --reseal -- PATH",
-    "ledger-rewritten": "wtxtgit seal --reseal=COMMIT^ -- PATH",
-    "ledger-removed": "git checkout COMMIT^ -- PATH.wsum, a deleted checkpoint keeps its ledger",
-    "bad-signature": "git checkout COMMIT^ -- PATH.wsum && wtxtgit seal -- PATH",
-    "missing-signature": "wtxtgit seal --cosign -- PATH",
-    "untrusted-signer": "wtxtgit seal --cosign -- PATH, with a trusted signer's key",
-    "signers-changed": "wtxtgit seal --cosign -- .wtxt/signers, with keys of the signers before",
-    "bad-root": "git log --oneline; take a trust root that the tip descends from",
+    "raw-binary": _mended(_CLEAN),
+    "corrupt-text": _mended(f"git checkout COMMIT^ -- PATH && {_RESEAL}"),
+    "not-canonical": _mended(_CLEAN),
+    "untracked-artifact": _mended(_REVERT),
+    "altered-checkout": _mended(_REVERT),
+    "unsealed": _mended("wtxtgit seal --staged -- PATH"),
+    "content-mismatch": _mended(
+        "wtxtgit seal --staged -- PATH", "by somebody who knows why it changed"
+    ),
+    "bad-record": _mended(_RESEAL),
+    "moved-unsealed": _RESEAL,
+    "ledger-rewritten": _mended(_RESEAL),
+    "ledger-removed": _mended(_RESEAL, "brings it back, or seals that PATH is deleted"),
+    "bad-signature": _mended(_RESEAL),
+    "missing-signature": _mended(_COUNTERSIGN),
+    "untrusted-signer": _mended(_COUNTERSIGN, "with a trusted signer's key"),
+    "signers-changed": _mended(
+        "git checkout COMMIT^ -- .wtxt",
+        "or wtxtgit seal --staged --cosign -- .wtxt/signers, by as many signers of before as "
+        "their threshold says",
+    ),
+    "bad-root": "git log --oneline -- .wtxt/signers  # only a trust root that the tip descends "
+    "from, and that has signers, ends this",
     "shallow": "git fetch --unshallow",
 }
-"""What to do about each kind, COMMIT and PATH being those of a finding."""
+"""What to do about each kind, COMMIT and PATH being those of a finding.
+
+Each is a command for a shell, and what is to be known of it as a comment.
+"""
+
+_OF_WARNINGS = {
+    "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
+    "&& git add -- '*.gitattributes' && wtxtgit seal --staged -- PATH",
+    "unsealed": "wtxtgit seal --staged -- PATH",
+    "untrusted-signer": "wtxtgit signers list  # whose key may be added; else the text is to be "
+    "signed again",
+}
+"""What to do where a kind is told as a warning."""
 
 
 _PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
@@ -73,7 +105,22 @@ def hint(finding: Finding) -> str:
     commit, path = finding.commit[:_OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
     ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
     words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
-    return _PLACEHOLDER.sub(lambda found: words[found[0]], HINTS[finding.kind])
+    return _PLACEHOLDER.sub(lambda found: words[found[0]], _spelled(finding))
+
+
+def hints(findings: Iterable[Finding]) -> dict[str, str]:
+    """What to do about each kind that was found: about its errors, if there are any."""
+    told: dict[str, str] = {}
+    for finding in findings:
+        if finding.severity is Severity.ERROR or finding.kind not in told:
+            told[finding.kind] = _spelled(finding)
+    return told
+
+
+def _spelled(finding: Finding) -> str:
+    if finding.severity is Severity.WARNING and finding.kind in _OF_WARNINGS:
+        return _OF_WARNINGS[finding.kind]
+    return HINTS[finding.kind]
 
 
 class Judged:

@@ -13,38 +13,48 @@ from wtxtgit.report.audit import Finding, Judged
 LARGE_BLOB = "large-blob"
 _PLACEHOLDER = re.compile("LEDGER|PATH")
 
-_RESTORE_LEDGER = "git restore --staged --worktree -- LEDGER"
 _SEAL = "wtxtgit seal --staged -- PATH"
+_RESEAL = "wtxtgit seal --reseal -- PATH"
+_CLEAN = "wtxtgit install && git add --renormalize -- PATH"
+_COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
 HINTS = {
-    "raw-binary": "wtxtgit install && git add --renormalize -- PATH",
-    "corrupt-text": "wtxtgit verify -- PATH shows all; git restore --staged -- PATH unstages",
-    "not-canonical": "git add --renormalize -- PATH",
+    "raw-binary": _CLEAN,
+    "corrupt-text": "git restore --staged -- PATH  # wtxtgit verify -- PATH says what is wrong",
+    "not-canonical": _CLEAN,
     "untracked-artifact": "git restore --staged --worktree -- PATH '*.gitattributes'",
-    "altered-checkout": "take the attribute off PATH in .gitattributes; it needs -text, no more",
+    "altered-checkout": "git restore --staged --worktree -- '*.gitattributes'",
     "unsealed": _SEAL,
     "content-mismatch": _SEAL,
     "moved-unsealed": _SEAL,
-    "bad-record": f"{_RESTORE_LEDGER} && {_SEAL}",
-    "ledger-rewritten": "wtxtgit seal --reseal -- PATH",
-    "ledger-removed": _RESTORE_LEDGER,
-    "bad-signature": f"{_RESTORE_LEDGER} && {_SEAL}",
-    "missing-signature": "wtxtgit seal --staged --cosign -- PATH",
-    "untrusted-signer": "wtxtgit seal --staged --cosign -- PATH, with a trusted signer's key",
-    "signers-changed": "wtxtgit seal --staged -- .wtxt/signers, then --cosign by other signers",
-    "bad-root": "git config wtxtgit.trustRoot COMMIT names one that HEAD descends from",
-    LARGE_BLOB: "wtxtgit convert --max-shard 64MiB cuts it; "
-    "git config wtxtgit.maxBlob SIZE where the forge takes more",
-}
-"""What to do about each kind, before the commit is made."""
-
-_RESEAL = "wtxtgit seal --reseal -- PATH && git commit --no-edit"
-_IN_A_MERGE = {
-    "unsealed": _RESEAL,
-    "content-mismatch": _RESEAL,
+    "bad-record": _RESEAL,
     "ledger-rewritten": _RESEAL,
+    "ledger-removed": "git restore --staged --worktree -- LEDGER",
+    "bad-signature": _RESEAL,
+    "missing-signature": _COUNTERSIGN,
+    "untrusted-signer": f"{_COUNTERSIGN}  # with a trusted signer's key",
+    "signers-changed": "wtxtgit seal --staged --cosign -- .wtxt/signers  # by as many signers of "
+    "before as their threshold says",
+    "bad-root": "git log --oneline -- .wtxt/signers  # only a config wtxtgit.trustRoot that HEAD "
+    "descends from, and that has signers, ends this",
+    LARGE_BLOB: "git restore --staged -- PATH  # wtxtgit convert --max-shard 64MiB cuts it; git "
+    "config wtxtgit.maxBlob SIZE where the forge takes more",
+}
+"""What to do about each kind, before the commit is made: commands, and comments on them."""
+
+_RESEAL_AND_COMMIT = f"{_RESEAL} && git commit --no-edit"
+_IN_A_MERGE = {
+    "unsealed": _RESEAL_AND_COMMIT,
+    "content-mismatch": _RESEAL_AND_COMMIT,
+    "ledger-rewritten": _RESEAL_AND_COMMIT,
+    "moved-unsealed": _RESEAL_AND_COMMIT,
+    "ledger-removed": _RESEAL_AND_COMMIT,
 }
 _STAGE_AND_SEAL = f"git add -- PATH && {_SEAL} && git commit"
-_OF_PATHS = {"unsealed": _STAGE_AND_SEAL, "content-mismatch": _STAGE_AND_SEAL}
+_OF_PATHS = {
+    "unsealed": _STAGE_AND_SEAL,
+    "content-mismatch": _STAGE_AND_SEAL,
+    "moved-unsealed": _STAGE_AND_SEAL,
+}
 
 
 class Occasion(StrEnum):

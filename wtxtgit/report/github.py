@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
-from wtxtgit.report.audit import HINTS, AuditReport, Finding, Severity
+from wtxtgit.report.audit import AuditReport, Finding, Severity, hints
 from wtxtgit.report.escaping import escaped
 
 MOST = 50
@@ -36,7 +36,8 @@ def _command(finding: Finding) -> str:
         properties["file"] = escaped(os.fsdecode(finding.path))
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     where = f" (commit {finding.commit[:_OID_SHOWN]})" if finding.commit else ""
-    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{HINTS[finding.kind]}"
+    told = hints([finding])[finding.kind]
+    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{told}"
     return f"::{finding.severity} {listed}::{message.translate(_IN_MESSAGE)}"
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
-from wtxtgit.report.audit import HINTS, AuditReport, Finding
+from wtxtgit.report.audit import AuditReport, Finding, hints
 from wtxtgit.report.markdown_text import code, table, text
 from wtxtgit.report.totals import totals
 
@@ -35,9 +35,8 @@ def _lines(report: AuditReport) -> Iterator[str]:
     if len(report.findings) > len(shown):
         yield ""
         yield f"and {len(report.findings) - len(shown)} more"
-    kinds = dict.fromkeys(finding.kind for finding in report.findings)
-    if kinds:
-        rows = [(code(kind), text(HINTS[kind])) for kind in kinds]
+    if report.findings:
+        rows = [(code(kind), text(hint)) for kind, hint in hints(report.findings).items()]
         yield from table(("kind", "what to do"), rows)
     if report.signers:
         more = len(report.signers) - MOST_SIGNERS

@@ -154,6 +154,8 @@ class State:
         default_factory=dict, init=False, compare=False, repr=False
     )
     """The open ledgers of lines, as far as they were asked for."""
+    _contested: set[LineId] = field(default_factory=set, init=False, compare=False, repr=False)
+    """Lines of which an open ledger is not accepted as a whole."""
     _only: dict[bytes, Ledger] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
@@ -333,6 +335,8 @@ def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Led
                 for ledger in _held_ledgers(state, name, signed_by)
                 if not _is_joined(state, line, ledger, signed_by)
             )
+            if any(_length(state, one, signed_by) < len(one.records) for one in known[name]):
+                state._contested.add(name)
     return known
 
 
@@ -342,7 +346,7 @@ def _held_ledgers(state: State, name: LineId, signed_by: SignedBy) -> tuple[Ledg
     ledgers = {ledger for ledger, _ in line.stands}
     if len(ledgers) == 1 and len(line.stands) == len(state.signers):
         return tuple(ledgers)
-    lengths = {one: _length(state, one, signed_by, max) for one in ledgers}
+    lengths = {one: _length(state, one, signed_by, held=True) for one in ledgers}
     found = {cut(ledger, length) for ledger, length in lengths.items() if length}
     return tuple(
         ledger
@@ -354,13 +358,12 @@ def _held_ledgers(state: State, name: LineId, signed_by: SignedBy) -> tuple[Ledg
 def _only(state: State) -> Mapping[bytes, Ledger]:
     """Open ledgers by their paths, those that are accepted and the only ones of line and place."""
     found = state._only
-    is_clear = len({one.signers for one in state.introductions}) == len(state.introductions)
-    if not found and state._open and is_clear:
+    if not found and state._open:
         met: set[bytes] = set()
-        for ledgers in state._open.values():
+        for name, ledgers in state._open.items():
             for ledger in ledgers:
                 path = ledger.place + LEDGER_SUFFIX
-                if path in found or len(ledgers) > 1:
+                if path in found or len(ledgers) > 1 or name in state._contested:
                     met.add(path)
                 found[path] = ledger
         for path in met:
@@ -372,14 +375,14 @@ def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
     """Whether all records of a ledger are accepted, by signatures that are known."""
     line = state.lines.get(line_of(ledger), Line())
     return any(
-        _begins(ledger, other) and _length(state, other, signed_by, min) >= len(ledger.records)
+        _begins(ledger, other) and _length(state, other, signed_by) >= len(ledger.records)
         for other in {one for one, _ in line.stands}
     )
 
 
 def unaccepted(state: State, ledger: Ledger, signed_by: SignedBy) -> range:
     """The records of a ledger that are not accepted, by their numbers: all from the first on."""
-    first = _length(state, ledger, signed_by, min)
+    first = _length(state, ledger, signed_by)
     return range(first, len(ledger.records))
 
 
@@ -432,36 +435,37 @@ def _added(line: Line | None, ledger: Ledger, signers: Iterable[Signers]) -> Lin
     return line if len(pairs) == len(line.stands) else Line(_longest(pairs), line.joined)
 
 
-def _length(
-    state: State, ledger: Ledger, signed_by: SignedBy, of: Callable[[int, int], int]
-) -> int:
+def _length(state: State, ledger: Ledger, signed_by: SignedBy, *, held: bool = False) -> int:
     """How many of a ledger's first records are accepted, or are held.
 
-    Those up to the last one that is known, and that for every signers state
-    stands under it, or is in its introductions, or is signed by a key of it: by
-    the signatures that `ledger` has. Who sealed that one knew of those before
-    it. `of` is min for what is accepted, in each introduction, and max for what
-    is held, in any.
+    Accepted is what is known, and for every signers state stands under it, or
+    is in each of its introductions, or is signed by a key of it: by the
+    signatures that `ledger` has. To be held any introduction is enough, and a
+    later record that is held: who sealed that one knew of those before it.
     """
     name = line_of(ledger)
     line = state.lines.get(name, Line())
     lengths = _standing_lengths(state, line, ledger)
     known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
-    found: dict[Signers, int] = {}
+    found: dict[Signers, list[int]] = {}
     for one in state.introductions:
-        length = max((shared(ledger, other) for other in one.by_line.get(name, ())), default=0)
-        found[one.signers] = of(found.get(one.signers, length), length)
-    for signers, length in found.items():
-        lengths[signers] = max(lengths[signers], length)
+        there = (shared(ledger, other) for other in one.by_line.get(name, ()))
+        found.setdefault(one.signers, []).append(max(there, default=0))
+    for signers, each in found.items():
+        lengths[signers] = max(lengths[signers], max(each) if held else min(each))
     least = min(lengths.values(), default=known)
-    for n in reversed(range(least, known)):
+
+    def counts(n: int) -> bool:
         # Where nobody may sign, nothing has to be signed.
-        if all(
-            n < length or not one.keys or signed_by(ledger, n, one.keys).valid
+        return all(
+            n < length or not one.keys or bool(signed_by(ledger, n, one.keys).valid)
             for one, length in lengths.items()
-        ):
-            return n + 1
-    return least
+        )
+
+    later = range(least, known)
+    if held:
+        return next((n + 1 for n in reversed(later) if counts(n)), least)
+    return next((n for n in later if not counts(n)), known)
 
 
 def _standing_lengths(state: State, line: Line, ledger: Ledger) -> dict[Signers, int]:
@@ -487,6 +491,8 @@ def _reuse(state: State, other: State) -> None:
         line = state.lines[name]
         if line is other.lines[name] and not line.joined:
             state._open[name] = ledgers
+            if name in other._contested:
+                state._contested.add(name)
 
 
 # A commit.
@@ -713,7 +719,7 @@ class _Step:
         """Add a ledger's records up to the first that fails."""
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         line = self._before.lines.get(name) or Line()
-        accepted = _length(self._before, ledger, self._signed_by, min)
+        accepted = _length(self._before, ledger, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
         bad = [

@@ -1,0 +1,396 @@
+"""Hints end what they speak of: each is run as it is printed, and the finding is gone after it.
+
+A commit stays found for what it did: there the hint says so, and what comes
+after the commit is right again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import LAUNCHER
+
+import wtxtgit
+from e2e.sealed import (
+    LEDGER,
+    MODEL,
+    OTHER,
+    ROOT,
+    SIGNERS,
+    SIGNERS_LEDGER,
+    Sealed,
+    checkpoint,
+    secret,
+    text,
+)
+from wtxtgit.report import audit, check
+from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.report.check import LARGE_BLOB
+from wtxtgit.text.signature import sign
+from wtxtgit.trust.keys import SecretKey
+
+pytestmark = pytest.mark.slow
+
+NEW, NATIVE = "new model's.safetensors", "notes.wtxt"
+STAYS = "only a new trust root past {0}, or a rewritten history, ends this for {0}"
+Make = Callable[[Sealed], None]
+
+
+@pytest.fixture
+def repo(chain: Sealed, tmp_path: Path) -> Sealed:
+    """The chain, with the trust root and alice's key in its config, and a second generation."""
+    chain.git("config", "wtxtgit.trustRoot", ROOT)
+    chain.git("config", "wtxtgit.signingKey", "alice")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "wtxtgit"
+    script.write_text(f'#!/bin/sh\nexec {LAUNCHER.command()} "$@"\n')
+    script.chmod(0o755)
+    chain.generation(2.0)
+    return chain
+
+
+def run(repo: Sealed, command: str) -> str:
+    """Run a hint in a shell, as one who pastes it."""
+    path = f"{repo.path.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=repo.path,
+        env={**os.environ, "PATH": path, "GIT_EDITOR": "true"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout.decode()
+
+
+def commit(repo: Sealed) -> None:
+    """Commit what is staged; what a hint of the filter wrote may change files on disk."""
+    repo.git("commit", "-q", "--no-verify", "--allow-empty", "-m", "mended")
+
+
+def said(repo: Sealed, kind: str, *range_: str) -> list[Finding]:
+    """The findings of a kind."""
+    found = repo.audit(*range_).report["findings"]
+    return [read(told) for told in found if told["kind"] == kind]
+
+
+def read(told: dict[str, str]) -> Finding:
+    """A finding as it is told."""
+    path, severity = os.fsencode(told["path"]), Severity(told["severity"])
+    return Finding(told["commit"], path, told["kind"], told["message"], severity)
+
+
+# What makes each kind.
+
+
+def raw(repo: Sealed) -> None:
+    repo.add_raw(MODEL, checkpoint(2.0))
+
+
+def damaged(repo: Sealed) -> None:
+    repo.write(MODEL, text(2.0).replace(b"crc32c=", b"crc32c=f", 1))
+    repo.add()
+
+
+def other_spelling(repo: Sealed) -> None:
+    repo.write("x", checkpoint(2.0))
+    repo.call("emit", "x", "-o", "y", "--gen", "7", "--build", "nightly")
+    content = (repo.path / "y").read_bytes()
+    for name in ("x", "y"):
+        (repo.path / name).unlink()
+    repo.write(MODEL, content)
+    repo.add()
+
+
+def link(repo: Sealed) -> None:
+    (repo.path / MODEL).unlink()
+    (repo.path / MODEL).symlink_to(OTHER)
+    repo.add()
+
+
+def filter_dropped(repo: Sealed) -> None:
+    repo.write(".gitattributes", "")
+    repo.add()
+
+
+def twin(repo: Sealed) -> None:
+    repo.write(MODEL.upper(), b"x")
+    repo.add()
+
+
+def folder(repo: Sealed) -> None:
+    repo.git("rm", "-q", MODEL)
+    repo.write(f"{MODEL}/x", b"x")
+    repo.add()
+
+
+def ident(repo: Sealed) -> None:
+    with (repo.path / ".gitattributes").open("a") as file:
+        file.write("*.safetensors ident\n")
+    repo.add()
+
+
+def unsealed(repo: Sealed) -> None:
+    repo.put(3.0, name=NEW)
+
+
+def mismatch(repo: Sealed) -> None:
+    repo.put(3.0)
+
+
+def broken(repo: Sealed) -> None:
+    repo.write(LEDGER, repo.ledger() + b"meta\n")
+    repo.add()
+
+
+def copied(repo: Sealed) -> None:
+    repo.put(2.0, name=NEW)
+    repo.write(f"{NEW}.wsum", repo.ledger())
+    repo.add()
+
+
+def moved(repo: Sealed) -> None:
+    for end in ("", ".wsum"):
+        repo.git("mv", MODEL + end, NEW + end)
+
+
+def moved_onto(repo: Sealed) -> None:
+    """One model in the other's place, which goes nowhere."""
+    for end in ("", ".wsum"):
+        repo.git("mv", "-f", MODEL + end, OTHER + end)
+
+
+def rolled_back(repo: Sealed) -> None:
+    repo.take(ROOT, MODEL, LEDGER)
+
+
+def ledger_gone(repo: Sealed) -> None:
+    repo.git("rm", "-q", LEDGER)
+
+
+def both_gone(repo: Sealed) -> None:
+    repo.git("rm", "-q", MODEL, LEDGER)
+
+
+def forged_signature(repo: Sealed) -> None:
+    repo.put(3.0)
+    repo.seal(MODEL)
+    ledger = (repo.path / LEDGER).read_bytes()
+    at = ledger.rindex(b"\nsign ") + 40
+    other = b"A" if ledger[at : at + 1] != b"A" else b"B"
+    repo.write(LEDGER, ledger[:at] + other + ledger[at + 1 :])
+    repo.add()
+
+
+def not_signed(repo: Sealed) -> None:
+    repo.put(3.0)
+    repo.seal(MODEL)
+    lines = (repo.path / LEDGER).read_bytes().splitlines(keepends=True)
+    repo.write(LEDGER, b"".join(lines[:-1]))
+    repo.add()
+
+
+def foreign(repo: Sealed) -> None:
+    for value in (3.0, 4.0):
+        repo.put(value)
+        repo.seal(MODEL, key="mallory")
+
+
+def signers_unsealed(repo: Sealed) -> None:
+    repo.add_signer("bob")
+
+
+def signers_by_themselves(repo: Sealed) -> None:
+    repo.add_signer("mallory")
+    repo.seal(SIGNERS, key="mallory")
+
+
+def signers_gone(repo: Sealed) -> None:
+    repo.git("rm", "-q", SIGNERS, SIGNERS_LEDGER)
+
+
+def looks_like_one(repo: Sealed) -> None:
+    repo.add_raw("x.gguf", b"GGUF, or so")
+
+
+MAKERS: list[tuple[str, Make]] = [
+    ("raw-binary", raw),
+    ("corrupt-text", damaged),
+    ("not-canonical", other_spelling),
+    ("untracked-artifact", link),
+    ("untracked-artifact", filter_dropped),
+    ("untracked-artifact", twin),
+    ("untracked-artifact", folder),
+    ("untracked-artifact", looks_like_one),
+    ("altered-checkout", ident),
+    ("unsealed", unsealed),
+    ("content-mismatch", mismatch),
+    ("bad-record", broken),
+    ("bad-record", copied),
+    ("moved-unsealed", moved),
+    ("ledger-rewritten", rolled_back),
+    ("ledger-rewritten", moved_onto),
+    ("ledger-removed", ledger_gone),
+    ("ledger-removed", both_gone),
+    ("bad-signature", forged_signature),
+    ("missing-signature", not_signed),
+    ("untrusted-signer", foreign),
+    ("signers-changed", signers_unsealed),
+    ("signers-changed", signers_by_themselves),
+    ("signers-changed", signers_gone),
+]
+STAGED = [
+    (kind, make)
+    for kind, make in MAKERS
+    if make not in (twin, looks_like_one, signers_unsealed, signers_gone)
+]
+"""Those that a check has its own hint for."""
+cases = pytest.mark.parametrize(
+    ("kind", "make"), MAKERS, ids=[f"{kind}-{make.__name__}" for kind, make in MAKERS]
+)
+
+
+class TestCommits:
+    """What an audit prints."""
+
+    @cases
+    def test_the_tip_is_right_again(self, repo: Sealed, kind: str, make: Make) -> None:
+        make(repo)
+        repo.git("commit", "-q", "-m", "made")
+        made = repo.head
+        finding, *_ = said(repo, kind)
+        assert finding.commit == made
+        hint = audit.hint(finding)
+        run(repo, hint)
+        commit(repo)
+        assert said(repo, kind, "HEAD~1..HEAD") == []
+        left = {one.commit for one in said(repo, kind)}
+        if finding.severity is Severity.WARNING or make is twin:
+            assert not left, "the tip alone is looked at"
+        else:
+            assert left == ({made} if STAYS.format(made[:12]) in hint else set())
+
+    def test_all_kinds_are_tried(self) -> None:
+        tried = {kind for kind, _ in MAKERS}
+        assert set(audit.HINTS) - tried == {"bad-root", "shallow"}
+
+    def test_signers_that_those_of_before_let_in(self, repo: Sealed) -> None:
+        """The other way of the same hint."""
+        signers_by_themselves(repo)
+        repo.commit("made")
+        finding, *_ = said(repo, "signers-changed")
+        (command,) = re.findall(r"or (wtxtgit seal .*?), by as many", audit.hint(finding))
+        run(repo, command)
+        commit(repo)
+        assert repo.audit("HEAD~1..HEAD").found == []
+        assert len(repo.audit("HEAD~1..HEAD").report["signers"]) == 2
+
+    def test_an_older_seal_of_a_native_text(self, repo: Sealed) -> None:
+        """A warning: nothing of the past is found."""
+        from e2e.sealed import signed_ledger
+        from wtxtgit.ops.examine import examine
+        from wtxtgit.text.ledger_chain import native_record
+
+        content = wtxtgit.dumps({"W": np.ones((2, 3))})
+        facts = examine(memoryview(content))
+        assert facts.sha256_all is not None
+        assert facts.meta is not None
+        record = native_record(None, sha256_all=facts.sha256_all, meta=facts.meta)
+        repo.write(NATIVE, content)
+        repo.write(f"{NATIVE}.wsum", signed_ledger(repo, NATIVE, [record], secret("alice")))
+        repo.add()
+        repo.commit("made")
+        finding, *_ = said(repo, "unsealed")
+        assert finding.severity is Severity.WARNING
+        run(repo, audit.hint(finding))
+        commit(repo)
+        assert repo.audit("HEAD~1..HEAD").found == []
+
+    def test_a_native_text_with_a_false_sign_line(self, repo: Sealed) -> None:
+        """It is not sealed again: what refuses it has a hint of its own."""
+        key = getattr(secret("alice"), "secret")  # noqa: B009
+        assert isinstance(key, SecretKey)
+        good = wtxtgit.dumps({"W": np.ones((2, 3))}, sign=lambda m: sign(key.seed, m))
+        other = wtxtgit.dumps({"W": np.zeros((2, 3))}, sign=lambda m: sign(key.seed, m))
+        lines = [re.findall(rb"^sign .*$", one, re.MULTILINE)[0] for one in (good, other)]
+        repo.write(NATIVE, good)
+        repo.add()
+        repo.seal(NATIVE)
+        repo.commit("native")
+        repo.write(NATIVE, other.replace(lines[1], lines[0]))
+        repo.add()
+        repo.commit("false")
+        assert said(repo, "bad-signature")
+        refused = repo.call("seal", "--reseal", "--", NATIVE, ok=(4,)).err
+        (command,) = re.findall(r"hint: (git checkout .*?) takes the text", refused)
+        run(repo, command)
+        commit(repo)
+        assert said(repo, "bad-signature", "HEAD~1..HEAD") == []
+
+    def test_a_root_that_the_tip_does_not_have(self, repo: Sealed) -> None:
+        repo.branch("other")
+        repo.generation(5.0)
+        repo.switch("main")
+        found = repo.audit(root="other")
+        assert found.kinds == {"bad-root"}
+        finding = Finding("", b"", "bad-root", "")
+        *_, oldest = run(repo, audit.hint(finding)).splitlines()
+        assert repo.audit(root=oldest.split()[0]).found == []
+
+    def test_a_shallow_clone(self, repo: Sealed) -> None:
+        path = repo.path.parent / "shallow"
+        repo.git("clone", "-q", "--depth", "1", f"file://{repo.path}", str(path))
+        shallow = Sealed(path)
+        root = repo.oid(ROOT)
+        found = shallow.audit(root=root)
+        assert found.kinds == {"shallow"}
+        run(shallow, audit.hint(Finding("", b"", "shallow", "")))
+        assert shallow.audit(root=root).found == []
+
+
+class TestStaged:
+    """What a check, and the hook, print before the commit."""
+
+    def hints(self, repo: Sealed, kind: str) -> Iterator[str]:
+        done = repo.call("check", "--staged", "--json", ok=(0, 1, 4)).report
+        for told in done["findings"]:
+            if told["kind"] == kind:
+                yield check.hint(read(told))
+
+    def follow(self, repo: Sealed, kind: str) -> None:
+        (hint, *_) = self.hints(repo, kind)
+        run(repo, hint)
+        assert list(self.hints(repo, kind)) == []
+
+    @pytest.mark.parametrize(
+        ("kind", "make"),
+        STAGED,
+        ids=[f"{kind}-{make.__name__}" for kind, make in STAGED],
+    )
+    def test_it_is_gone(self, repo: Sealed, kind: str, make: Make) -> None:
+        make(repo)
+        self.follow(repo, kind)
+
+    def test_a_change_of_the_signers(self, repo: Sealed) -> None:
+        """What is not sealed has a finding, and a hint, of its own."""
+        signers_unsealed(repo)
+        self.follow(repo, "content-mismatch")
+        assert list(self.hints(repo, "signers-changed")) == []
+
+    def test_a_text_that_is_too_large(self, repo: Sealed) -> None:
+        repo.git("config", "wtxtgit.maxBlob", "1024")
+        repo.put(3.0, name=NEW)
+        (hint,) = [one for one in self.hints(repo, LARGE_BLOB) if "new" in one]
+        run(repo, hint)
+        assert not any("new" in one for one in self.hints(repo, LARGE_BLOB))
+
+    def test_all_kinds_are_tried(self) -> None:
+        tried = {kind for kind, _ in MAKERS}
+        assert set(check.HINTS) - tried == {"bad-root", LARGE_BLOB}
