@@ -29,8 +29,6 @@ ABOUT = {
     "ledger-rewritten": "A ledger does not go on from that of the commit before.",
     "ledger-removed": "A ledger is gone.",
     "bad-signature": "A signature does not hold.",
-    "altered-checkout": "An attribute changes what a checkout writes.",
-    "moved-unsealed": "A ledger was moved, and nobody has sealed that.",
     "missing-signature": "A record is not signed.",
     "untrusted-signer": "A record is signed by nobody who is trusted.",
     "signers-changed": "The signers file changed, and the signers before did not seal that.",
