@@ -185,7 +185,7 @@ class TestFilesOfBefore:
         wanted = UNTRUSTED
         if way == "fast-forward" and not is_pinned:
             # The first signers on the line of first parents are mallory's: alice is the stranger.
-            wanted = ((SIGNERS, "untrusted-signer"), (MODEL, "untrusted-signer"))
+            wanted = (CHANGED, (SIGNERS, "untrusted-signer"), (MODEL, "bad-record"))
         assert_told(begun, tip, *wanted, was=main, root=root)
 
 

@@ -90,16 +90,22 @@ class TestPreReceive:
         assert "bad-root" in self.push(chain, "--force", "main", ok=False)
         assert self.ref(server, "refs/heads/main") == before
 
-    def test_branches_may_be_rewritten_and_deleted(self, chain: Sealed, server: Repo) -> None:
+    def test_a_branch_is_not_rewritten(self, chain: Sealed, server: Repo) -> None:
+        """It is deleted, and begun anew."""
         self.push(chain, "main", ok=True)
         chain.branch("topic")
         chain.generation(2.0)
         self.push(chain, "topic", ok=True)
+        before = self.ref(server, "refs/heads/topic")
         chain.git("reset", "-q", "--hard", "root")
         chain.generation(3.0)
-        self.push(chain, "--force", "topic", ok=True)
-        assert self.ref(server, "refs/heads/topic") == chain.head
+        refused = self.push(chain, "--force", "topic", ok=False)
+        assert "bad-root" in refused
+        assert "ledger-rewritten" in refused
+        assert self.ref(server, "refs/heads/topic") == before
         self.push(chain, "--delete", "topic", ok=True)
+        self.push(chain, "topic", ok=True)
+        assert self.ref(server, "refs/heads/topic") == chain.head
         self.push(chain, "root:refs/tags/t", ok=True)
 
     def test_another_signer(self, chain: Sealed, server: Repo) -> None:

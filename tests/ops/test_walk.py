@@ -1,17 +1,19 @@
-"""S along a history: as the rules say of every commit, whole trees read."""
+"""States along a history: as the rules say of every commit, each computed by itself."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import Repo
 from git.histories import History
 from nacl.signing import SigningKey
-from wtxtgit.trust.policy import Parent, Trust, Violation, advance
 
+from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.path_history import PathReader, touching
@@ -25,138 +27,322 @@ from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger
 from wtxtgit.text.ledger_chain import next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
+from wtxtgit.trust.state import State, Violation, join, step
 
 KEYS = [SigningKey(bytes([number]) * 32) for number in range(1, 5)]
-HEAD = Head(NO_REPO, SIGNERS_PATH)
+PUBLIC = [bytes(key.verify_key) for key in KEYS]
+MODEL, LEDGER = b"model", b"model.wsum"
 Files = dict[bytes, bytes]
 
 
+@dataclass(frozen=True)
+class World:
+    """Files, and the ledgers that they have."""
+
+    files: Files
+    ledgers: dict[bytes, Ledger]
+
+    def put(self, path: bytes, content: bytes) -> World:
+        return World({**self.files, path: content}, self.ledgers)
+
+    def without(self, *paths: bytes) -> World:
+        return World({k: v for k, v in self.files.items() if k not in paths}, self.ledgers)
+
+    def sealed(self, path: bytes, *by: int) -> World:
+        """With a record of a file, signed by keys."""
+        ledger = self.ledgers.get(path)
+        repo = NO_REPO
+        if path != SIGNERS_PATH and SIGNERS_PATH in self.ledgers:
+            repo = self.ledgers[SIGNERS_PATH].records[0].merkle_this
+        head = Head(repo, path) if ledger is None else ledger.head
+        sha256_all = examine(memoryview(self.files[path])).sha256_all
+        assert sha256_all is not None
+        record = next_record(
+            ledger, sha256_all=sha256_all, ts="2025-01-01T00:00:00Z", build="b", schema="opaque/v1"
+        )
+        for number in by:
+            made = KEYS[number].sign(covered(head, record)).signature
+            record = with_signature(record, Signature(made, keyid(PUBLIC[number])))
+        grown = Ledger(head, (*(ledger.records if ledger else ()), record))
+        files = {**self.files, path + b".wsum": format_ledger(grown)}
+        return World(files, {**self.ledgers, path: grown})
+
+
 def signers(*numbers: int, threshold: int = 1) -> bytes:
-    keys = {n: format_public(PublicKey(bytes(KEYS[n].verify_key), f"k{n}")) for n in numbers}
+    keys = {n: format_public(PublicKey(PUBLIC[n], f"k{n}")) for n in numbers}
     lines = [f"user{n}@example.com {key}\n" for n, key in keys.items()]
     return f"# threshold: {threshold}\n{''.join(lines)}".encode()
 
 
-def sealed(files: Files, ledger: Ledger | None, *by: int) -> tuple[Files, Ledger]:
-    """The files with a record of their signers file, signed by keys."""
-    content = memoryview(files[SIGNERS_PATH])
-    sha256_all = examine(content).sha256_all
-    assert sha256_all is not None
-    record = next_record(
-        ledger, sha256_all=sha256_all, ts="2025-01-01T00:00:00Z", build="none", schema="opaque/v1"
-    )
-    for number in by:
-        made = KEYS[number].sign(covered(HEAD, record)).signature
-        signature = Signature(made, keyid(bytes(KEYS[number].verify_key)))
-        record = with_signature(record, signature)
-    grown = Ledger(HEAD, (*(ledger.records if ledger else ()), record))
-    return {**files, SIGNERS_LEDGER: format_ledger(grown)}, grown
+NOTHING = World({}, {})
+PLAIN = NOTHING.put(b"readme", b"0")
+FIRST = PLAIN.put(SIGNERS_PATH, signers(0, 1)).sealed(SIGNERS_PATH, 0)
+SEALED = FIRST.put(MODEL, b"1").sealed(MODEL, 0)
+SECOND = SEALED.put(SIGNERS_PATH, signers(0, 2)).sealed(SIGNERS_PATH, 0)
 
 
-def whole_walk(
-    repo: Repo, tips: Sequence[str], root: str | None
-) -> tuple[dict[str, Trust], dict[str, list[Violation]]]:
-    """S after every commit, by the rules and nothing else."""
-    repository = repo.repository
-    trusts: dict[str, Trust] = {}
-    changes: dict[str, list[Violation]] = {}
-    with BlobReader(repository) as blobs, Snapshots(repository) as snapshots:
-        reader = ChainReader(blobs)
-        start = Trust()
-        if root is not None:
-            tree = reader.tree(snapshots.snapshot(root))
-            start = Trust(tree.signers, tree.signers_ledger)
-        for commit in history.commits(repository, tips, [root] if root else []):
-            before = [
-                Parent(trusts.get(oid, start), reader.tree(snapshots.snapshot(oid)))
-                for oid in dict.fromkeys(commit.parents)
-            ]
-            tree = reader.tree(snapshots.snapshot(commit.oid))
-            trusts[commit.oid], wrong = advance(tree, before, signed, start)
-            if wrong:
-                changes[commit.oid] = wrong
-    return trusts, changes
+@contextmanager
+def walked(repo: Repo, tips: Sequence[str], root: str | None = None) -> Iterator[Walk]:
+    with BlobReader(repo.repository) as blobs, Snapshots(repo.repository) as snapshots:
+        yield Walk.to(repo.repository, tips, root, ChainReader(blobs), snapshots)
 
 
-def walk(repo: Repo, tips: Sequence[str], root: str | None) -> Walk:
-    repository = repo.repository
-    with BlobReader(repository) as blobs, Snapshots(repository) as snapshots:
-        return Walk.to(repository, tips, root, ChainReader(blobs), snapshots)
+def each_by_itself(
+    walk: Walk, tips: Sequence[str]
+) -> tuple[dict[str, State], dict[str, list[Violation]]]:
+    """States of all commits, and what fails at each, by the rules and nothing else."""
+    states: dict[str, State] = {}
+    violations: dict[str, list[Violation]] = {}
+    root = [] if walk.root is None else [walk.root]
+    for commit in history.commits(walk.repo, tips, root):
+        before = [states.get(oid, walk.start) for oid in commit.parents] or [walk.start]
+        tree = walk.tree(commit.oid)
+        states[commit.oid], violations[commit.oid] = step(tree, join(before), signed)
+    return states, violations
 
 
 def assert_same(repo: Repo, tips: Sequence[str], root: str | None = None) -> Walk:
-    found = walk(repo, tips, root)
-    assert (found.trusts, found.changes) == whole_walk(repo, tips, root)
-    return found
+    with walked(repo, tips, root) as walk:
+        states, violations = each_by_itself(walk, tips)
+        assert walk.commits.keys() == states.keys()
+        assert {oid: walk.standing(oid) for oid in states} == {
+            oid: state.standing for oid, state in states.items()
+        }
+        assert {oid: list(walk.violations(oid)) for oid in states} == violations
+        # Those of tips are kept, the others found anew.
+        for oid in (*tips, *list(states)[::7]):
+            assert walk.state(oid) == states.get(oid, walk.start)
+        return walk
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_any_history_with_merges(repo: Repo, seed: int) -> None:
-    """Commits that change the signers, sealed well or badly, others, and merges of any two."""
+    """Commits that change signers and models, sealed well or badly, and merges of any two."""
     chance = random.Random(seed)  # noqa: S311
     made = History(repo)
-    plain = {b"readme": b"0"}
-    first, ledger = sealed({**plain, SIGNERS_PATH: signers(0, 1)}, None, 0)
-    commits: list[tuple[str, Files, Ledger | None]] = [
-        (made.commit(plain), plain, None),
-    ]
-    commits.append((made.commit(first, [commits[0][0]]), first, ledger))
-    actions: list[Callable[[Files, Ledger | None], tuple[Files, Ledger | None]]] = [
-        lambda files, ledger: ({**files, b"readme": chance.randbytes(4)}, ledger),
-        lambda files, ledger: ({**files, b"readme": chance.randbytes(4)}, ledger),
-        lambda files, ledger: sealed(
-            {**files, SIGNERS_PATH: signers(*chance.sample(range(4), 2), threshold=1)},
-            ledger,
-            *chance.sample(range(4), chance.choice([0, 1, 2])),
-        ),
-        lambda files, ledger: ({**files, SIGNERS_PATH: signers(chance.randrange(4))}, ledger),
-        lambda files, ledger: ({k: v for k, v in files.items() if k != SIGNERS_PATH}, ledger),
-        lambda files, ledger: ({**files, SIGNERS_PATH: b"no signers\n"}, ledger),
-    ]
+
+    def some(most: int) -> list[int]:
+        return chance.sample(range(4), chance.randrange(most + 1))
+
+    commits = [(made.commit(PLAIN.files), PLAIN)]
+    commits.append((made.commit(SEALED.files, [commits[0][0]]), SEALED))
+    acts: list[Callable[[World], World]] = [
+        lambda one: one.put(b"readme", chance.randbytes(4)),
+        lambda one: one.put(MODEL, chance.randbytes(4)).sealed(MODEL, *some(2)),
+        lambda one: one.put(MODEL, chance.randbytes(4)).sealed(MODEL, 0),
+        lambda one: one.put(
+            SIGNERS_PATH, signers(*chance.sample(range(4), 2))
+        ).sealed(SIGNERS_PATH, *some(2)),
+        lambda one: one.put(SIGNERS_PATH, signers(chance.randrange(4))),
+        lambda one: one.without(SIGNERS_PATH),
+        lambda one: one.without(LEDGER),
+        lambda one: one.put(SIGNERS_PATH, b"no signers\n"),
+    ]  # fmt: skip
     for _ in range(40):
-        oid, files, ledger = chance.choice(commits[-6:])
+        oid, world = chance.choice(commits[-6:])
         if chance.random() < 0.3:
-            other, files_other, ledger_other = chance.choice(commits[-6:])
-            taken = chance.choice([(files, ledger), (files_other, ledger_other)])
-            parents = [oid] if other == oid else [oid, other]
-            commits.append((made.commit(taken[0], parents), *taken))
+            other, theirs = chance.choice(commits[-6:])
+            taken = chance.choice([world, theirs])
+            parents = list(dict.fromkeys([oid, other]))
+            commits.append((made.commit(taken.files, parents), taken))
         else:
-            files, ledger = chance.choice(actions)(files, ledger)
-            commits.append((made.commit(files, [oid]), files, ledger))
-    tips = [oid for oid, _, _ in commits[-8:]]
-    found = assert_same(repo, tips)
-    assert len({trust.keys for trust in found.trusts.values()}) > 1
-    assert found.changes
-    readable = [oid for oid, files, _ in commits if files.get(SIGNERS_PATH) != b"no signers\n"]
+            world = chance.choice(acts)(world)
+            commits.append((made.commit(world.files, [oid]), world))
+    tips = [oid for oid, _ in commits[-8:]]
+    walk = assert_same(repo, tips)
+    assert any(map(walk.violations, walk.commits))
+    readable = [oid for oid, one in commits if one.files.get(SIGNERS_PATH) != b"no signers\n"]
     for root in readable[:12:3]:
         reached = [tip for tip in tips if history.is_ancestor(repo.repository, root, tip)]
         if reached:
             assert_same(repo, reached, root)
 
 
-@pytest.mark.slow
-def test_trees_are_read_at_two_paths_alone(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = History(repo)
-    files, _ = sealed({SIGNERS_PATH: signers(0)}, None, 0)
-    oid = made.commit(files)
-    for number in range(30):
-        oid = made.commit({**files, b"x": b"%d" % number}, [oid])
-    asked: list[str] = []
-    real = PathReader.entries
+class TestRoots:
+    def test_a_commit(self, repo: Repo) -> None:
+        """What it reaches has its state, and so has what begins beside it."""
+        made = History(repo)
+        before = made.commit(PLAIN.files)
+        root = made.commit(SEALED.files, [before])
+        tip = made.commit(SECOND.files, [root])
+        orphan = made.commit({b"page": b"x"})
+        merged = made.commit({**SECOND.files, b"page": b"x"}, [tip, orphan])
+        with walked(repo, [merged], root) as walk:
+            assert walk.commits.keys() == {tip, orphan, merged}
+            assert walk.state(before) == walk.state(root) == walk.start
+            assert walk.state(orphan).newest == walk.start.newest
+            assert walk.standing(merged).trusted == {PUBLIC[0], PUBLIC[2]}
+            assert walk.count_unjudged() == 2
+            assert not walk.is_first_use
 
-    def entries(reader: PathReader, tree: str) -> object:
-        asked.append(tree)
-        return real(reader, tree)
+    def test_first_use(self, repo: Repo) -> None:
+        """The oldest commit with signers on the line of first parents."""
+        made = History(repo)
+        plain = made.commit(PLAIN.files)
+        nobody = made.commit(PLAIN.put(SIGNERS_PATH, signers()).files, [plain])
+        first = made.commit(SEALED.files, [nobody])
+        tip = made.commit(SECOND.files, [first])
+        older = made.commit(PLAIN.put(SIGNERS_PATH, signers(3)).files)
+        merged = made.commit(SECOND.files, [tip, older])
+        with walked(repo, [merged]) as walk:
+            assert (walk.root, walk.is_first_use) == (first, True)
+            assert walk.start.trusted == {PUBLIC[0], PUBLIC[1]}
+            assert [v.kind for v in walk.violations(older)][:1] == ["signers-changed"]
+        with walked(repo, [plain]) as walk:
+            assert (walk.root, walk.start.is_signed) == (None, False)
 
-    def snapshot(_: Snapshots, oid: str) -> object:
-        raise AssertionError(oid)
+    def test_one_that_no_tip_descends_from(self, repo: Repo) -> None:
+        made = History(repo)
+        one, two = made.commit({b"a": b"1"}), made.commit({b"a": b"2"})
+        with (
+            pytest.raises(BadRoot, match="does not descend from the trust root"),
+            walked(repo, [two], one),
+        ):
+            pass
+        with walked(repo, [two, one], one) as walk:
+            assert walk.commits.keys() == {two}
 
-    monkeypatch.setattr(PathReader, "entries", entries)
-    monkeypatch.setattr(Snapshots, "snapshot", snapshot)
-    found = walk(repo, [oid], None)
-    assert found.trust(oid).keys == {bytes(KEYS[0].verify_key)}
-    assert len(asked) == 1
+    def test_one_whose_signers_do_not_read(self, repo: Repo) -> None:
+        bad = History(repo).commit({SIGNERS_PATH: b"no signers\n"})
+        with pytest.raises(BadRoot, match="signers of the trust root"), walked(repo, [bad], bad):
+            pass
+
+    @pytest.mark.slow
+    def test_a_commit_comes_before_a_file_of_its_name(
+        self, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        oid = History(repo).commit(FIRST.files)
+        monkeypatch.chdir(tmp_path)
+        for name, content in ((oid, signers(3)), ("given", signers(3))):
+            (tmp_path / name).write_bytes(content)
+        with walked(repo, [oid], oid) as walk:
+            assert walk.start.trusted == {PUBLIC[0], PUBLIC[1]}
+        with walked(repo, [oid], "given") as walk:
+            assert walk.start.trusted == {PUBLIC[3]}
+
+
+class TestFileWithLedger:
+    """A signers file with its ledger: the state before the first commit."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        (tmp_path / "root").write_bytes(SECOND.files[SIGNERS_PATH])
+        (tmp_path / "root.wsum").write_bytes(SECOND.files[SIGNERS_LEDGER])
+        return str(tmp_path / "root")
+
+    def test_commits_from_before_it_are_not_judged(self, repo: Repo, root: str) -> None:
+        made = History(repo)
+        plain = made.commit(PLAIN.files)
+        first = made.commit(FIRST.files, [plain])
+        second = made.commit(FIRST.put(SIGNERS_PATH, SECOND.files[SIGNERS_PATH]).sealed(
+            SIGNERS_PATH, 0).files, [first])  # fmt: skip
+        back = made.commit(FIRST.files, [second])
+        beside = made.commit(FIRST.files, [first])
+        with walked(repo, [back, beside], root) as walk:
+            assert walk.unjudged == {plain, first, beside}
+            assert walk.root is None
+            assert walk.count_unjudged() == 3
+            assert walk.violations(second) == ()
+            assert {v.kind for v in walk.violations(back)} == {
+                "signers-changed",
+                "ledger-rewritten",
+            }
+            # What is asked for again takes none of it back.
+            walk.state(first)
+            assert walk.unjudged == {plain, first, beside}
+
+    def test_another_ledger_of_as_many_records_is_none_of_before(
+        self, repo: Repo, root: str
+    ) -> None:
+        strange = PLAIN.put(SIGNERS_PATH, signers(3)).sealed(SIGNERS_PATH, 3)
+        oid = History(repo).commit(strange.files)
+        with walked(repo, [oid], root) as walk:
+            assert walk.unjudged == frozenset()
+            assert "signers-changed" in {v.kind for v in walk.violations(oid)}
+
+    def test_alone_it_fixes_the_signers(self, repo: Repo, root: str) -> None:
+        Path(root + ".wsum").unlink()
+        oid = History(repo).commit(FIRST.files)
+        with walked(repo, [oid], root) as walk:
+            assert walk.unjudged == frozenset()
+            assert walk.standing(oid).trusted == {PUBLIC[0], PUBLIC[2]}
+
+    @pytest.mark.parametrize(
+        ("content", "ledger", "why"),
+        [
+            (signers(), None, "names no signer"),
+            (b"no signers\n", None, "root: "),
+            (signers(3), SECOND.files[SIGNERS_LEDGER], "its last record is of other signers"),
+            (SECOND.files[SIGNERS_PATH], b"no ledger\n", "root.wsum: "),
+            (SECOND.files[SIGNERS_PATH], SEALED.files[LEDGER], "the ledger of another file"),
+        ],
+    )
+    def test_what_is_no_root(
+        self, repo: Repo, root: str, content: bytes, ledger: bytes | None, why: str
+    ) -> None:
+        Path(root).write_bytes(content)
+        if ledger is not None:
+            Path(root + ".wsum").write_bytes(ledger)
+        oid = History(repo).commit(FIRST.files)
+        with pytest.raises(BadRoot, match=why), walked(repo, [oid], root):
+            pass
+
+    def test_one_that_there_is_not(self, repo: Repo, tmp_path: Path) -> None:
+        oid = History(repo).commit(FIRST.files)
+        with (
+            pytest.raises(EnvironmentFailure, match="names nothing"),
+            walked(repo, [oid], str(tmp_path / "absent")),
+        ):
+            pass
+
+
+class TestBrought:
+    """What a commit breaks that its first parent keeps, or at files that it changes."""
+
+    def test_at_the_commit_that_did_it(self, repo: Repo) -> None:
+        made = History(repo)
+        root = made.commit(SEALED.files)
+        bad = made.commit(SEALED.without(LEDGER).files, [root])
+        same = made.commit(SEALED.without(LEDGER).put(b"readme", b"1").files, [bad])
+        strange = SEALED.put(MODEL, b"9").sealed(MODEL, 3)
+        worse = made.commit(strange.files, [same])
+        later = made.commit(strange.put(MODEL, b"8").sealed(MODEL, 3).files, [worse])
+        with walked(repo, [later], root) as walk:
+            told = {oid: [v.kind for v in walk.brought(oid)] for oid in walk.commits}
+        assert told == {
+            bad: ["ledger-removed"],
+            same: [],
+            worse: ["untrusted-signer"],
+            later: ["untrusted-signer"],
+        }
+
+    def test_of_a_merge(self, repo: Repo) -> None:
+        """By its first parent, and by others only where they were told of."""
+        made = History(repo)
+        root = made.commit(SEALED.files)
+        main = made.commit(SEALED.put(b"readme", b"1").files, [root])
+        bad = made.commit(SEALED.without(LEDGER).files, [root])
+        merged = made.commit(SEALED.without(LEDGER).files, [main, bad])
+        with walked(repo, [merged], root) as walk:
+            assert [v.kind for v in walk.brought(merged)] == ["ledger-removed"]
+            assert walk.brought(merged, {bad}) == []
+
+    def test_of_a_branch_from_before_the_root(self, repo: Repo) -> None:
+        """It has neither signers nor ledgers, and did nothing to them."""
+        made = History(repo)
+        before = made.commit(PLAIN.files)
+        root = made.commit(SEALED.files, [before])
+        old = made.commit(PLAIN.put(b"notes", b"x").files, [before])
+        merged = made.commit(SEALED.put(b"notes", b"x").files, [root, old])
+        back = made.commit(PLAIN.files, [before, root])
+        with walked(repo, [merged, back], root) as walk:
+            assert {v.kind for v in walk.violations(old)} == {"signers-changed", "ledger-removed"}
+            assert walk.brought(old) == []
+            assert walk.brought(merged) == []
+            # A merge that takes its files is another matter.
+            kinds = {v.kind for v in walk.brought(back)}
+            assert kinds == {"signers-changed", "ledger-removed"}
 
 
 def test_what_stands_at_the_paths(repo: Repo) -> None:
@@ -192,25 +378,3 @@ def test_who_touches_a_path(repo: Repo) -> None:
     assert touching(repository, [evil], [one], [b"a"]) == {three, evil}
     assert touching(repository, [two], [one], [b"a"]) == set()
     assert touching(repository, [], [], [b"a"]) == set()
-
-
-def test_a_root_that_no_tip_descends_from(repo: Repo) -> None:
-    made = History(repo)
-    one, two = made.commit({b"a": b"1"}), made.commit({b"a": b"2"})
-    with pytest.raises(BadRoot, match="does not descend from the trust root"):
-        walk(repo, [two], one)
-    assert walk(repo, [two, one], one).trusts == {two: Trust()}
-
-
-@pytest.mark.slow
-def test_a_commit_comes_before_a_file_of_its_name(
-    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = History(repo)
-    files, _ = sealed({SIGNERS_PATH: signers(0)}, None, 0)
-    oid = made.commit(files)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / oid).write_bytes(signers(3))
-    assert walk(repo, [oid], oid).start.keys == {bytes(KEYS[0].verify_key)}
-    (tmp_path / "given").write_bytes(signers(3))
-    assert walk(repo, [oid], "given").start.keys == {bytes(KEYS[3].verify_key)}

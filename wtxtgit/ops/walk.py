@@ -136,16 +136,24 @@ class Walk:
         return join(states) if states else self.start
 
     def violations(self, oid: str) -> tuple[Violation, ...]:
-        """Rules that do not hold in a commit's tree, the root's own included."""
-        if oid == self.root and oid not in self._violations:
+        """Rules that do not hold in a commit's tree, what the root reaches included."""
+        if oid not in self._violations and self._is_reached(oid):
             self._violations[oid] = tuple(step(self.tree(oid), self.start, signed)[1])
         return self._violations.get(oid, ())
+
+    def _is_reached(self, oid: str) -> bool:
+        """Whether the trust root is a commit that reaches another one."""
+        root = self.root
+        return root is not None and (
+            oid == root or (oid not in self.commits and history.is_ancestor(self.repo, oid, root))
+        )
 
     def brought(self, oid: str, told: Container[str] = ()) -> list[Violation]:
         """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
 
-        Left out is what a parent in `told` has as well, at the same files, and
-        a move that its first parent has not sealed either: one record seals it.
+        Left out is what a parent in `told` has as well, at the same files; what
+        a branch has from before the root, where it began; and a move that its
+        first parent has not sealed either: one record seals it.
         """
         parents = list(dict.fromkeys(self.commits[oid].parents))
         found = []
@@ -154,6 +162,8 @@ class Walk:
             for n, parent in enumerate(parents or [None]):
                 if n and parent not in told:
                     continue
+                if len(parents) > 1 and parent != self.root and parent not in self.commits:
+                    continue  # from before the root: a merge takes nothing back from there
                 if parent is not None and self._has_moved(parent, violation):
                     break
                 if self._is_same_place(parent, oid, violation.path) and (
@@ -308,7 +318,7 @@ class Walk:
                     trees.pop(parent, None)
                     if parent not in kept and parent not in self._known:
                         self._states.pop(parent, None)
-        self.unjudged = frozenset(before_root)
+        self.unjudged |= before_root
 
     def _is_before_root(self, tree: Tree) -> bool:
         """Whether a tree is older than the signers file that is the trust root."""
