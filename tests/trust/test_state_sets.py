@@ -185,14 +185,6 @@ class TestAccepted:
         both = also_by(STRANGE, 1, ALICE)
         assert accepts(join([self.REMOVED, state_after(tree(both), root(BASE))]), both)
 
-<<<<<<< HEAD
-    def test_below_somebody_elses_seal_it_is_held_alone(self) -> None:
-        """Who sealed on top of it knew of it, and did not sign it."""
-        later = grown(STRANGE, 5, ALICE)
-        state = join([self.REMOVED, state_after(tree(later), root(BASE))])
-        assert not accepts(state, later)
-        assert later in open_ledgers(state, signed_by).get(line_of(later), ())
-=======
     def test_what_lies_below_a_seal_is_held_by_it(self) -> None:
         """Who sealed a record knew those before it; to be accepted each needs its own."""
         later = grown(STRANGE, 5, ALICE)
@@ -201,7 +193,6 @@ class TestAccepted:
         assert opened(state) == {later}
         assert kinds(tree(later, signers=S2), state) == ["untrusted-signer"]
         assert kinds(tree(also_by(later, 1, ALICE), signers=S2), state) == []
->>>>>>> h6
 
     def test_the_key_has_to_have_made_its_signature(self) -> None:
         forged = with_last(STRANGE, *STRANGE.last.signatures, bad_signature(ALICE))
