@@ -33,6 +33,11 @@ _OID_SHOWN = 12
 @click.option("--every", is_flag=True, help="Judge the commits of merged branches, too.")
 @click.option("--all", "all_refs", is_flag=True, help="All branches and tags are tips, too.")
 @click.option("--was", metavar="OLDTIP", help="The tip before a push, which it has to go on from.")
+@click.option(
+    "--signers-of",
+    metavar="REV",
+    help="The signers known there have to accept all records, too: a branch may be older.",
+)
 @no_cache_option
 @cluster_options
 @click.option(
@@ -50,6 +55,7 @@ def audit(
     every: bool,
     all_refs: bool,
     was: str | None,
+    signers_of: str | None,
     no_cache: bool,
     scheduler: str | None,
     worker_clone: Path | None,
@@ -77,7 +83,9 @@ def audit(
     repo = Repository.discover()
     base, tip = _range(range_)
     root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root
-    request = ops.Request(tip, base, root, was, every, require_signed, all_refs=all_refs)
+    request = ops.Request(
+        tip, base, root, was, every, require_signed, all_refs=all_refs, signers_of=signers_of
+    )
     with (
         cluster(scheduler, worker_clone) as workers,
         progress("auditing", None) as advance,

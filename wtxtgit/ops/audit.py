@@ -15,7 +15,7 @@ from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
-from wtxtgit.model.ledger import SIGNERS_PATH
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.ops import judge
 from wtxtgit.ops.chain import ChainReader, artifacts, signed
 from wtxtgit.ops.facts import Facts
@@ -24,7 +24,7 @@ from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.unseen import attribute_twins, untracked
 from wtxtgit.ops.walk import BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding, Severity
-from wtxtgit.trust.state import Standing, Violation, join, seals_move, step
+from wtxtgit.trust.state import Standing, Violation, join, seals_move, step, unaccepted
 
 _MOST_UNSEEN = 100
 """Files that look like checkpoints, of which a tip is told."""
@@ -38,6 +38,7 @@ class Request:
     `trust_root` is a revision or a signers file, `was` the tip that a branch
     had before. `every` judges side commits as well. What `known` reach is not
     judged either. With `all_refs` all branches and tags are tips, besides `tip`.
+    `signers_of` is a commit whose signers have to accept all records of tips, too.
     """
 
     tip: str = "HEAD"
@@ -48,6 +49,7 @@ class Request:
     require_signed: bool = False
     known: tuple[str, ...] = ()
     all_refs: bool = False
+    signers_of: str | None = None
 
 
 Progress = Callable[[int], None]
@@ -75,10 +77,13 @@ def audit(
     with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
         tip = commit_of(repo, request.tip)
         tips = list(dict.fromkeys([tip, *(history.tips(repo) if request.all_refs else ())]))
-        was = commit_of(repo, request.was) if request.was is not None else None
-        walked = tips if was is None else [*tips, was]
+        was, beside = (
+            commit_of(repo, name) if name is not None else None
+            for name in (request.was, request.signers_of)
+        )
+        walked = [*tips, *(oid for oid in (was, beside) if oid is not None)]
         root, reader = request.trust_root, ChainReader(blobs)
-        work = _Audit(repo, request, tips, was, facts, progress)
+        work = _Audit(repo, request, tips, was, beside, facts, progress)
         try:
             named = [request.base, request.was, *request.known]
             before = [commit_of(repo, name) for name in named if name is not None]
@@ -105,6 +110,7 @@ class _Audit:
     _request: Request
     _tips: list[str]
     _was: str | None
+    _beside: str | None
     _facts: Facts
     _progress: Progress | None
     _walk: Walk = field(init=False)
@@ -194,6 +200,7 @@ class _Audit:
             state, more = step(walk.tree(tip), before, signed)
             violations += more
             standing = state.standing
+        violations += self._unaccepted(tip)
         (one, *_) = walk.start.signers
         signers = walk.tree(tip).signers
         if one.is_fixed and one.file is not None and signers not in (None, one.file):
@@ -201,6 +208,18 @@ class _Audit:
             violations.append(Violation("signers-changed", SIGNERS_PATH, message))
         listing = snapshots.listing(tip)
         return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
+
+    def _unaccepted(self, tip: str) -> Iterator[Violation]:
+        """Records of a tip that the signers of a commit beside it do not accept."""
+        if self._beside is None:
+            return
+        state = join([self._walk.state(tip), self._walk.state(self._beside)])
+        for path, ledger in self._walk.tree(tip).ledgers.items():
+            for n in unaccepted(state, ledger, signed)[:1]:
+                gen = ledger.records[n].meta.gen
+                message = f"generation {gen} is signed by no key that is trusted at the other tip"
+                place = path.removesuffix(LEDGER_SUFFIX)
+                yield Violation("untrusted-signer", place, message, gen)
 
     def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
         """What a commit breaks, but for moves that were sealed since, in all tips that have it."""

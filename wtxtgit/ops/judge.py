@@ -16,7 +16,7 @@ from wtxtgit.git.entry import Entry
 from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.git.tree_attributes import UNSPECIFIED
 from wtxtgit.git.trees import Change
-from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record
+from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader, artifacts
 from wtxtgit.ops.unseen import Folder, twins
@@ -284,6 +284,9 @@ def _judge_sign_line(facts: ArtifactFacts, standing: Standing) -> Iterator[_Foun
 
 def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
     """Whether a record is of what a checkout writes."""
+    if is_deletion(last):
+        yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
+        return
     if is_filtered and not facts.is_native:
         if facts.sha256_all is not None and facts.is_text and facts.sha256_all != last.sha256_all:
             yield _of_other_content(last)
