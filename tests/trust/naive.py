@@ -349,6 +349,13 @@ class Rules:
             and ledger.last.sha256_all == file.sha256_all
             and all(self.principals(ledger, one) >= one.threshold for one in newest)
             and all(is_later(ledger, -1, one.ledger) for one in newest if one.ledger)
+            and not any(
+                keys_of(file) & (old.keys - one.keys)
+                for one in newest
+                if one.ledger and not begins(one.ledger, ledger)
+                for old in self.signers(before)
+                if old != one and self.came_after(one, old)
+            )
         )
         if not (keys_of(file) and (is_first or is_sealed)):
             findings.add(("signers-changed", SIGNERS_PATH))

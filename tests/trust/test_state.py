@@ -193,3 +193,19 @@ def test_join_is_of_what_each_side_knows() -> None:
     one, other = after(R, tree({M: ledger})), after(R, tree({K: new(K, 2, BOB)}))
     assert join([one, other]) == join([other, one])
     assert found(join([one, other]), tree({M: ledger})) == {("ledger-removed", K)}
+
+
+def test_a_key_that_was_taken_out_on_one_side_comes_back_by_no_record_of_the_other() -> None:
+    """Who sealed that one did not know; the shape of history must not decide."""
+    both, only = signers_file([ALICE, BOB], 2), signers_file([ALICE])
+    more = signers_file([ALICE, BOB, CAROL], 2)
+    left = seal(SEALED, only.sha256_all, [ALICE])
+    strict = seal(SEALED, both.sha256_all, [ALICE], name="strict")
+    grown = seal(strict, more.sha256_all, [ALICE, BOB], gen=9)
+    states = [
+        after(R, tree(signers=only, sealed=left)),
+        after(R, tree(signers=both, sealed=strict)),
+    ]
+    at = tree(signers=more, sealed=grown)
+    kinds = {kind for kind, path in found(join(states), at) if path == SIGNERS_PATH}
+    assert "signers-changed" in kinds

@@ -630,12 +630,32 @@ class _Step:
             return "two changes of the signers met, and none of them was sealed by both sides"
         if any(one.ledger is not None and not _is_later(ledger.last, one.ledger) for one in newest):
             return "its record is not later than that of every other change of the signers"
+        if file.keys & self._taken_away(ledger):
+            return "it brings back a key that was taken out on the other side"
         for one in asked:
             valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
             count = one.file.count(valid) if one.file is not None else 0
             if count < one.threshold:
                 return f"it is sealed by {count} of the signers before it, not {one.threshold}"
         return None
+
+    def _taken_away(self, ledger: Ledger) -> frozenset[bytes]:
+        """Keys that newest signers lack, and that those before them had, beside a ledger.
+
+        Who sealed that one may not have known.
+        """
+        beside = [
+            one
+            for one in self._before.newest
+            if one.ledger is not None and not _begins(one.ledger, ledger)
+        ]
+        return frozenset(
+            key
+            for one in beside
+            for old in self._before.signers
+            if _comes_after(one, old)
+            for key in old.keys - one.keys
+        )
 
     # (2) Ledgers.
 
