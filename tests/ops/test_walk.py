@@ -27,7 +27,8 @@ from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger
 from wtxtgit.text.ledger_chain import next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
-from wtxtgit.trust.state import State, Violation, join, step
+from wtxtgit.trust.state import State, Violation, join
+from wtxtgit.trust.step import step
 
 KEYS = [SigningKey(bytes([number]) * 32) for number in range(1, 5)]
 PUBLIC = [bytes(key.verify_key) for key in KEYS]

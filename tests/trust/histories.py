@@ -34,6 +34,7 @@ from tests.trust.symbolic import (
 )
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.trust import state as rules
+from wtxtgit.trust import step as trust_step
 from wtxtgit.trust.state import Signers, SignersFile, State
 
 NAMED = {ALICE: "ALICE", ALICE2: "ALICE2", BOB: "BOB", CAROL: "CAROL", STRANGER: "STRANGER"}
@@ -331,7 +332,7 @@ def by_rules(history: History) -> list[naive.Judged]:
             after = begin
         else:
             parents = [states[parent] for parent in commit.parents] or [begin]
-            after, violations = rules.step(commit.tree, rules.join(parents), signed_by)
+            after, violations = trust_step.step(commit.tree, rules.join(parents), signed_by)
         states.append(after)
         ledgers = rules.open_ledgers(after, signed_by)
         judged.append(

@@ -18,6 +18,7 @@ from wtxtgit.model.ledger import (
     Record,
 )
 from wtxtgit.trust import state
+from wtxtgit.trust import step as rules
 from wtxtgit.trust.state import Signers, SignersFile, State, Tree, Violation
 
 ALICE, BOB, CAROL, MALLORY = (bytes([number]) * 32 for number in range(1, 5))
@@ -187,7 +188,7 @@ def root(*ledgers: Ledger, signers: Signers = S1) -> State:
 
 
 def step(after: Tree, *parents: State) -> tuple[State, list[Violation]]:
-    return state.step(after, state.join(parents), signed_by)
+    return rules.step(after, state.join(parents), signed_by)
 
 
 def state_after(after: Tree, *parents: State) -> State:

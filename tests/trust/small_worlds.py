@@ -40,6 +40,7 @@ from tests.trust.symbolic import (
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, is_deletion
 from wtxtgit.trust import state as rules
 from wtxtgit.trust.state import Signers, State
+from wtxtgit.trust.step import step
 
 FILES = {
     file.sha256_all: file
@@ -251,7 +252,7 @@ class Worlds:
         if (state, tree) not in self.steps:
             ledgers = self.trees[tree]
             at = as_tree(ledgers)
-            after, violations = rules.step(at, self.states[state], signed_by)
+            after, violations = step(at, self.states[state], signed_by)
             is_clean = not violations and not artifacts_without(ledgers, after)
             self.steps[state, tree] = self.state(after), is_clean
         return self.steps[state, tree]

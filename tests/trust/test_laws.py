@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.trust.histories import History, random_program, run
 from tests.trust.symbolic import signed_by
-from wtxtgit.trust.state import Line, State, extends, join, start, step
+from wtxtgit.trust.state import Line, State, extends, join, start
+from wtxtgit.trust.step import step
 
 seeds = st.integers(0, 2**32)
 

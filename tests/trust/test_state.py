@@ -18,7 +18,8 @@ from tests.trust.symbolic import (
     signers_file,
 )
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Ledger
-from wtxtgit.trust.state import Signers, SignersFile, State, Tree, join, open_ledgers, start, step
+from wtxtgit.trust.state import Signers, SignersFile, State, Tree, join, open_ledgers, start
+from wtxtgit.trust.step import step
 
 M, K, N = b"m.fold", b"k.fold", b"n.fold"
 FILE = signers_file([ALICE, BOB])

@@ -24,7 +24,8 @@ from wtxtgit.ops.kept_states import KeptStates
 from wtxtgit.ops.unseen import attribute_twins, untracked
 from wtxtgit.ops.walk import BadRoot, Walk, commit_of
 from wtxtgit.report.audit import AuditReport, Finding, Severity
-from wtxtgit.trust.state import Standing, Violation, join, seals_move, step, unaccepted
+from wtxtgit.trust.state import Standing, Violation, join, seals_move, unaccepted
+from wtxtgit.trust.step import step
 
 _MOST_UNSEEN = 100
 """Files that look like checkpoints, of which a tip is told."""

@@ -31,9 +31,9 @@ from wtxtgit.trust.state import (
     open_ledgers,
     shared,
     start,
-    step,
     unaccepted,
 )
+from wtxtgit.trust.step import step
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ from wtxtgit.ops.walk import BadRoot, Walk
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
 from wtxtgit.text.verify import verify
-from wtxtgit.trust.state import Signers, Standing, join, start, step
+from wtxtgit.trust.state import Signers, Standing, join, start
+from wtxtgit.trust.step import step
 
 _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 """Kinds of what a ledger lost."""

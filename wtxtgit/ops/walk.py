@@ -26,7 +26,8 @@ from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import read_small, shown
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
-from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start, step
+from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start
+from wtxtgit.trust.step import step
 
 _REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
 if TYPE_CHECKING:

@@ -1,0 +1,431 @@
+"""What a commit adds to what is known, and what it does that it may not.
+
+Pure: a tree and the state before it go in, the state after it and what fails
+come out. The rules are those of `docs/spec/trust.md`, "A step"; comments have
+their numbers. What fails adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from wtxtgit.model.ledger import (
+    LEDGER_SUFFIX,
+    NO_REPO,
+    SIGNERS_LEDGER,
+    SIGNERS_PATH,
+    Ledger,
+    extends,
+)
+from wtxtgit.trust.state import (
+    Introduction,
+    Line,
+    LineId,
+    SignedBy,
+    Signers,
+    SignersFile,
+    State,
+    Tree,
+    Violation,
+    accepted_length,
+    added,
+    begins,
+    comes_after,
+    cut,
+    held_ledgers,
+    is_later,
+    lets_go,
+    line_of,
+    open_ledgers,
+    reuse,
+    shared,
+    sole_ledgers,
+    standing_lengths,
+)
+
+
+def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Violation]]:
+    """The state after a commit, from the join of its parents' states; and what fails."""
+    work = _Step(tree, before, signed_by)
+    work.take_signers()  # (1)
+    work.take_ledgers()  # (2)
+    failed = [one for one in work.violations if one.path == SIGNERS_PATH]
+    if before.is_signed and work.has_changed_signers and failed:
+        # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
+        work = _Step(tree, before, signed_by)
+        work.refuse_signers("its ledger does not hold")
+        work.take_ledgers()
+        work.violations += failed
+    return work.after(), list(dict.fromkeys(work.violations))
+
+
+class _Step:
+    """A step under way."""
+
+    def __init__(self, tree: Tree, before: State, signed_by: SignedBy) -> None:
+        self._tree = tree
+        self._before = before
+        self._signed_by = signed_by
+        self._open = open_ledgers(before, signed_by)
+        self._signers = before.signers
+        self._lines: dict[LineId, Line] = {}
+        """Lines that are others after the commit."""
+        self._keys = before.trusted
+        """Keys that are trusted before or after the commit."""
+        self._is_refused = False
+        """Whether the tree has a change of the signers that does not count."""
+        self._repos = self._known_repos()
+        self._is_first_repo = not self._repos
+        self._standing: dict[LineId, list[tuple[bytes, Ledger]]] = {}
+        self._joined: set[Ledger] = set()
+        self._gone: list[Ledger] = []
+        """Open ledgers that let go of their places, and that no ledger of the tree extends."""
+        self.violations: list[Violation] = []
+
+    def after(self) -> State:
+        before = self._before
+        places = before.places | self._tree.artifacts  # (3)
+        if len(places) == len(before.places):
+            places = before.places
+            if not self._lines and not self.has_changed_signers:
+                return before
+        lines = {**before.lines, **self._lines}
+        state = State(before.signers, lines, places, before.introductions)
+        if self.has_changed_signers:
+            # All that is held here counts under them as well.
+            held = frozenset(
+                one for name in lines for one in held_ledgers(state, name, self._signed_by)
+            )
+            introductions = before.introductions | {
+                Introduction(one, held) for one in self._signers - before.signers
+            }
+            state = State(self._signers, lines, places, introductions)
+        reuse(state, before)
+        return state
+
+    def _line(self, name: LineId) -> Line:
+        return self._lines.get(name) or self._before.lines.get(name) or Line()
+
+    def _fail(self, kind: str, path: bytes, message: str, gen: int | None = None) -> None:
+        self.violations.append(Violation(kind, path, message, gen))
+
+    # (1) Signers.
+
+    @property
+    def has_changed_signers(self) -> bool:
+        return self._signers is not self._before.signers
+
+    def take_signers(self) -> None:
+        newest = self._before.newest
+        file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
+        if any(one.is_fixed for one in newest) or self._is_as_before(file, ledger):
+            return
+        why = self._why_refused(file, ledger)
+        if why is not None:
+            self.refuse_signers(why)
+            return
+        accepted = Signers(file, ledger)
+        if ledger is not None:
+            self._repos |= {ledger.records[0].merkle_this}
+            # All of them have sealed it, also those whose own ledger is not accepted beside others.
+            for old in newest:
+                if old.keys and old.ledger is not None and not begins(old.ledger, ledger):
+                    self._add_joined(old.ledger, ledger)
+        self._signers = self._before.signers | {accepted}
+        self._keys |= accepted.keys
+
+    def refuse_signers(self, why: str) -> None:
+        self._is_refused = True
+        message = f"{why}; the signers stay those of before"
+        self._fail("signers-changed", SIGNERS_PATH, message)
+
+    def _is_as_before(self, file: SignersFile | None, ledger: Ledger | None) -> bool:
+        """Whether a tree has the newest signers, and no record of them that was not there."""
+        newest = self._before.newest
+        if file is None and self._tree.signers_fault is None:
+            return not any(one.keys for one in newest)
+        if file is None or len(newest) != 1:
+            return False
+        (one,) = newest
+        if not file.keys and not one.keys:
+            return True
+        if one.file is None or file.sha256_all != one.file.sha256_all:
+            return False
+        return ledger is None or (one.ledger is not None and begins(ledger, one.ledger))
+
+    def _why_refused(self, file: SignersFile | None, ledger: Ledger | None) -> str | None:
+        """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
+        newest = self._before.newest
+        asked = [one for one in newest if one.file is not None and one.keys]
+        if file is None:
+            return self._tree.signers_fault or "the file is gone"
+        if not file.keys:
+            return "it names no signer"
+        if not asked:
+            # Trust on first use, which a caller has to tell.
+            return None
+        if ledger is None:
+            return "its change is not sealed"
+        if ledger.place != SIGNERS_PATH:
+            return "its ledger is that of another place"
+        if not any(one.ledger is None or extends(ledger, one.ledger) for one in newest):
+            return "its ledger does not extend the trusted one"
+        if ledger.last.sha256_all != file.sha256_all:
+            return "its change is not sealed: the last record is of another content"
+        if any(one.ledger is not None and begins(ledger, one.ledger) for one in newest):
+            return "two changes of the signers met, and none of them was sealed by both sides"
+        if any(one.ledger is not None and not is_later(ledger.last, one.ledger) for one in newest):
+            return "its record is not later than that of every other change of the signers"
+        if file.keys & self._taken_away(ledger):
+            return "it brings back a key that was taken out on the other side"
+        for one in asked:
+            valid = self._signed_by(ledger, len(ledger.records) - 1, one.keys).valid
+            count = one.file.count(valid) if one.file is not None else 0
+            if count < one.threshold:
+                return f"it is sealed by {count} of the signers before it, not {one.threshold}"
+        return None
+
+    def _taken_away(self, ledger: Ledger) -> frozenset[bytes]:
+        """Keys that newest signers lack, and that those before them had, beside a ledger.
+
+        Who sealed that one may not have known.
+        """
+        beside = [
+            one
+            for one in self._before.newest
+            if one.ledger is not None and not begins(one.ledger, ledger)
+        ]
+        return frozenset(
+            key
+            for one in beside
+            for old in self._before.signers
+            if comes_after(one, old)
+            for key in old.keys - one.keys
+        )
+
+    # (2) Ledgers.
+
+    def take_ledgers(self) -> None:
+        ledgers = self._tree.ledgers
+        sole = sole_ledgers(self._before)
+        as_before = {path for path, one in sole.items() if ledgers.get(path) is one}
+        changed = [path for path in ledgers if path not in as_before]
+        for path in changed:
+            self._standing.setdefault(line_of(ledgers[path]), []).append((path, ledgers[path]))
+        for name, standing in self._standing.items():
+            paths = (one.place + LEDGER_SUFFIX for one in self._open.get(name, ()))
+            standing += [(path, ledgers[path]) for path in paths if path in as_before]
+        not_extended = [
+            one
+            for name, open_ones in self._open.items()
+            for one in open_ones
+            if one.place + LEDGER_SUFFIX not in as_before
+            and not any(extends(other, one) for _, other in self._standing.get(name, ()))
+        ]
+        missing = [one for one in not_extended if not lets_go(one)]
+        self._gone = [one for one in not_extended if lets_go(one)]
+        # What stands as it did is looked at again where others meet it there, or go on from it.
+        again = {
+            path
+            for standing in self._standing.values()
+            for path, _ in standing
+            if path in as_before
+        } | ({one.place + LEDGER_SUFFIX for one in missing} & as_before)
+        # Others name the repository by the signers' ledger.
+        for path in sorted({*changed, *again}, key=lambda path: (path != SIGNERS_LEDGER, path)):
+            self._take_ledger(path, ledgers[path], missing)
+        told = {one.path for one in self.violations if one.kind == "ledger-rewritten"}
+        for one in missing:
+            if one not in self._joined and one.place not in told:
+                self._miss(one)
+
+    def _take_ledger(self, path: bytes, ledger: Ledger, missing: Sequence[Ledger]) -> None:
+        place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
+        known = self._open.get(name, ())
+        is_at_place = ledger.place == place
+        here = self._standing.get(name, [(path, ledger)])
+        going_on = [one for one in known if extends(ledger, one)]
+        if not is_at_place:
+            if not self._is_moved(ledger, going_on):
+                self._fail("bad-record", place, f"the ledger is that of {_quoted(ledger.place)}")
+                return
+            message = f"it was moved from {_quoted(ledger.place)}, and nobody has sealed that"
+            self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
+        if known and not going_on:
+            self._fail("ledger-rewritten", place, _why_not_on(ledger, known))
+            return
+        if name not in self._before.lines and not self._is_of_repository(path, ledger):
+            self._fail("bad-record", place, "the ledger is that of another repository")
+            return
+        if any(there != path and begins(ledger, other) for there, other in here):
+            self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
+            return
+        others = [one for one in missing if one.place == ledger.place]
+        can_join = any(one.place == ledger.place for one in going_on) or all(
+            line_of(one) == name for one in others
+        )
+        if others and not (can_join and self._has_joining_record(name, ledger, others)):
+            what = "both sides went on, and no new, later record by a key trusted now joins them"
+            message = what if can_join else "another ledger stands in its place"
+            self._fail("ledger-rewritten", place, message)
+            return
+        gone = [one for one in self._gone if one.place == ledger.place]
+        if not all(is_later(ledger.last, one) for one in gone):
+            message = "it is of before a sealed deletion, and no later record brings it back"
+            self._fail("ledger-rewritten", place, message)
+            return
+        self._take_records(path, ledger, others)
+
+    def _take_records(self, path: bytes, ledger: Ledger, others: Sequence[Ledger]) -> None:
+        """Add a ledger's records up to the first that fails."""
+        place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
+        line = self._before.lines.get(name) or Line()
+        accepted = accepted_length(self._before, ledger, self._signed_by)
+        if path == SIGNERS_LEDGER and self._is_refused:
+            return  # its records count with the change that they seal
+        bad = [
+            n
+            for n in range(accepted)
+            if self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
+        ]
+        if bad:
+            return
+        length = accepted
+        while length < len(ledger.records):
+            if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
+                break
+            length += 1
+        if length:
+            self._add(name, cut(ledger, length), is_sealed=length > accepted)
+            if path == SIGNERS_LEDGER:
+                self._repos |= {ledger.records[0].merkle_this}
+        if length == len(ledger.records):
+            self._joined.update(others)
+            for one in others:
+                self._add_joined(one, ledger)
+
+    def _add(self, name: LineId, ledger: Ledger, *, is_sealed: bool) -> None:
+        """Add a ledger, under all signers states if its last record is one that it got here.
+
+        Else under those alone for which it needs no word of an introduction: of
+        these there may be more than are known here.
+        """
+        before = self._line(name)
+        signers = self._before.signers
+        if not is_sealed and any(extends(other, ledger) for other, _ in before.stands):
+            return
+        if not is_sealed:
+            length, last = len(ledger.records), len(ledger.records) - 1
+            standing = standing_lengths(self._before, before, ledger)
+            signers = frozenset(
+                one
+                for one in signers
+                if standing[one] == length
+                or not one.keys
+                or self._signed_by(ledger, last, one.keys).valid
+            )
+        line = added(before, ledger, signers)
+        if line is not before:
+            self._lines[name] = line
+
+    def _add_joined(self, one: Ledger, by: Ledger) -> None:
+        line = self._line(line_of(one))
+        self._lines[line_of(one)] = Line(line.stands, line.joined | {(one, by)})
+
+    def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
+        if why is not None:
+            kind, message = why
+            gen = ledger.records[n].meta.gen
+            self._fail(kind, place, f"generation {gen} {message}", gen)
+        return why is not None
+
+    def _why_not_signed(self, ledger: Ledger, n: int) -> tuple[str, str] | None:
+        """Why a record that is not accepted yet does not count, None where it does."""
+        signed = self._signed_by(ledger, n, self._keys)
+        if signed.invalid:
+            return "bad-signature", f"has a signature that key {signed.invalid[0]} did not make"
+        if signed.valid or not (self._before.is_signed or self._keys):
+            return None
+        if not ledger.records[n].signatures:
+            return "missing-signature", "is not signed"
+        return "untrusted-signer", "is signed by no key that is trusted now"
+
+    def _why_not_added(self, line: Line, ledger: Ledger, n: int) -> tuple[str, str] | None:
+        """Why signatures that an accepted record got do not count, None where they do."""
+        record = ledger.records[n]
+        had = {
+            signature
+            for other, _ in line.stands
+            if n < len(other.records) and other.records[n].merkle_this == record.merkle_this
+            for signature in other.records[n].signatures
+        }
+        added = {one.keyid for one in record.signatures if one not in had}
+        if not added:
+            return None
+        signed = self._signed_by(ledger, n, self._keys)
+        for keyid in signed.invalid:
+            if keyid in added:
+                return "bad-signature", f"has a signature that key {keyid} did not make"
+        for keyid in signed.unknown:
+            if keyid in added and (self._before.is_signed or self._keys):
+                return "untrusted-signer", f"got a signature by key {keyid}, which is not trusted"
+        return None
+
+    def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
+        """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
+        line = self._before.lines.get(name) or Line()
+        known = max((shared(ledger, other) for other, _ in line.stands), default=0)
+        later = [
+            n
+            for n in range(known, len(ledger.records))
+            if all(is_later(ledger.records[n], one) for one in others)
+        ]
+        if not (self._before.is_signed or self._keys):
+            return bool(later)
+        return any(self._signed_by(ledger, n, self._keys).valid for n in later)
+
+    def _is_moved(self, ledger: Ledger, going_on: Sequence[Ledger]) -> bool:
+        """Whether a ledger was moved with its file, nothing being left where it was."""
+        before = ledger.place + LEDGER_SUFFIX
+        is_left = before in self._tree.ledgers or before in self._tree.broken
+        return bool(going_on) and not is_left and before != SIGNERS_LEDGER
+
+    def _known_repos(self) -> frozenset[bytes]:
+        """What ledgers may call the repository: first records of the signers' ledgers."""
+        ledgers = [one.ledger for one in self._before.signers if one.ledger is not None]
+        for open_ones in self._open.values():
+            ledgers += [one for one in open_ones if one.place == SIGNERS_PATH]
+        return frozenset(ledger.records[0].merkle_this for ledger in ledgers)
+
+    def _is_of_repository(self, path: bytes, ledger: Ledger) -> bool:
+        """Whether a ledger that begins here names this repository.
+
+        One that began before there were signers may come in with them.
+        """
+        if path == SIGNERS_LEDGER:
+            return ledger.head.repo == NO_REPO
+        return ledger.head.repo in self._repos or (
+            ledger.head.repo == NO_REPO and self._is_first_repo
+        )
+
+    def _miss(self, ledger: Ledger) -> None:
+        """Tell of an open ledger that no ledger of the tree goes on from."""
+        path = ledger.place + LEDGER_SUFFIX
+        if path in self._tree.broken:
+            return  # told as what it is
+        if path in self._tree.ledgers:
+            message = "another ledger stands in its place"
+            self._fail("ledger-rewritten", ledger.place, message)
+        else:
+            message = "the ledger is gone: a deleted checkpoint keeps it, or its deletion is sealed"
+            self._fail("ledger-removed", ledger.place, message)
+
+
+def _why_not_on(ledger: Ledger, known: Iterable[Ledger]) -> str:
+    if any(begins(ledger, one) for one in known):
+        return "the ledger lacks what is known of it: an older state came back"
+    return "the ledger does not go on from what is known of it"
+
+
+def _quoted(path: bytes) -> str:
+    return ascii(path.decode("utf-8", "backslashreplace"))
