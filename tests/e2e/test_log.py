@@ -36,6 +36,22 @@ def test_several_generations_of_one_commit_have_one_size(chain: Sealed) -> None:
     ]
 
 
+def test_generations_from_before_a_move_have_their_own_commits(chain: Sealed) -> None:
+    """The move was sealed in a commit of its own, so nothing is left to be told of it."""
+    second = chain.generation(2.0)
+    for name in (MODEL, LEDGER):
+        chain.git("mv", name, f"sub-{name}")
+    chain.commit("moved")
+    chain.seal()
+    sealed = chain.commit("sealed")
+    said = chain.call("log", f"sub-{MODEL}", "--json")
+    found = said.report["generations"]
+    assert [row["gen"] for row in found] == [3, 2, 1]
+    assert [row["commit"] for row in found] == [sealed, second, chain.oid(ROOT)]
+    assert {row["verdict"] for row in found} == {"ok"}
+    assert all(row["size"] is not None for row in found)
+
+
 def test_a_record_by_nobody_who_is_trusted_has_a_verdict(chain: Sealed) -> None:
     chain.generation(2.0, key="mallory")
     newest, *others = generations(chain, "--trust-root", ROOT)

@@ -15,6 +15,7 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.ops.chain import ChainReader, signed
 from wtxtgit.ops.files import shown
 from wtxtgit.ops.walk import Walk, commit_of
+from wtxtgit.trust.state import seals_move
 
 OK = "ok"
 
@@ -83,19 +84,29 @@ def generations(
     walk: Walk, blobs: BlobReader, artifact: bytes, ledger: Ledger, tip: str
 ) -> list[Generation]:
     """List the records of an artifact's ledger at a commit, the newest first."""
-    first: dict[bytes, Commit] = {}
-    for commit, other in walk.ledgers_at(artifact + LEDGER_SUFFIX, [tip]):
-        for record in other.records:
-            first.setdefault(record.merkle_this, commit)
-    return _generations(ledger, artifact, first, walk, blobs)
+    moves = (record.at for record in ledger.records if record.at is not None)
+    first: dict[bytes, _First] = {}
+    for place in dict.fromkeys([ledger.head.path, *moves, artifact]):
+        for commit, other in walk.ledgers_at(place + LEDGER_SUFFIX, [tip]):
+            for record in other.records if other.head == ledger.head else ():
+                first.setdefault(record.merkle_this, _First(commit, place))
+    return _generations(ledger, first, walk, blobs, tip)
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first commit that has a record, and where the artifact stood there."""
+
+    commit: Commit
+    place: bytes
 
 
 def _generations(
     ledger: Ledger,
-    artifact: bytes,
-    first: Mapping[bytes, Commit],
+    first: Mapping[bytes, _First],
     walk: Walk,
     blobs: BlobReader,
+    tip: str,
 ) -> list[Generation]:
     """The records, the newest first; `first` has the first commit of each, by merkle_this."""
     keys = frozenset(walk.reader.principals)
@@ -103,12 +114,12 @@ def _generations(
     after: str | None = None
     for n in reversed(range(len(ledger.records))):
         record = ledger.records[n]
-        commit = first.get(record.merkle_this)
-        oid = None if commit is None else commit.oid
+        came = first.get(record.merkle_this)
+        oid = None if came is None else came.commit.oid
         who = signed(ledger, n, keys)
         size = None
-        if commit is not None and oid != after:
-            entry = walk.snapshot(commit.oid).entries.get(artifact)
+        if came is not None and oid != after:
+            entry = walk.snapshot(came.commit.oid).entries.get(came.place)
             size = blobs.size(entry.oid) if entry is not None and entry.is_file else None
         found.append(
             Generation(
@@ -119,20 +130,22 @@ def _generations(
                 record.sha256_all,
                 oid,
                 size,
-                _verdict(walk, commit, artifact, record.meta.gen),
+                _verdict(walk, came, record.meta.gen, tip),
             )
         )
         after = oid
     return found
 
 
-def _verdict(walk: Walk, commit: Commit | None, artifact: bytes, gen: int) -> str:
-    """What the commit that brought a record did that it may not."""
-    if commit is None or commit.oid not in walk.commits:
+def _verdict(walk: Walk, came: _First | None, gen: int, tip: str) -> str:
+    """What the commit that brought a record did that it may not, and that no seal mended since."""
+    if came is None or came.commit.oid not in walk.commits:
         return OK
     kinds = [
         violation.kind
-        for violation in walk.brought(commit.oid)
-        if violation.path == artifact and violation.gen in (None, gen)
+        for violation in walk.brought(came.commit.oid)
+        if violation.path == came.place
+        and violation.gen in (None, gen)
+        and not seals_move(walk.state(tip), violation, signed)
     ]
     return ", ".join(dict.fromkeys(kinds)) or OK
