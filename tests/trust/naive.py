@@ -360,6 +360,8 @@ class Rules:
         if not (keys_of(file) and (is_first or is_sealed)):
             findings.add(("signers-changed", SIGNERS_PATH))
             return frozenset(), False
+        if ledger and not stands_at_its_place(SIGNERS_LEDGER, ledger):
+            ledger = None
         new = Signers(file, ledger)
         joined = {
             ("joined", one.ledger, ledger)

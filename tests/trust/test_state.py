@@ -210,3 +210,14 @@ def test_a_key_that_was_taken_out_on_one_side_comes_back_by_no_record_of_the_oth
     at = tree(signers=more, sealed=grown)
     kinds = {kind for kind, path in found(join(states), at) if path == SIGNERS_PATH}
     assert "signers-changed" in kinds
+
+
+def test_the_first_signers_do_without_a_ledger_of_another_place() -> None:
+    """Else no ledger could ever go on from it, and no change of the signers count."""
+    nobody = start(Signers(), Tree())
+    strange = seal(begin(M, None), FILE.sha256_all, [ALICE])
+    before, _ = step(tree(sealed=strange), nobody, signed_by)
+    more = signers_file([ALICE, BOB, CAROL])
+    state = after(before, tree())
+    grown = seal(SEALED, more.sha256_all, [ALICE])
+    assert after(state, tree(signers=more, sealed=grown)).trusted == {ALICE, BOB, CAROL}

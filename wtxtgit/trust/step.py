@@ -124,6 +124,8 @@ class _Step:
         if why is not None:
             self.refuse_signers(why)
             return
+        if ledger is not None and ledger.place != SIGNERS_PATH:
+            ledger = None  # the first file, beside which another one's stands
         accepted = Signers(file, ledger)
         if ledger is not None:
             self._repos |= {ledger.records[0].merkle_this}
