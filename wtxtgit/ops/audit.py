@@ -7,12 +7,13 @@ about blobs are found once each, in several processes; verdicts are never kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.entry import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
@@ -132,7 +133,7 @@ class _Audit:
         judged = dict.fromkeys(lines)
         changes = {oid: self._changes[oid] for oid in judged}
         ends = {tip: self._whole(tip) for tip in self._lines}
-        every = [*changes.values(), *(files for files, _, _ in ends.values())]
+        every = [*changes.values(), *(files for files, *_ in ends.values())]
         opaque = {oid for files in every for oid in files.unfiltered}
         wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
         known = self._facts.of(wanted, self._progress, opaque=opaque)
@@ -143,14 +144,14 @@ class _Audit:
             found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
             by_commit[oid] = [*brought, *found]
         findings += [finding for found in by_commit.values() for finding in found]
-        for tip, (files, standing, violations) in ends.items():
+        for tip, (files, standing, violations, unseen) in ends.items():
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
             told = {
                 (one.path, one.kind, one.severity)
                 for oid in self._lines[tip].keys() & judged.keys()
                 for one in by_commit[oid]
             }
-            state = [*(of_violation(tip, one) for one in violations), *found, *self._unseen(tip)]
+            state = [*(of_violation(tip, one) for one in violations), *found, *unseen]
             findings += [one for one in state if (one.path, one.kind, one.severity) not in told]
             findings += self._judge_push(tip)
         return self._summary(len(judged), findings)
@@ -191,8 +192,8 @@ class _Audit:
         changes = snapshots.changes(first, oid)
         return judge.changed(snapshots, oid, snapshot, before, changes, walk.standing(oid))
 
-    def _whole(self, tip: str) -> tuple[Files, Standing, Sequence[Violation]]:
-        """All artifacts of a tip, and what is wrong with its ledgers and signers."""
+    def _whole(self, tip: str) -> tuple[Files, Standing, Sequence[Violation], Sequence[Finding]]:
+        """All artifacts of a tip, what is wrong with its ledgers and signers, and what misleads."""
         walk, snapshots = self._walk, self._walk.snapshots
         standing, violations = walk.standing(tip), list(walk.violations(tip))
         if self._was is not None:
@@ -208,7 +209,8 @@ class _Audit:
             message = "the file is another one than that which is the trust root"
             violations.append(Violation("signers-changed", SIGNERS_PATH, message))
         listing = snapshots.listing(tip)
-        return judge.whole(snapshots, walk.snapshot(tip), listing, standing), standing, violations
+        files = judge.whole(snapshots, walk.snapshot(tip), listing, standing)
+        return files, standing, violations, list(self._unseen(tip, listing))
 
     def _unaccepted(self, tip: str) -> Iterator[Violation]:
         """Records of a tip that the signers of a commit beside it do not accept."""
@@ -253,10 +255,10 @@ class _Audit:
             message = f"the tip does not descend from {was[:12]}, where the branch was"
             yield Finding(tip, b"", "bad-root", message)
 
-    def _unseen(self, tip: str) -> Iterator[Finding]:
+    def _unseen(self, tip: str, listing: Mapping[bytes, Entry]) -> Iterator[Finding]:
         """Checkpoints that nothing tracks or seals, where anything is."""
         walk = self._walk
-        snapshot, listing = walk.snapshot(tip), walk.snapshots.listing(tip)
+        snapshot = walk.snapshot(tip)
         known = judge.judged_paths(snapshot, walk.standing(tip))
         if not known:
             return

@@ -19,7 +19,7 @@ from wtxtgit.git.trees import Change
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.ops.artifact import ArtifactFacts
 from wtxtgit.ops.chain import ChainReader, artifacts
-from wtxtgit.ops.unseen import Folder, twins
+from wtxtgit.ops.unseen import Folder, above_of, twins
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust.state import Standing, Violation
@@ -126,9 +126,9 @@ def changed(
     every = judged_paths(snapshot, standing)
     paths = {path for path in every if path in now or path + LEDGER_SUFFIX in now}
     # A folder came in a file's place, or a link in a folder's.
-    paths |= {above for path in now for above in _above(path) if above in every}
+    paths |= {above for path in now for above in above_of(path) if above in every}
     if any(after is not None for after in now.values()):
-        paths |= {path for path in every if any(now.get(above) for above in _above(path))}
+        paths |= {path for path in every if any(now.get(above) for above in above_of(path))}
     if before is not None and snapshot.attribute_files != before.attribute_files:
         paths |= _with_other_attributes(snapshots, snapshot, before, every)
     wanted = [one for path in paths for one in (path, path + LEDGER_SUFFIX)]
@@ -137,9 +137,6 @@ def changed(
     entries = {
         path: entry for path in wanted if (entry := now.get(path, there.get(path))) is not None
     }
-    for path in wanted:
-        if path in now and now[path] is None:
-            entries.pop(path, None)
     folder = Folder({path: after for path, after in now.items() if after is not None})
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     ordered = tuple(sorted(paths))
@@ -309,14 +306,6 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
 def _of_other_content(last: Record) -> _Found:
     message = f"generation {last.meta.gen} of its ledger is of other content"
     return "content-mismatch", message, _ERROR
-
-
-def _above(path: bytes) -> Iterator[bytes]:
-    """The folders above a path."""
-    end = path.rfind(b"/")
-    while end > 0:
-        yield path[:end]
-        end = path.rfind(b"/", 0, end)
 
 
 def _shown(name: bytes) -> str:

@@ -31,13 +31,13 @@ class Folder:
 
     def __init__(self, files: Mapping[bytes, Entry]) -> None:
         self._files = files
-        self._folders = {above for path in files for above in _above(path)}
+        self._folders = {above for path in files for above in above_of(path)}
 
     def obstacle(self, path: bytes) -> str | None:
         """What keeps a regular file from standing at a path, if anything."""
         if path in self._folders:
             return "a folder stands in its place"
-        for above in _above(path):
+        for above in above_of(path):
             entry = self._files.get(above)
             if entry is not None:
                 what = "file" if entry.is_file else "link or submodule"
@@ -55,7 +55,7 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
     standing: dict[str, bytes] = {}
     met: dict[str, bytes] = {}
     for path in files:
-        for one in (path, *_above(path)):
+        for one in (path, *above_of(path)):
             name = _folded(one)
             other = standing.setdefault(name, one)
             if other != one:
@@ -64,7 +64,7 @@ def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes
         return {}
     found: dict[bytes, bytes] = {}
     for path in paths:
-        for one in (path, path + LEDGER_SUFFIX, *_above(path)):
+        for one in (path, path + LEDGER_SUFFIX, *above_of(path)):
             name = _folded(one)
             if name in met:
                 other = standing[name] if standing[name] != one else met[name]
@@ -112,7 +112,8 @@ def _folded(path: bytes) -> str:
     return "/".join(map(_folded_name, path.split(b"/")))
 
 
-def _above(path: bytes) -> Iterator[bytes]:
+def above_of(path: bytes) -> Iterator[bytes]:
+    """The folders above a path, the nearest first."""
     end = path.rfind(b"/")
     while end > 0:
         yield path[:end]
