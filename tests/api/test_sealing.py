@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import FIXTURES, signers_lines, ssh_wire
 from nacl.signing import SigningKey
 
 import wtxtgit
+from tests.data import FIXTURES, signers_lines, ssh_wire
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model import Meta, Signature
 from wtxtgit.ops.emit import Generation, emit, write_wsum, wsum_path

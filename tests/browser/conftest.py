@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from report.reviews import big, hostile, sample
 
-from browser.chromium import Tab, chromium
+from tests.browser.chromium import Tab, chromium
+from tests.report.reviews import big, hostile, sample
 from wtxtgit.report.html.page import page
 
 MADE = {"sample": sample, "big": big, "hostile": hostile}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report.reviews import HOSTILE_NAMES
 from selenium.webdriver.common.keys import Keys
 
-from browser.chromium import Tab
+from tests.browser.chromium import Tab
+from tests.report.reviews import HOSTILE_NAMES
 from wtxtgit.report.escaping import escaped
 
 pytestmark = pytest.mark.browser

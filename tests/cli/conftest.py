@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .command import Command
+from tests.cli.command import Command
 
 
 @pytest.fixture

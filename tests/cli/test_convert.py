@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import Repo
-from data import FIXTURES, fixture
 from gguf import GGUFReader
 
+from tests.cli.command import Command
+from tests.cli.test_inspect import inspected
+from tests.conftest import Repo
+from tests.data import FIXTURES, fixture
 from wtxtgit.containers import describe
 from wtxtgit.containers.fold.chunks import ChunkSource
 from wtxtgit.containers.fold.write import build
-
-from .command import Command
-from .test_inspect import inspected
 
 WEIGHTS: dict[str, np.ndarray[Any, Any]] = {
     "layers.0.w": np.arange(24, dtype="f4").reshape(4, 6) - 3.5,

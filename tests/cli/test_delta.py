@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Repo
-from data import case_named, delta_named, fixture, fixture_path
 
 import wtxtgit as api
+from tests.cli.command import Command
+from tests.conftest import Repo
+from tests.data import case_named, delta_named, fixture, fixture_path
 from wtxtgit.text.verify import verify
-
-from .command import Command
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Repo, safetensors
-from data import FIXTURES, all_entries, path_of
 
 import wtxtgit as api
-
-from .command import Command
+from tests.cli.command import Command
+from tests.conftest import Repo, safetensors
+from tests.data import FIXTURES, all_entries, path_of
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import safetensors
 
 import wtxtgit as api
-
-from .command import Command, Done
+from tests.cli.command import Command, Done
+from tests.conftest import safetensors
 
 A, B, NULL = "a" * 40, "b" * 40, "0" * 40
 ABSENT = ("/dev/null", ".", ".")

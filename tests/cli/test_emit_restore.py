@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import FIXTURES, VECTORS, fixture, fixture_path, golden
 
 import wtxtgit as api
-
-from .command import Command
+from tests.cli.command import Command
+from tests.data import FIXTURES, VECTORS, fixture, fixture_path, golden
 
 EXAMPLES = [
     "fold/none_sten_alldtypes_a.fold",

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from data import FIXTURES
 
-from .command import Command
-from .test_keys import ring, with_fd
+from tests.cli.command import Command
+from tests.cli.test_keys import ring, with_fd
+from tests.data import FIXTURES
 
 FOLD, AERO = FIXTURES / "fold" / "standard_a.fold", FIXTURES / "aero" / "single_a.aero"
 

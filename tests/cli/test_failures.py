@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from data import FIXTURES, VECTORS
 
-from .command import Command, Done
+from tests.cli.command import Command, Done
+from tests.data import FIXTURES, VECTORS
 
 MODEL = FIXTURES / "plain" / "pair_v1.safetensors"
 TEXT = VECTORS / "valid" / "layout_safetensors.wtxt"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data import FIXTURES, VECTORS
 
 import wtxtgit
+from tests.data import FIXTURES, VECTORS
 
 WTXTGIT = (sys.executable, "-E", "-P", "-m", "wtxtgit")
 TEXT = VECTORS / "valid" / "layout_safetensors.wtxt"

@@ -10,12 +10,11 @@ from unittest.mock import patch
 import click
 import pytest
 
+from tests.cli.command import Command, Done
 from wtxtgit import __version__
 from wtxtgit.cli import front_page
 from wtxtgit.cli.commands import ABOUT, SECTIONS
 from wtxtgit.cli.main import cli
-
-from .command import Command, Done
 
 
 def laid_out_by_click(columns: int) -> str:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Repo
-from e2e.runner import commands
 
-from .command import Command, Done
+from tests.cli.command import Command, Done
+from tests.conftest import Repo
+from tests.e2e.runner import commands
 
 
 @pytest.fixture

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Repo, safetensors
-from data import (
+
+import wtxtgit as api
+from tests.cli.command import Command
+from tests.conftest import Repo, safetensors
+from tests.data import (
     FIXTURES,
     all_entries,
     fixture,
@@ -22,11 +25,7 @@ from data import (
     path_of,
     valid_cases,
 )
-
-import wtxtgit as api
 from wtxtgit.cli.main import main
-
-from .command import Command
 
 EXAMPLES = [
     "fold/none_sten_alldtypes_a.fold",

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.cli import environment
 from wtxtgit.cli.key_options import keyring, signing_key
 from wtxtgit.errors import UsageError

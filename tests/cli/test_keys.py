@@ -12,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trust.age_files import armored, encrypted
-from trust.peers import keygen, needs_keygen, new_key
-from trust.secrets_shown import assert_not_shown
 
+from tests.cli.command import Command, Done
+from tests.trust.age_files import armored, encrypted
+from tests.trust.peers import keygen, needs_keygen, new_key
+from tests.trust.secrets_shown import assert_not_shown
 from wtxtgit.trust.keys import format_secret_key, generate, parse_secret_key
 from wtxtgit.trust.passphrase import unprotect
-
-from .command import Command, Done
 
 WORDS = "pass words, zwölf"
 

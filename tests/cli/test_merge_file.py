@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Repo
-from data import fixture
-from e2e.sealed import Said, Sealed
-from e2e.weights import (
+
+from tests.cli.command import Command
+from tests.conftest import Repo
+from tests.data import fixture
+from tests.e2e.sealed import Said, Sealed
+from tests.e2e.weights import (
     AERO,
     CHUNK,
     FOLD,
@@ -25,10 +27,7 @@ from e2e.weights import (
     fold_with,
     read_fold,
 )
-
 from wtxtgit.ops.clean import clean
-
-from .command import Command
 
 NAME = SAFETENSORS.name
 OURS = edited(base(), {"embed": {3: -1.0}, "norm": {0: 4.0}})

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import FIXTURES, all_entries, fixture
 
-from .command import Command
-from .test_inspect import inspected
+from tests.cli.command import Command
+from tests.cli.test_inspect import inspected
+from tests.data import FIXTURES, all_entries, fixture
 
 FOLDS = [
     entry["file"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Repo
-from ops.review.repos import MODEL, file, started, text, weights
+
+from tests.conftest import Repo
+from tests.ops.review.repos import MODEL, file, started, text, weights
 
 pytestmark = pytest.mark.slow
 

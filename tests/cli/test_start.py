@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .command import Command
+from tests.cli.command import Command
 
 HEAVY = {
     "blake3",

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data import FIXTURES, entries, fixture
 
+from tests.cli.command import Command, Done
+from tests.data import FIXTURES, entries, fixture
 from wtxtgit.cli.taridx_rows import json_lines
 from wtxtgit.containers.taridx.read import read
 from wtxtgit.ops.taridx import fold_of
-
-from .command import Command, Done
 
 ENTRIES = [entry for entry in entries() if entry["format"] == "TARIDX"]
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo
-from data import (
+
+from tests.cli.command import Command, Done
+from tests.conftest import Repo
+from tests.data import (
     FIXTURES,
     VECTORS,
     Case,
@@ -20,8 +22,6 @@ from data import (
     signers_lines,
     valid_cases,
 )
-
-from .command import Command, Done
 
 PLAIN = [case for case in cases() if case.is_plain]
 KEYED = [case for case in cases() if not case.is_plain]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo
-from data import LedgerCase, case_named, ledger_cases, ledger_named, signers_lines
 
-from .command import Command
+from tests.cli.command import Command
+from tests.conftest import Repo
+from tests.data import LedgerCase, case_named, ledger_cases, ledger_named, signers_lines
 
 LEDGERS = [case for case in ledger_cases() if case.text.startswith(b"WLEDGER ")]
 OTHERS = [case for case in ledger_cases() if case not in LEDGERS]

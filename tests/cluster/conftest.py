@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
-from cluster.fixtures import lone, shared
+from tests.cli.command import Command
+from tests.cluster.fixtures import lone, shared
 
 __all__ = ["lone", "shared", "wtxtgit"]
 

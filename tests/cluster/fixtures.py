@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.processes import Processes
+from tests.cluster.processes import Processes
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from cli.command import environment
+from tests.cli.command import environment
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _DASK = Path(sys.executable).with_name("dask")
 _LOCAL = ("--host", "127.0.0.1", "--no-dashboard", "--port", "0")
 
@@ -83,7 +83,7 @@ class Processes:
         process = subprocess.Popen(
             [_DASK, *arguments, *self.options],
             cwd=self.folder,
-            env={**variables, "PYTHONPATH": str(TESTS), **self.variables},
+            env={**variables, "PYTHONPATH": str(ROOT), **self.variables},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

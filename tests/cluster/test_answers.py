@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from tests.cluster import tasks
 from wtxtgit.errors import (
     EnvironmentFailure,
     FormatError,
@@ -17,8 +18,6 @@ from wtxtgit.errors import (
 from wtxtgit.git.run import GitFailure
 from wtxtgit.ops.cluster.tasks import answer
 from wtxtgit.ops.cluster.verify import _parted
-
-from . import tasks
 
 ERRORS = [
     InputError("no such file", hint="look elsewhere"),

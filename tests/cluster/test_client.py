@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cluster import tasks
-from cluster.processes import Processes
+from tests.cluster import tasks
+from tests.cluster.processes import Processes
 from wtxtgit import __version__
 from wtxtgit.errors import EnvironmentFailure, FormatError, UsageError, WtxtgitError
 from wtxtgit.ops.cluster import client

@@ -9,11 +9,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from cli.command import Command, Done
-from data import FIXTURES
 
-from cluster.processes import Processes, busy, with_write_end
-from cluster.stores import HTTP, USER, Gate, http_store
+from tests.cli.command import Command, Done
+from tests.cluster.processes import Processes, busy, with_write_end
+from tests.cluster.stores import HTTP, USER, Gate, http_store
+from tests.data import FIXTURES
 
 pytestmark = pytest.mark.slow
 

@@ -7,14 +7,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from tests.containers.samples import safetensors, tensor_item
 from wtxtgit.containers import check
 from wtxtgit.containers.fold import read
 from wtxtgit.containers.fold.chunks import ChunkSource
 from wtxtgit.containers.fold.write import build
 from wtxtgit.model import Problem
 from wtxtgit.model.reading import Findings, ReadOptions
-
-from .samples import safetensors, tensor_item
 
 AES_KEY = bytes(range(32))
 """The key of the encrypted fixtures."""

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import xxhash
 
+from tests.containers import samples
 from wtxtgit.containers.taridx.shards import Shard
-
-from . import samples
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 

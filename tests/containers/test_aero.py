@@ -7,12 +7,11 @@ import struct
 import msgpack
 import pytest
 
+from tests.containers import samples
+from tests.containers.samples import aero_entry, check_cut, spelled, tidx
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.aero import description
 from wtxtgit.errors import FormatError
-
-from . import samples
-from .samples import aero_entry, check_cut, spelled, tidx
 
 SHARD = bytes(range(1, 33))
 

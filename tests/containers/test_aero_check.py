@@ -8,13 +8,8 @@ from typing import Any
 import msgpack
 import pytest
 import zstandard
-from data import entries, fixture
 
-from wtxtgit.containers import describe
-from wtxtgit.containers.aero import content, content_rules, control, records
-from wtxtgit.model.reading import ReadOptions
-
-from .aero_files import (
+from tests.containers.aero_files import (
     CRITICAL,
     OPTIONAL,
     TOC,
@@ -33,6 +28,10 @@ from .aero_files import (
     shard,
     tidx,
 )
+from tests.data import entries, fixture
+from wtxtgit.containers import describe
+from wtxtgit.containers.aero import content, content_rules, control, records
+from wtxtgit.model.reading import ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 WHOLE = memoryview(model())

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgpack
 import pytest
-from data import entries, fixture
 
+from tests.containers.aero_files import WEIGHTS, Chunk, digest, entry, file, model, shard, tidx
+from tests.data import entries, fixture
 from wtxtgit import containers
 from wtxtgit.containers.aero import description
 from wtxtgit.model.reading import Description, ReadOptions
-
-from .aero_files import WEIGHTS, Chunk, digest, entry, file, model, shard, tidx
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 

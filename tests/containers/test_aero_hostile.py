@@ -7,16 +7,27 @@ from typing import Any
 
 import msgpack
 import pytest
-from data import entries, fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers.aero_files import (
+    TOC,
+    WEIGHTS,
+    Chunk,
+    check,
+    entry,
+    file,
+    model,
+    pages,
+    phsh,
+    shard,
+    tidx,
+)
+from tests.data import entries, fixture
 from wtxtgit import containers
 from wtxtgit.containers.aero import write
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
-
-from .aero_files import TOC, WEIGHTS, Chunk, check, entry, file, model, pages, phsh, shard, tidx
 
 AERO = [item for item in entries() if item["format"] == "AERO" and item["size"] < 10_000]
 FILES = [

@@ -11,20 +11,10 @@ from typing import Any
 import msgpack
 import pytest
 import zstandard
-from data import FIXTURES, entries, fixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit import containers
-from wtxtgit.containers.aero import reseal as aero
-from wtxtgit.containers.aero import write
-from wtxtgit.containers.aero.read import Aero
-from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
-
-from .aero_files import (
+from tests.containers.aero_files import (
     TOC,
     WEIGHTS,
     Chunk,
@@ -42,7 +32,16 @@ from .aero_files import (
     shard,
     tidx,
 )
-from .sources import models, source
+from tests.containers.sources import models, source
+from tests.data import FIXTURES, entries, fixture
+from wtxtgit import containers
+from wtxtgit.containers.aero import reseal as aero
+from wtxtgit.containers.aero import write
+from wtxtgit.containers.aero.read import Aero
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.reading import ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted((FIXTURES / "aero").rglob("*.aero"))

@@ -9,18 +9,26 @@ from typing import Any
 
 import msgpack
 import pytest
-from data import all_entries, path_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers.aero_files import (
+    WEIGHTS,
+    Chunk,
+    digest,
+    entry,
+    file,
+    read_strictly,
+    shard,
+    tidx,
+)
+from tests.containers.sources import content, models, source
+from tests.data import all_entries, path_of
 from wtxtgit import containers
 from wtxtgit.containers.aero import aeroset, write
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Problem
 from wtxtgit.model.reading import Description, Findings, ReadOptions, TensorSource
-
-from .aero_files import WEIGHTS, Chunk, digest, entry, file, read_strictly, shard, tidx
-from .sources import content, models, source
 
 SETS = [item for item in all_entries() if item["format"] == "AEROSET"]
 Files = dict[str, bytes]

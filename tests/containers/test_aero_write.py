@@ -9,17 +9,10 @@ from typing import Any
 
 import msgpack
 import pytest
-from data import entries, fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit import containers
-from wtxtgit.containers.aero import write
-from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.reading import ReadOptions, TensorSource
-
-from .aero_files import (
+from tests.containers.aero_files import (
     WEIGHTS,
     Chunk,
     brief,
@@ -35,7 +28,13 @@ from .aero_files import (
     shard,
     tidx,
 )
-from .sources import content, models, source
+from tests.containers.sources import content, models, source
+from tests.data import entries, fixture
+from wtxtgit import containers
+from wtxtgit.containers.aero import write
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.reading import ReadOptions, TensorSource
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 NUMBERS = [

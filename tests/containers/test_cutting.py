@@ -6,12 +6,11 @@ import time
 
 import pytest
 
+from tests.containers.samples import check_cut, spelled
 from wtxtgit.containers import cutting, opaque, ranges
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Cut
-
-from .samples import check_cut, spelled
 
 
 def cut(data: bytes, *given: Range) -> Cut:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fuzz.container_oracle import MIB, peak_of
 
-from containers import samples, zip_files
-from containers.zip_files import Entry
+from tests.containers import samples, zip_files
+from tests.containers.zip_files import Entry
+from tests.fuzz.container_oracle import MIB, peak_of
 from wtxtgit import containers
 from wtxtgit.containers import decoded
 from wtxtgit.containers.decoded import DecodedParts

@@ -10,10 +10,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from tests.containers.samples import check_cut, safetensors, spelled
 from wtxtgit.containers import describe, detect, split
 from wtxtgit.errors import FormatError
-
-from .samples import check_cut, safetensors, spelled
 
 
 def zipped(*names: str) -> bytes:

@@ -7,14 +7,13 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from data import fixture, golden
 
+from tests.containers.samples import check_cut, manifest_entries
+from tests.data import fixture, golden
 from wtxtgit.containers import describe, detect, split
 from wtxtgit.errors import FormatError
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import dumps
-
-from .samples import check_cut, manifest_entries
 
 LISTED = ("FOLD", "AERO", "MLCP", "safetensors")
 

@@ -7,12 +7,11 @@ import struct
 
 import pytest
 
+from tests.containers import samples
+from tests.containers.samples import check_cut, fold_chunk, safetensors, spelled, tensor_item
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.fold import read as fold
 from wtxtgit.errors import FormatError
-
-from . import samples
-from .samples import check_cut, fold_chunk, safetensors, spelled, tensor_item
 
 INNER = safetensors({"w.x": tensor_item("F32", [2], 0, 8)}, struct.pack("<2f", 1, 2))
 

@@ -11,17 +11,10 @@ from typing import Any
 
 import pytest
 import zstandard
-from data import fixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit import containers
-from wtxtgit.containers.fold import check as fold_check
-from wtxtgit.containers.fold import read, repack, repair, walk
-from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
-
-from .fold_files import (
+from tests.containers.fold_files import (
     AES_KEY,
     HMAC_KEY,
     MODEL,
@@ -35,7 +28,13 @@ from .fold_files import (
     told,
     with_index,
 )
-from .samples import manifest_entries
+from tests.containers.samples import manifest_entries
+from tests.data import fixture
+from wtxtgit import containers
+from wtxtgit.containers.fold import check as fold_check
+from wtxtgit.containers.fold import read, repack, repair, walk
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import ReadOptions
 
 ENTRIES = [entry for entry in manifest_entries() if entry["format"] == "FOLD"]
 KEYS = {"decryption_key": AES_KEY, "integrity_key": HMAC_KEY}

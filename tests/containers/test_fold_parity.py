@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 import reedsolo
-from data import fixture, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.containers.fold_files import NOISE, built, checked, edited, flipped, index_of, model_file
+from tests.containers.samples import manifest_entries
+from tests.data import fixture, seeded
 from wtxtgit.containers.fold import payloads, read, reed_solomon, repair
 from wtxtgit.containers.fold.parity import parity_bytes, parity_len
 from wtxtgit.model.reading import Findings, ReadOptions
-
-from .fold_files import NOISE, built, checked, edited, flipped, index_of, model_file
-from .samples import manifest_entries
 
 OPTIONS = ReadOptions()
 PAYLOAD = 60

@@ -9,17 +9,25 @@ from typing import Any
 
 import pytest
 import zstandard
-from data import fixture
 
+from tests.containers.fold_files import (
+    AES_KEY,
+    HMAC_KEY,
+    MODEL,
+    NOISE,
+    built,
+    edited,
+    flipped,
+    model_file,
+)
+from tests.containers.samples import manifest_entries
+from tests.data import fixture
 from wtxtgit.containers import describe, tensors
 from wtxtgit.containers.fold import description as fold_description
 from wtxtgit.containers.fold import payloads, read
 from wtxtgit.containers.fold.read import Chunk
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import MAX_CHUNK, ReadOptions
-
-from .fold_files import AES_KEY, HMAC_KEY, MODEL, NOISE, built, edited, flipped, model_file
-from .samples import manifest_entries
 
 ENTRIES = [entry for entry in manifest_entries() if entry["format"] == "FOLD" and entry["valid"]]
 OPTIONS = ReadOptions(MAX_CHUNK, AES_KEY, HMAC_KEY)

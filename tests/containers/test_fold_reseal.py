@@ -12,18 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from data import fixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers.fold import integrity, payloads, read, reseal
-from wtxtgit.containers.fold.read import Fold
-from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import MAX_CHUNK, Findings, ReadOptions
-
-from .fold_files import (
+from tests.containers.fold_files import (
     AES_KEY,
     HMAC_KEY,
     MODEL,
@@ -35,8 +27,15 @@ from .fold_files import (
     index_of,
     model_file,
 )
-from .placing import content, own
-from .samples import manifest_entries
+from tests.containers.placing import content, own
+from tests.containers.samples import manifest_entries
+from tests.data import fixture
+from wtxtgit.containers.fold import integrity, payloads, read, reseal
+from wtxtgit.containers.fold.read import Fold
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.reading import MAX_CHUNK, Findings, ReadOptions
 
 ENTRIES = [
     entry

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from data import fixture
 
+from tests.containers.fold_files import MODEL, NOISE, built, flipped, index_of
+from tests.data import fixture
 from wtxtgit.containers import tensors
 from wtxtgit.containers.fold import walk
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
-
-from .fold_files import MODEL, NOISE, built, flipped, index_of
 
 OPTIONS = ReadOptions()
 

@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 import zstandard
-from data import fixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers import describe, tensors
-from wtxtgit.containers.fold import payloads, read, repack, write
-from wtxtgit.containers.fold.chunks import ChunkSource
-from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
-
-from .fold_files import (
+from tests.containers.fold_files import (
     AES_KEY,
     HMAC_KEY,
     NOISE,
@@ -32,7 +24,14 @@ from .fold_files import (
     model_file,
     source,
 )
-from .samples import manifest_entries
+from tests.containers.samples import manifest_entries
+from tests.data import fixture
+from wtxtgit.containers import describe, tensors
+from wtxtgit.containers.fold import payloads, read, repack, write
+from wtxtgit.containers.fold.chunks import ChunkSource
+from wtxtgit.errors import FormatError
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
 
 ENTRIES = [
     entry

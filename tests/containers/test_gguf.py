@@ -8,15 +8,9 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
-from data import fixture, golden, golden_of
 from gguf.constants import GGML_QUANT_SIZES
 
-from wtxtgit.containers import check, describe, split, tensors
-from wtxtgit.containers.gguf import metadata, read
-from wtxtgit.containers.gguf.ggml_types import TYPES
-from wtxtgit.errors import FormatError
-
-from .gguf_files import (
+from tests.containers.gguf_files import (
     ARCHITECTURE,
     ARRAY,
     BOOL,
@@ -32,8 +26,13 @@ from .gguf_files import (
     padded,
     string,
 )
-from .gguf_files import gguf as made
-from .samples import check_cut, spelled
+from tests.containers.gguf_files import gguf as made
+from tests.containers.samples import check_cut, spelled
+from tests.data import fixture, golden, golden_of
+from wtxtgit.containers import check, describe, split, tensors
+from wtxtgit.containers.gguf import metadata, read
+from wtxtgit.containers.gguf.ggml_types import TYPES
+from wtxtgit.errors import FormatError
 
 
 def test_ggml_types_are_those_of_the_gguf_package() -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from data import fixture, golden_of
 
-from wtxtgit.containers import check, describe, split
-
-from .gguf_files import (
+from tests.containers.gguf_files import (
     ARCHITECTURE,
     ARRAY,
     BOOL,
@@ -24,7 +21,9 @@ from .gguf_files import (
     padded,
     string,
 )
-from .gguf_files import gguf as made
+from tests.containers.gguf_files import gguf as made
+from tests.data import fixture, golden_of
+from wtxtgit.containers import check, describe, split
 
 ONE = info("w", (8,), 0)
 BASE = 24 + len(ARCHITECTURE)

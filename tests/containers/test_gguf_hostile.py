@@ -6,16 +6,25 @@ import struct
 import tracemalloc
 
 import pytest
-from data import fixture, golden_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.containers.gguf_files import (
+    ARCHITECTURE,
+    ARRAY,
+    BOOL,
+    STRING,
+    array,
+    entry,
+    head,
+    info,
+    string,
+)
+from tests.containers.gguf_files import gguf as made
+from tests.containers.samples import check_cut
+from tests.data import fixture, golden_of
 from wtxtgit.containers import check, describe, split
 from wtxtgit.errors import FormatError
-
-from .gguf_files import ARCHITECTURE, ARRAY, BOOL, STRING, array, entry, head, info, string
-from .gguf_files import gguf as made
-from .samples import check_cut
 
 EDGES = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 SMALL = made(

@@ -9,22 +9,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, describe
-from wtxtgit.containers.gguf import reseal as module
-from wtxtgit.containers.gguf.read import Gguf, read
-from wtxtgit.containers.gguf.write import DTYPES, build_model
-from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
-from wtxtgit.model.windows import PIECE
-
-from . import gguf_files
-from .gguf_files import (
+from tests.containers import gguf_files
+from tests.containers.gguf_files import (
     ARCHITECTURE,
     ARRAY,
     BOOL,
@@ -36,8 +25,18 @@ from .gguf_files import (
     info,
     string,
 )
-from .placing import changed, content, inverted, own
-from .sources import models
+from tests.containers.placing import changed, content, inverted, own
+from tests.containers.sources import models
+from tests.data import fixture, golden_of
+from wtxtgit.containers import check, describe
+from wtxtgit.containers.gguf import reseal as module
+from wtxtgit.containers.gguf.read import Gguf, read
+from wtxtgit.containers.gguf.write import DTYPES, build_model
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Placed
+from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("gguf"))

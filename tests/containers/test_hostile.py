@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from data import fixture, golden
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.containers import samples
+from tests.containers.samples import aero_entry, check_cut, fold_chunk, tensor_item
+from tests.data import fixture, golden
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.torch import legacy
 from wtxtgit.errors import FormatError
-
-from . import samples
-from .samples import aero_entry, check_cut, fold_chunk, tensor_item
 
 MAX_SEED = 5_000
 SEEDS = sorted(path for path in golden() if path and len(fixture(path)) <= MAX_SEED)

@@ -8,6 +8,8 @@ import msgpack
 import pytest
 import zstandard
 
+from tests.containers import samples, torch_files
+from tests.containers.samples import aero_entry, fold_chunk, tensor_item
 from wtxtgit.containers import check, describe, read
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.repack import repack
@@ -16,9 +18,6 @@ from wtxtgit.model.reading import ReadOptions, Tensor
 from wtxtgit.ops.sources import sources_of
 from wtxtgit.ops.statistics import statistics
 from wtxtgit.ops.tensor_bytes import array, blocks, item_count
-
-from . import samples, torch_files
-from .samples import aero_entry, fold_chunk, tensor_item
 
 OPTIONS = ReadOptions(max_chunk=2**20)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data import all_entries, name_of, path_of
 
+from tests.data import all_entries, name_of, path_of
 from wtxtgit import containers
 from wtxtgit.model import Problem
 from wtxtgit.model.reading import ReadOptions, Tensor

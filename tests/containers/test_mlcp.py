@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers import samples
+from tests.containers.samples import check_cut, mlcp_record, spelled
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.cursor import Cursor
 from wtxtgit.containers.mlcp import read as mlcp_read
 from wtxtgit.errors import FormatError
-
-from . import samples
-from .samples import check_cut, mlcp_record, spelled
 
 
 def count(n: int) -> bytes:

@@ -7,16 +7,15 @@ import struct
 from typing import Any
 
 import pytest
-from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers import samples
+from tests.containers.samples import manifest_entries, mlcp_record
+from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.mlcp.metadata import DTYPE_NAMES
 from wtxtgit.model import Problem
-
-from . import samples
-from .samples import manifest_entries, mlcp_record
 
 MLCP = [entry for entry in manifest_entries() if entry["format"] == "MLCP"]
 VALID = [entry for entry in MLCP if entry["valid"]]

@@ -9,10 +9,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers import samples
+from tests.containers.samples import manifest_entries, mlcp_record
+from tests.containers.sources import models, source
+from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.mlcp.metadata import format_json
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
@@ -23,10 +26,6 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
 from wtxtgit.model.windows import PIECE
-
-from . import samples
-from .samples import manifest_entries, mlcp_record
-from .sources import models, source
 
 OPTIONS = ReadOptions()
 FILES = [

@@ -11,10 +11,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from data import fixture
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.containers import samples
+from tests.containers.samples import manifest_entries, mlcp_record
+from tests.containers.sources import content, models, source
+from tests.data import fixture
 from wtxtgit.containers import check, describe, split
 from wtxtgit.containers.mlcp import unwritten, write
 from wtxtgit.containers.mlcp.metadata import format_json
@@ -24,10 +27,6 @@ from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, rebuild
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import TensorSource
-
-from . import samples
-from .samples import manifest_entries, mlcp_record
-from .sources import content, models, source
 
 FILES = [
     entry

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
+from tests.containers.samples import check_cut, spelled
+from tests.containers.zip_files import as_numpy, example, npy, npy_fields, npy_text
 from wtxtgit.containers import check, describe, npy_header, npy_literal, split
 from wtxtgit.containers.npy.write import DTYPES, KEEPS_TAGS, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Tensor, TensorSource
-
-from .samples import check_cut, spelled
-from .zip_files import as_numpy, example, npy, npy_fields, npy_text
 
 ELEMENTS = {
     np.dtype(descr).newbyteorder("<").str: element for element, descr in npy_header.DESCR.items()

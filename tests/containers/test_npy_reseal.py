@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import fixture, golden_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
+from tests.containers.placing import content, inverted, own
+from tests.containers.zip_files import npy, npy_fields, npy_text
+from tests.data import fixture, golden_of
 from wtxtgit.containers import check
 from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.read import Npy, read
@@ -22,9 +24,6 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.model.windows import PIECE
-
-from .placing import content, inverted, own
-from .zip_files import npy, npy_fields, npy_text
 
 OPTIONS = ReadOptions()
 ARRAYS = npst.arrays(

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import entries, fixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tests.containers.samples import check_cut, spelled
+from tests.containers.zip_files import Entry, as_numpy, deflate, npy, npy_fields, npy_text, zipped
+from tests.data import entries, fixture
 from wtxtgit.containers import check, describe, detect, split
 from wtxtgit.containers.fold import read as fold
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import Findings, ReadOptions, Tensor
-
-from .samples import check_cut, spelled
-from .zip_files import Entry, as_numpy, deflate, npy, npy_fields, npy_text, zipped
 
 A = np.arange(6, dtype="<f4").reshape(2, 3)
 RAW = npy(A)

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.containers.placing import content, own
+from tests.containers.zip_files import Entry, npy, zipped
+from tests.data import fixture, golden_of
 from wtxtgit.containers import check
 from wtxtgit.containers.npz import read as npz
 from wtxtgit.containers.npz import reseal
@@ -24,9 +26,6 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.entries import Entry as Held
 from wtxtgit.model.reading import Findings, ReadOptions
-
-from .placing import content, own
-from .zip_files import Entry, npy, zipped
 
 OPTIONS = ReadOptions()
 PATHS = sorted(golden_of("npz"))

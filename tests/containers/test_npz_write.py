@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tests.containers.samples import spelled
+from tests.containers.zip_files import SPEC, Entry, as_numpy, example, npy, zipped
+from tests.data import fixture, golden_of
 from wtxtgit.containers import check, describe, split, zip_directory, zip_write
 from wtxtgit.containers.npz import read as npz
 from wtxtgit.containers.npz.repack import repack
@@ -25,9 +27,6 @@ from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
-
-from .samples import spelled
-from .zip_files import SPEC, Entry, as_numpy, example, npy, zipped
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/\\"), max_size=8)
 OPTIONS = ReadOptions()

@@ -6,10 +6,9 @@ import struct
 
 import pytest
 
+from tests.containers.samples import check_cut, safetensors, spelled, tensor_item
 from wtxtgit.containers import describe, split
 from wtxtgit.errors import FormatError
-
-from .samples import check_cut, safetensors, spelled, tensor_item
 
 
 def test_tensors_header_and_gaps() -> None:

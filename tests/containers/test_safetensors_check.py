@@ -7,17 +7,16 @@ import struct
 from typing import Any
 
 import pytest
-from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, deserialize
 
+from tests.containers.samples import manifest_entries, safetensors, tensor_item
+from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import check as safetensors_check
 from wtxtgit.containers.safetensors.reference import MAX_HEADER
 from wtxtgit.model.reading import Findings
-
-from .samples import manifest_entries, safetensors, tensor_item
 
 FILES = [entry for entry in manifest_entries() if entry["format"] == "safetensors"]
 BYTES = bytes(range(1, 200))

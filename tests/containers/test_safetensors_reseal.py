@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from data import fixture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import deserialize
 
+from tests.containers.placing import changed, content, inverted, own
+from tests.containers.samples import manifest_entries, safetensors, tensor_item
+from tests.containers.sources import NAMES, models
+from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import reseal as module
 from wtxtgit.containers.safetensors import write
@@ -22,10 +25,6 @@ from wtxtgit.model import Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
 from wtxtgit.model.windows import PIECE
-
-from .placing import changed, content, inverted, own
-from .samples import manifest_entries, safetensors, tensor_item
-from .sources import NAMES, models
 
 OPTIONS = ReadOptions()
 FILES = [entry["file"] for entry in manifest_entries() if entry["format"] == "safetensors"]

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers.samples import safetensors, tensor_item
+from tests.containers.sources import content, models, source
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import sharded
 from wtxtgit.containers.safetensors.sharded import is_index
@@ -18,9 +20,6 @@ from wtxtgit.containers.safetensors.write_set import build_set
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Problem
 from wtxtgit.model.reading import ReadOptions, TensorSource
-
-from .samples import safetensors, tensor_item
-from .sources import content, models, source
 
 ONE = b"".join(build_model([source("a", "f32", (2,)), source("b", "u8", (3,))], {"format": "pt"}))
 TWO = b"".join(build_model([source("c", "i64", ())], {"format": "pt"}))

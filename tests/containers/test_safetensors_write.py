@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import deserialize, safe_open
 from safetensors.numpy import load, save
 
+from tests.containers.samples import manifest_entries
+from tests.containers.sources import NAMES, SHAPES, content, models, source
+from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import write, write_set
 from wtxtgit.containers.safetensors.write import DTYPES, build, build_model
@@ -26,9 +28,6 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import TensorSource
-
-from .samples import manifest_entries
-from .sources import NAMES, SHAPES, content, models, source
 
 NUMPY = {
     "f64": "<f8",

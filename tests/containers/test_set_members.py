@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from data import FIXTURES
 
+from tests.data import FIXTURES
 from wtxtgit import containers
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.containers import samples
+from tests.containers.samples import check_cut, spelled
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.taridx import read as taridx
 from wtxtgit.errors import FormatError
-
-from . import samples
-from .samples import check_cut, spelled
 
 ROWS = bytes(range(64))
 

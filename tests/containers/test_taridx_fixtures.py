@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import entries, fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import entries, fixture
 from wtxtgit.containers import check
 from wtxtgit.containers.taridx import names, write
 from wtxtgit.containers.taridx.lookup import find

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.containers import tars
+from tests.containers.tars import index, key_of, row, shards, with_stems
 from wtxtgit.containers.taridx import names, tar, write
 from wtxtgit.containers.taridx.lookup import find
 from wtxtgit.containers.taridx.read import read
 from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
 from wtxtgit.errors import FormatError
-
-from . import tars
-from .tars import index, key_of, row, shards, with_stems
 
 TAR = tars.tar(("d/a.JPG", b"one"), ("b.jpg", b"three"))
 """Two members, at bytes 0 and 1024."""

@@ -15,11 +15,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers import tars
 from wtxtgit.containers.taridx import tar, write
 from wtxtgit.containers.taridx.names import split_name
 from wtxtgit.errors import FormatError
-
-from . import tars
 
 Archive: TypeAlias = tuple[list[tuple[str, bytes, str, float, int]], int, bool]
 NAME = st.text(st.sampled_from("ab.A/é😀 -_"), min_size=1, max_size=160).filter(

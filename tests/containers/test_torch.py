@@ -11,16 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import entries, fixture
 
-from wtxtgit.containers import check, describe, detect, split, tensors
-from wtxtgit.containers.torch import dtypes, read
-from wtxtgit.errors import FormatError
-from wtxtgit.model import Cut
-from wtxtgit.model.reading import ReadOptions, Tensor
-
-from .samples import check_cut, spelled
-from .torch_files import (
+from tests.containers.samples import check_cut, spelled
+from tests.containers.torch_files import (
     EMPTY_HOOKS,
     archive,
     call,
@@ -39,6 +32,12 @@ from .torch_files import (
     vector,
     zipped,
 )
+from tests.data import entries, fixture
+from wtxtgit.containers import check, describe, detect, split, tensors
+from wtxtgit.containers.torch import dtypes, read
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Cut
+from wtxtgit.model.reading import ReadOptions, Tensor
 
 FLOATS = struct.pack("<6f", *range(6))
 TSAV = {"TSAV", "TORC"}

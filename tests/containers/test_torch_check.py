@@ -6,15 +6,8 @@ import struct
 import zlib
 
 import pytest
-from data import fixture
 
-from wtxtgit.containers import check
-from wtxtgit.containers.torch.pickle_values import Global
-from wtxtgit.containers.torch.weights_only import is_safe
-from wtxtgit.model import Problem
-from wtxtgit.model.reading import Findings, ReadOptions
-
-from .torch_files import (
+from tests.containers.torch_files import (
     LEGACY_MAGIC,
     archive,
     call,
@@ -29,6 +22,12 @@ from .torch_files import (
     vector,
     zipped,
 )
+from tests.data import fixture
+from wtxtgit.containers import check
+from wtxtgit.containers.torch.pickle_values import Global
+from wtxtgit.containers.torch.weights_only import is_safe
+from wtxtgit.model import Problem
+from wtxtgit.model.reading import Findings, ReadOptions
 
 FLOATS = struct.pack("<6f", *range(6))
 

@@ -6,17 +6,11 @@ import struct
 from hashlib import sha256
 
 import pytest
-from data import fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, describe, detect, identify, split
-from wtxtgit.containers.torch import legacy as format_legacy
-from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Tensor
-
-from .samples import check_cut
-from .torch_files import (
+from tests.containers.samples import check_cut
+from tests.containers.torch_files import (
     LEGACY_MAGIC,
     LEGACY_VERSION,
     call,
@@ -32,6 +26,11 @@ from .torch_files import (
     text,
     tuple_of,
 )
+from tests.data import fixture
+from wtxtgit.containers import check, describe, detect, identify, split
+from wtxtgit.containers.torch import legacy as format_legacy
+from wtxtgit.errors import FormatError
+from wtxtgit.model.reading import Tensor
 
 FLOATS = struct.pack("<6f", *range(6))
 PATH = "plain/legacy_a.pt"

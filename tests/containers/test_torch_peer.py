@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.containers.samples import check_cut
+from tests.containers.sources import content, source
+from tests.containers.torch_files import items_of
 from wtxtgit.containers import check, describe, split
 from wtxtgit.containers.torch import pickle_write, read, repack, weights_only, write
 from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES, STORAGES
 from wtxtgit.containers.torch.pickle_values import Global
 from wtxtgit.model.reading import ReadOptions, Tensor
-
-from .samples import check_cut
-from .sources import content, source
-from .torch_files import items_of
 
 pytestmark = pytest.mark.torch
 

@@ -13,6 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.containers.samples import check_cut
+from tests.containers.torch_files import (
+    archive,
+    dict_of,
+    list_of,
+    name,
+    named,
+    number,
+    pickled,
+    text,
+    tuple_of,
+    vector,
+)
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.torch import pickle_machine
 from wtxtgit.containers.torch.listing import list_tensors
@@ -26,20 +39,6 @@ from wtxtgit.containers.torch.pickle_values import (
     Set,
 )
 from wtxtgit.errors import FormatError
-
-from .samples import check_cut
-from .torch_files import (
-    archive,
-    dict_of,
-    list_of,
-    name,
-    named,
-    number,
-    pickled,
-    text,
-    tuple_of,
-    vector,
-)
 
 
 def run(data: bytes) -> Pickle:

@@ -15,23 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import fixture, golden_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, zip_directory
-from wtxtgit.containers.torch import overlay, write
-from wtxtgit.containers.torch.read import Torch, read
-from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
-from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
-from wtxtgit.model.windows import PIECE
-
-from . import zip_files
-from .sources import models, source
-from .torch_files import (
+from tests.containers import zip_files
+from tests.containers.sources import models, source
+from tests.containers.torch_files import (
     archive,
     call,
     dict_of,
@@ -47,6 +36,16 @@ from .torch_files import (
     vector,
     zipped,
 )
+from tests.data import fixture, golden_of
+from wtxtgit.containers import check, zip_directory
+from wtxtgit.containers.torch import overlay, write
+from wtxtgit.containers.torch.read import Torch, read
+from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
+from wtxtgit.errors import FormatError
+from wtxtgit.model import Buffer
+from wtxtgit.model.entries import Content, Entry, Placed
+from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("torch"))

@@ -9,19 +9,18 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from data import fixture
 from hypothesis import given
 
+from tests.containers.samples import check_cut
+from tests.containers.sources import content, models, source
+from tests.containers.torch_files import archive, items_of, named, vector, zipped
+from tests.data import fixture
 from wtxtgit.containers import check, describe, split, zip_directory
 from wtxtgit.containers.torch import read, repack, write, zip_layout
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
-
-from .samples import check_cut
-from .sources import content, models, source
-from .torch_files import archive, items_of, named, vector, zipped
 
 
 def built(*sources: TensorSource) -> bytes:

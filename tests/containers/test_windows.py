@@ -5,9 +5,9 @@ from __future__ import annotations
 from hashlib import sha256
 
 import pytest
-from data import fixture, golden, one_of_each
-from model.copies import windowed
 
+from tests.data import fixture, golden, one_of_each
+from tests.model.copies import windowed
 from wtxtgit.containers import check, describe, identify, read, resealer, split, tensors
 from wtxtgit.errors import FormatError
 from wtxtgit.model.entries import Placed

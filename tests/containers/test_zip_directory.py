@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.containers.zip_files import Entry, deflate, zip64_end, zipped
 from wtxtgit.containers import zip_directory
 from wtxtgit.containers.zip_directory import content, overlapping, read
 from wtxtgit.errors import FormatError
-
-from .zip_files import Entry, deflate, zip64_end, zipped
 
 LIMIT = 1 << 20
 METHODS = st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from docs.pages import Block
+from tests.docs.pages import Block
 
 _PROMPT = "$ "
 _HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?$")

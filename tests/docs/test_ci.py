@@ -15,9 +15,9 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from docs.pages import ROOT, blocks, spans, tables
-from docs.shell import Done, Step, assert_as_shown, run, steps
-from docs.test_workflows import check, loaded
+from tests.docs.pages import ROOT, blocks, spans, tables
+from tests.docs.shell import Done, Step, assert_as_shown, run, steps
+from tests.docs.test_workflows import check, loaded
 from wtxtgit import errors
 from wtxtgit.report.audit import AuditReport, Finding
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from docs.pages import blocks, lines, page_names, spans, tables
-from docs.shell import steps
+from tests.docs.pages import blocks, lines, page_names, spans, tables
+from tests.docs.shell import steps
 from wtxtgit import errors
 from wtxtgit.cli.commands import SECTIONS
 from wtxtgit.cli.main import cli

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data import FIXTURES
 
-from docs.pages import ROOT, blocks, lines, spans, tables
-from docs.shell import Done, Step, assert_as_shown, run, steps
+from tests.data import FIXTURES
+from tests.docs.pages import ROOT, blocks, lines, spans, tables
+from tests.docs.shell import Done, Step, assert_as_shown, run, steps
 from wtxtgit import containers
 from wtxtgit.cli.commands import SECTIONS
 from wtxtgit.model.elements import ITEM_BYTES

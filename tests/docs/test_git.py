@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Repo
 
-from docs.pages import blocks, spans, tables
-from docs.shell import Done, assert_as_shown, run, steps
+from tests.conftest import Repo
+from tests.docs.pages import blocks, spans, tables
+from tests.docs.shell import Done, assert_as_shown, run, steps
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from docs.pages import ROOT, blocks, spans, tables
-from docs.shell import assert_as_shown, run, steps
+from tests.docs.pages import ROOT, blocks, spans, tables
+from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.ops import hooks
 from wtxtgit.report import audit, check
 

@@ -8,11 +8,11 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from data import LedgerCase, ledger_cases, ledger_named, ssh_wire
 
-from docs.pages import blocks, lines, spans, tables
-from docs.shell import assert_as_shown, run, steps
-from docs.test_python import execute
+from tests.data import LedgerCase, ledger_cases, ledger_named, ssh_wire
+from tests.docs.pages import blocks, lines, spans, tables
+from tests.docs.shell import assert_as_shown, run, steps
+from tests.docs.test_python import execute
 from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head
 from wtxtgit.text import ledger
 from wtxtgit.text.digest import keyid

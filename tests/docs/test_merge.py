@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import blocks, lines, spans, tables
-from docs.shell import assert_as_shown, run, steps
+from tests.docs.pages import blocks, lines, spans, tables
+from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.ops.merge import conflicts
 from wtxtgit.report.merge import Kind, Strategy
 

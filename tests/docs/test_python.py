@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import wtxtgit
-from docs.pages import blocks, spans, tables
+from tests.docs.pages import blocks, spans, tables
 
 PAGE = "docs/python.md"
 

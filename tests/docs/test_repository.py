@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import ROOT, anchors, lines, page_names, tracked_files
+from tests.docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
 HOSTS = {
     "sqlite.org",

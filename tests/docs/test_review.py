@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import blocks, lines, spans, tables
-from docs.shell import assert_as_shown, run, steps
+from tests.docs.pages import blocks, lines, spans, tables
+from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
 from wtxtgit.ops.review import changes, contents, distributions, flags, groups, outliers
 from wtxtgit.report import review_markdown

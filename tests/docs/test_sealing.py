@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from docs.pages import blocks, spans, tables
-from docs.shell import assert_as_shown, run, steps
+from tests.docs.pages import blocks, spans, tables
+from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.report.audit import HINTS
 
 PAGE = "docs/sealing.md"

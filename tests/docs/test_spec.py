@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from docs.pages import Block, blocks, lines, spans, tables
-from docs.test_python import execute
+from tests.docs.pages import Block, blocks, lines, spans, tables
+from tests.docs.test_python import execute
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.rows import default_rows
 from wtxtgit.text import armor, blocking

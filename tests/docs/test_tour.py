@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from docs.pages import ROOT, blocks
-from docs.shell import Done, Step, assert_as_shown, run, steps
+from tests.conftest import Repo
+from tests.docs.pages import ROOT, blocks
+from tests.docs.shell import Done, Step, assert_as_shown, run, steps
 
 
 def test_the_tour_does_what_it_shows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.pages import ROOT
+from tests.docs.pages import ROOT
 
 CHECKED = {
     "vendor.github-actions": ["action.yml"],

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from e2e.sealed import ROOT, Found, Sealed
+from tests.e2e.sealed import ROOT, Found, Sealed
 from wtxtgit.report.audit import UNTRUSTED
 
 WAYS = ("fast-forward", "merge", "squash")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.fixtures import lone, shared
-from conftest import LAUNCHER, Repo
-from data import fixture
 
-from e2e import hostile, sealed
-from e2e.sealed import Sealed
-from e2e.weights import CHUNK, fold_with, read_fold, row_changed
+from tests.cluster.fixtures import lone, shared
+from tests.conftest import LAUNCHER, Repo
+from tests.data import fixture
+from tests.e2e import hostile, sealed
+from tests.e2e.sealed import Sealed
+from tests.e2e.weights import CHUNK, fold_with, read_fold, row_changed
 from wtxtgit.git import run
 
 __all__ = ["lone", "shared"]

@@ -10,9 +10,8 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from conftest import Repo
-
-from e2e.sealed import ROOT, Found, Said, Sealed, assert_holds, secret
+from tests.conftest import Repo
+from tests.e2e.sealed import ROOT, Found, Said, Sealed, assert_holds, secret
 from wtxtgit.git import run
 from wtxtgit.ops.examine import examine
 from wtxtgit.text import digest

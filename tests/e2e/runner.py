@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from conftest import Repo
+
+from tests.conftest import Repo
 
 ROOT = Path(__file__).parents[2]
 NONE = "0" * 40

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo, safetensors
 
-from e2e.runner import NONE, Ran, Runner, action, commands, step
-from e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, text
+from tests.conftest import Repo, safetensors
+from tests.e2e.runner import NONE, Ran, Runner, action, commands, step
+from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, text
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
-from data import cases, fixture, golden
-from git.histories import new_repo
 
-from e2e.conftest import PAIRS, traced, version
-from e2e.sealed import Sealed
+from tests.conftest import Repo, safetensors
+from tests.data import cases, fixture, golden
+from tests.e2e.conftest import PAIRS, traced, version
+from tests.e2e.sealed import Sealed
+from tests.git.histories import new_repo
 
 MODEL = "model.safetensors"
 OLD = 10**9

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     DATA,
     NEW,
     SECOND,
@@ -19,7 +19,7 @@ from e2e.hostile import (
     stage,
     unstage,
 )
-from e2e.sealed import MODEL, OTHER, Sealed, checkpoint, text
+from tests.e2e.sealed import MODEL, OTHER, Sealed, checkpoint, text
 
 ALTERED = ("altered-checkout",)
 LOST = ("untracked-artifact", "content-mismatch", "altered-checkout")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     DATA,
     SECOND,
     assert_refused,
@@ -23,7 +23,7 @@ from e2e.hostile import (
     store,
     tree_of,
 )
-from e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, text
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, text
 
 FILE, FOLDER, LINK = b"100644", b"40000", b"120000"
 

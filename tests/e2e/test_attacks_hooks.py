@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 
 import pytest
-from conftest import LAUNCHER, Repo
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     BEFORE,
     DATA,
     NEW,
@@ -28,7 +28,7 @@ from e2e.hostile import (
     stage_move,
     unstage,
 )
-from e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, checkpoint, text
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, checkpoint, text
 from wtxtgit.ops import hooks
 
 EVIL = checkpoint(66.0)

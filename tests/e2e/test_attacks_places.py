@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     DATA,
     DATA_LEDGER,
     NEW,
@@ -27,7 +27,7 @@ from e2e.hostile import (
     stage_move,
     unstage,
 )
-from e2e.sealed import (
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

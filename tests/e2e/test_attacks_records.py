@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     NEW,
     NEW_LEDGER,
     REWRITTEN,
@@ -27,7 +27,7 @@ from e2e.hostile import (
     stage,
     unstage,
 )
-from e2e.sealed import LEDGER, MODEL, OTHER_LEDGER, ROOT, SIGNERS_LEDGER, Sealed, text
+from tests.e2e.sealed import LEDGER, MODEL, OTHER_LEDGER, ROOT, SIGNERS_LEDGER, Sealed, text
 
 BROKEN = ("bad-record", REWRITTEN, "ledger-removed", "unsealed", *UNTRUSTED)
 Change = Callable[[bytes], bytes]

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo
 
-from e2e import hostile, sealed
-from e2e.hostile import (
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e import hostile, sealed
+from tests.e2e.hostile import (
     BEFORE,
     DATA,
     MALLORY,
@@ -30,8 +30,8 @@ from e2e.hostile import (
     stage_move,
     tree_of,
 )
-from e2e.runner import Runner
-from e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, SIGNERS_LEDGER, Sealed, checkpoint, text
+from tests.e2e.runner import Runner
+from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, SIGNERS_LEDGER, Sealed, checkpoint, text
 from wtxtgit.ops import hooks
 
 EVIL = checkpoint(66.0)

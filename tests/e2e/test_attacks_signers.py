@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     BEFORE,
     MALLORY,
     NEW,
@@ -29,7 +29,7 @@ from e2e.hostile import (
     stage_id,
     unstage,
 )
-from e2e.sealed import (
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

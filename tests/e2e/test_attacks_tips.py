@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from e2e.hostile import (
+from tests.conftest import Repo
+from tests.e2e.hostile import (
     BEFORE,
     NEW,
     REVOKED,
@@ -25,8 +25,8 @@ from e2e.hostile import (
     stage_move,
     store,
 )
-from e2e.runner import NONE, Ran, Runner
-from e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
+from tests.e2e.runner import NONE, Ran, Runner
+from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
 
 EVIL = checkpoint(66.0)
 

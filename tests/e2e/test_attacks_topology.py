@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from e2e import hostile
-from e2e.hostile import (
+from tests.e2e import hostile
+from tests.e2e.hostile import (
     NEW,
     NEW_LEDGER,
     REWRITTEN,
@@ -20,7 +20,7 @@ from e2e.hostile import (
     store,
     unstage,
 )
-from e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, Sealed, text
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, Sealed, text
 
 PAST = {"GIT_COMMITTER_DATE": "@1000 +0000", "GIT_AUTHOR_DATE": "@1000 +0000"}
 FUTURE = {"GIT_COMMITTER_DATE": "@4000000000 +0000", "GIT_AUTHOR_DATE": "@4000000000 +0000"}

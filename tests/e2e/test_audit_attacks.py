@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e import sealed
-from e2e.attacks import assert_told, brought_in, commit_of, ways
-from e2e.sealed import (
+from tests.e2e import sealed
+from tests.e2e.attacks import assert_told, brought_in, commit_of, ways
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

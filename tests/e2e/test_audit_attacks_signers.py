@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.attacks import WAYS, assert_told, brought_in, commit_of, ways
-from e2e.sealed import (
+from tests.e2e.attacks import WAYS, assert_told, brought_in, commit_of, ways
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     ROOT,

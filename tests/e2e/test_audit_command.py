@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from e2e.sealed import (
+from tests.conftest import Repo
+from tests.e2e.sealed import (
     MODEL,
     OTHER,
     ROOT,

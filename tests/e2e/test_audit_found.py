@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.sealed import (
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

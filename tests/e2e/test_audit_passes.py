@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
 
-from e2e.sealed import (
+from tests.conftest import Repo
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER
 
-from e2e import sealed
-from e2e.sealed import (
+from tests.conftest import LAUNCHER
+from tests.e2e import sealed
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

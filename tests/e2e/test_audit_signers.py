@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import sealed
-from e2e.sealed import (
+from tests.e2e import sealed
+from tests.e2e.sealed import (
     MODEL,
     OTHER,
     ROOT,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, tzinfo
 
 import pytest
 
-from e2e.sealed import (
+from tests.e2e.sealed import (
     MODEL,
     OTHER,
     OTHER_LEDGER,

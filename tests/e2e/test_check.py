@@ -6,9 +6,19 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
 
-from e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, SIGNERS, Sealed, checkpoint, text
+from tests.conftest import Repo, safetensors
+from tests.e2e.sealed import (
+    LEDGER,
+    MODEL,
+    OTHER,
+    OTHER_LEDGER,
+    ROOT,
+    SIGNERS,
+    Sealed,
+    checkpoint,
+    text,
+)
 from wtxtgit.model import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import dumps

@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
-from data import fixture, golden
 
-from e2e.conftest import PAIRS, traced, version
-from e2e.sealed import Sealed
+from tests.conftest import Repo, safetensors
+from tests.data import fixture, golden
+from tests.e2e.conftest import PAIRS, traced, version
+from tests.e2e.sealed import Sealed
 
 MODEL = "model.safetensors"
 OTHER = "sub/dir/other.safetensors"

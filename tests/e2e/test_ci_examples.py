@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Repo, safetensors
 
-from e2e.runner import NONE, ROOT
-from e2e.sealed import MODEL, Sealed
+from tests.conftest import Repo, safetensors
+from tests.e2e.runner import NONE, ROOT
+from tests.e2e.sealed import MODEL, Sealed
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from e2e.runner import ROOT
-from e2e.sealed import MODEL, Sealed
+from tests.e2e.runner import ROOT
+from tests.e2e.sealed import MODEL, Sealed
 
 pytestmark = pytest.mark.slow
 

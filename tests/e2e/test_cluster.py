@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cluster.processes import Processes, busy, with_write_end
-from conftest import LAUNCHER, Repo
 
-from e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
+from tests.cluster.processes import Processes, busy, with_write_end
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
 from wtxtgit.cli.cluster import CLUSTER_KEY
 from wtxtgit.ops import verify
 from wtxtgit.ops.cluster import verify as cluster_verify

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Repo, safetensors
 
 import wtxtgit as api
-from e2e.conftest import FOLD, MODEL, PAIRS, states, traced, version
+from tests.conftest import Repo, safetensors
+from tests.e2e.conftest import FOLD, MODEL, PAIRS, states, traced, version
 from wtxtgit.git import run
 
 HEADER = re.compile(rb"^diff --wtxt (.*)$", re.MULTILINE)

@@ -13,10 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo, safetensors
-from data import fixture, golden
 
-from e2e.conftest import (
+from tests.conftest import LAUNCHER, Repo, safetensors
+from tests.data import fixture, golden
+from tests.e2e.conftest import (
     MIB,
     MODEL,
     PAIRS,

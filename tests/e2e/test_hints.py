@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LAUNCHER
 
 import wtxtgit
-from e2e.sealed import (
+from tests.conftest import LAUNCHER
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,
@@ -294,7 +294,7 @@ class TestCommits:
 
     def test_an_older_seal_of_a_native_text(self, repo: Sealed) -> None:
         """A warning: nothing of the past is found."""
-        from e2e.sealed import signed_ledger
+        from tests.e2e.sealed import signed_ledger
         from wtxtgit.ops.examine import examine
         from wtxtgit.text.ledger_chain import native_record
 

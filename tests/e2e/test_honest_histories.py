@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import hostile, sealed
-from e2e.hostile import (
+from tests.e2e import hostile, sealed
+from tests.e2e.hostile import (
     BEFORE,
     DATA,
     MALLORY,
@@ -20,7 +20,7 @@ from e2e.hostile import (
     records,
     stage,
 )
-from e2e.sealed import (
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

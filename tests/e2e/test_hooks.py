@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo
 
-from e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, checkpoint, text
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, checkpoint, text
 from wtxtgit.ops import hooks
 
 pytestmark = pytest.mark.slow

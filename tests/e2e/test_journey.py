@@ -9,10 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
-from data import fixture, golden
 
-from e2e.conftest import (
+from tests.conftest import Repo, safetensors
+from tests.data import fixture, golden
+from tests.e2e.conftest import (
     KIB,
     MODEL,
     MORE_PAIRS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.sealed import MODEL, ROOT, Sealed, text
+from tests.e2e.sealed import MODEL, ROOT, Sealed, text
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots

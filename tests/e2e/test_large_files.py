@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from conftest import LAUNCHER, Repo
-from data import seeded
+
+from tests.conftest import LAUNCHER, Repo
+from tests.data import seeded
 
 pytestmark = pytest.mark.large
 

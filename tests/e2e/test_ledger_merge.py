@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo
 
-from e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from wtxtgit.git import config
 from wtxtgit.ops.merge.ledger import merge_ledgers
 

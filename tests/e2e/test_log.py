@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, text
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, text
 
 
 def generations(repo: Sealed, *arguments: str) -> list[dict[str, object]]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from e2e.conftest import BASE, MODEL, OURS, THEIRS, assert_clean, states, version
-from e2e.conftest import FOLD as NAME
-from e2e.weights import row_changed
+from tests.conftest import Repo
+from tests.e2e.conftest import BASE, MODEL, OURS, THEIRS, assert_clean, states, version
+from tests.e2e.conftest import FOLD as NAME
+from tests.e2e.weights import row_changed
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from e2e.merging import Sides, bring, diverge, held, resolve, unmerged
-from e2e.sealed import Sealed
-from e2e.weights import SAFETENSORS, Model, assert_model, base, edited
+from tests.conftest import Repo
+from tests.e2e.merging import Sides, bring, diverge, held, resolve, unmerged
+from tests.e2e.sealed import Sealed
+from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
 from wtxtgit.git import config
 
 pytestmark = pytest.mark.usefixtures("driver")

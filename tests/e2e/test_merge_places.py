@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import ATTRIBUTES, Repo
 
-from e2e.conftest import assert_clean, hash_object
-from e2e.merging import (
+from tests.conftest import ATTRIBUTES, Repo
+from tests.e2e.conftest import assert_clean, hash_object
+from tests.e2e.merging import (
     Sides,
     assert_merged,
     bring,
@@ -20,7 +20,7 @@ from e2e.merging import (
     resolve,
     unmerged,
 )
-from e2e.weights import SAFETENSORS, Model, base, edited
+from tests.e2e.weights import SAFETENSORS, Model, base, edited
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("driver")]
 

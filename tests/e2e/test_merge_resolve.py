@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from e2e.conftest import assert_clean
-from e2e.merging import (
+from tests.conftest import Repo
+from tests.e2e.conftest import assert_clean
+from tests.e2e.merging import (
     Sides,
     assert_merged,
     bring,
@@ -21,8 +21,8 @@ from e2e.merging import (
     resolve,
     unmerged,
 )
-from e2e.sealed import Sealed
-from e2e.weights import FOLD, SAFETENSORS, base, edited
+from tests.e2e.sealed import Sealed
+from tests.e2e.weights import FOLD, SAFETENSORS, base, edited
 
 pytestmark = pytest.mark.usefixtures("driver")
 slow = pytest.mark.slow

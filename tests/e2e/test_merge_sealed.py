@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo
 
-from e2e.merging import records, unmerged
-from e2e.sealed import ROOT, Sealed, assert_holds
-from e2e.weights import SAFETENSORS, Model, assert_model, base, edited
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e.merging import records, unmerged
+from tests.e2e.sealed import ROOT, Sealed, assert_holds
+from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
 from wtxtgit.ops import hooks
 
 NAME = SAFETENSORS.name

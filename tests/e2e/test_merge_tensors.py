@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 import pytest
-from conftest import Repo
 from safetensors.numpy import load, save
 
-from e2e.conftest import assert_clean, version
-from e2e.merging import (
+from tests.conftest import Repo
+from tests.e2e.conftest import assert_clean, version
+from tests.e2e.merging import (
     WAYS,
     Sides,
     assert_merged,
@@ -23,8 +23,8 @@ from e2e.merging import (
     resolve,
     unmerged,
 )
-from e2e.sealed import Sealed
-from e2e.weights import (
+from tests.e2e.sealed import Sealed
+from tests.e2e.weights import (
     CHUNK,
     FOLD,
     FOLD_ZSTD,

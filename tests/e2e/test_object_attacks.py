@@ -6,11 +6,11 @@ Git gives it: it inflates what it finds, and hashes it only where it takes it in
 from __future__ import annotations
 
 import pytest
-from git.histories import put_in_place
 
-from e2e.attacks import commit_of
-from e2e.conftest import hash_object
-from e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, text
+from tests.e2e.attacks import commit_of
+from tests.e2e.conftest import hash_object
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, text
+from tests.git.histories import put_in_place
 
 OTHER_HASH = "whose hash is another"
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ATTRIBUTES, LAUNCHER, Repo, safetensors
-from data import fixture, golden
 
-from e2e.conftest import (
+from tests.conftest import ATTRIBUTES, LAUNCHER, Repo, safetensors
+from tests.data import fixture, golden
+from tests.e2e.conftest import (
     MODEL,
     PAIRS,
     PATTERNS,

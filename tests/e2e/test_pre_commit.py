@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo
 
-from e2e.sealed import MODEL, ROOT, Sealed, checkpoint
+from tests.conftest import LAUNCHER, Repo
+from tests.e2e.sealed import MODEL, ROOT, Sealed, checkpoint
 from wtxtgit.git import run
 
 MANIFEST = Path(__file__).parents[2] / ".pre-commit-hooks.yaml"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo
 
-from e2e.sealed import (
+from tests.conftest import Repo
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     ROOT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.merging import unmerged
-from e2e.sealed import LEDGER, MODEL, SIGNERS, SIGNERS_LEDGER, Sealed
+from tests.e2e.merging import unmerged
+from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, SIGNERS_LEDGER, Sealed
 
 NEW = "new.safetensors"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from e2e.sealed import (
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     SIGNERS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, Said, Sealed, assert_holds
+from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, ROOT, Said, Sealed, assert_holds
 from wtxtgit.text import ledger as text_ledger
 
 

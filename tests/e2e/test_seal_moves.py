@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.sealed import (
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

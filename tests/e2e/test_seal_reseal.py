@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
 
-from e2e.merging import unmerged
-from e2e.sealed import (
+from tests.conftest import Repo
+from tests.e2e.merging import unmerged
+from tests.e2e.sealed import (
     LEDGER,
     MODEL,
     OTHER,

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import ATTRIBUTES, Repo
 
-from e2e.conftest import (
+from tests.conftest import ATTRIBUTES, Repo
+from tests.e2e.conftest import (
     PAIRS,
     PATTERNS,
     assert_clean,

@@ -17,9 +17,10 @@ import crc32c
 import numpy as np
 import reedsolo
 import zstandard
-from containers import aero_files
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
+
+from tests.containers import aero_files
 
 Model = dict[str, NDArray[Any]]
 Rows = Mapping[str, Mapping[int, float]]

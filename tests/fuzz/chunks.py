@@ -12,19 +12,18 @@ from blake3 import blake3
 from crc32c import crc32c
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tests.fuzz.container_oracle import KEY
+from tests.fuzz.mutations import bytes_mutant
+from tests.fuzz.numbers import EXTREMES, Mutant, number_mutant
+from tests.fuzz.spelling import json_text, msgpack_text
+from tests.fuzz.tables import safetensors
+from tests.fuzz.zips import NPY, NPZ, TORCH
 from wtxtgit import containers
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.read import read as read_aero
 from wtxtgit.containers.aero.records import TOC_ENTRY
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, Fold
 from wtxtgit.containers.fold.read import read as read_fold
-
-from .container_oracle import KEY
-from .mutations import bytes_mutant
-from .numbers import EXTREMES, Mutant, number_mutant
-from .spelling import json_text, msgpack_text
-from .tables import safetensors
-from .zips import NPY, NPZ, TORCH
 
 
 @lru_cache(maxsize=512)

@@ -7,15 +7,13 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from containers import gguf_files, samples, torch_files, zip_files
-from containers.sources import source
-from data import FIXTURES, fixture, golden, golden_of
-
+from tests.containers import gguf_files, samples, torch_files, zip_files
+from tests.containers.sources import source
+from tests.data import FIXTURES, fixture, golden, golden_of
+from tests.fuzz.container_oracle import OPTIONS, Members
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.model.reading import TensorSource
-
-from .container_oracle import OPTIONS, Members
 
 MOST = 5200
 """Bytes of a seed, as many as most of the original writers' small files have."""

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import msgpack
 
-from .mutations import bytes_mutant, text_mutant
-from .trees import Map, Pair, Raw, Tree, Tuple, mutated, tree_of
+from tests.fuzz.mutations import bytes_mutant, text_mutant
+from tests.fuzz.trees import Map, Pair, Raw, Tree, Tuple, mutated, tree_of
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 RAW_JSON = (b"", b"01", b"+1", b"1e999", b"-", b"1E400", b"'a'", b"nul", b"[1,]", b"{", b"]", b",")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from . import chunks, tables, zips
-from .mutations import bytes_mutant
-from .numbers import Mutant, number_mutant, spliced
-from .pickles import pickle_mutant
-from .spelling import json_text
+from tests.fuzz import chunks, tables, zips
+from tests.fuzz.mutations import bytes_mutant
+from tests.fuzz.numbers import Mutant, number_mutant, spliced
+from tests.fuzz.pickles import pickle_mutant
+from tests.fuzz.spelling import json_text
 
 
 def container_mutant(name: str, seeds: Sequence[bytes], rng: random.Random) -> bytes:

@@ -9,16 +9,14 @@ import random
 import struct
 from functools import lru_cache
 
-from containers import gguf_files
-
+from tests.containers import gguf_files
+from tests.fuzz.mutations import text_mutant
+from tests.fuzz.numbers import EXTREMES
+from tests.fuzz.spelling import json_text
 from wtxtgit.containers.mlcp.read import Mlcp
 from wtxtgit.containers.mlcp.read import read as read_mlcp
 from wtxtgit.containers.taridx.read import HEADER as TARIDX_HEADER
 from wtxtgit.containers.taridx.read import ROW
-
-from .mutations import text_mutant
-from .numbers import EXTREMES
-from .spelling import json_text
 
 
 def safetensors(data: bytes, rng: random.Random) -> bytes:

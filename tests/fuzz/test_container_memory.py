@@ -8,19 +8,18 @@ from itertools import chain, islice
 
 import msgpack
 import pytest
-from containers import gguf_files, samples, torch_files, zip_files
-from containers.zip_files import Entry
-from data import fixture
 
+from tests.containers import gguf_files, samples, torch_files, zip_files
+from tests.containers.zip_files import Entry
+from tests.data import fixture
+from tests.fuzz.container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
+from tests.fuzz.seeds import sets
 from wtxtgit import containers
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.ops import tensor_bytes
 from wtxtgit.ops.sources import sources_of
 from wtxtgit.ops.statistics import statistics
-
-from .container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
-from .seeds import sets
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,13 @@ from functools import cache
 from importlib import import_module
 
 import pytest
-from data import FIXTURES, seeded
 
+from tests.data import FIXTURES, seeded
+from tests.fuzz.container_oracle import KEYED, KINDS, Members, Oracle, check_findings, check_refusal
+from tests.fuzz.mutations import bytes_mutant
+from tests.fuzz.numbers import number_mutant
+from tests.fuzz.seeds import FORMATS, legacy, seeds, sets
+from tests.fuzz.structure import STRUCTURED, container_mutant
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repair import repair
@@ -20,12 +25,6 @@ from wtxtgit.containers.taridx.lookup import find
 from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
 from wtxtgit.errors import FormatError
-
-from .container_oracle import KEYED, KINDS, Members, Oracle, check_findings, check_refusal
-from .mutations import bytes_mutant
-from .numbers import number_mutant
-from .seeds import FORMATS, legacy, seeds, sets
-from .structure import STRUCTURED, container_mutant
 
 GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index")
 MEMBERS = {"aeroset": "aero", "safetensors-index": "safetensors"}

@@ -8,9 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import DeltaCase, delta_cases, delta_named, seeded
-from text.deltas import applied, made, side
 
+from tests.data import DeltaCase, delta_cases, delta_named, seeded
+from tests.fuzz.mutations import text_mutant
+from tests.fuzz.test_memory import (
+    BASE,
+    FACTOR,
+    HUGE,
+    HUGE_LINES,
+    LINE,
+    TB,
+    TB_LINES,
+    arr,
+    ch,
+    idx,
+    peak_of,
+)
+from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.model import Buffer
 from wtxtgit.text.arrays import snapshot_from
@@ -22,9 +36,6 @@ from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
 from wtxtgit.text.index import index
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
-
-from .mutations import text_mutant
-from .test_memory import BASE, FACTOR, HUGE, HUGE_LINES, LINE, TB, TB_LINES, arr, ch, idx, peak_of
 
 pytestmark = pytest.mark.slow
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from data import fixture, golden, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import fixture, golden, seeded
+from tests.fuzz.mutations import bytes_mutant, text_mutant
+from tests.fuzz.oracle import check_file
 from wtxtgit.containers import CUT_FORMATS, detect
-
-from .mutations import bytes_mutant, text_mutant
-from .oracle import check_file
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from data import case_named, fixture
 
+from tests.data import case_named, fixture
 from wtxtgit.containers import describe, split
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.model import Array, Extent, Layout, Meta, Snapshot

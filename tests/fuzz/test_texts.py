@@ -6,18 +6,17 @@ from functools import cache
 from typing import Any
 
 import pytest
-from data import Case, cases, fixture, golden, seeded, valid_cases
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.data import Case, cases, fixture, golden, seeded, valid_cases
+from tests.fuzz.mutations import text_mutant
+from tests.fuzz.oracle import check_text
 from wtxtgit.model import ITEM_SIZE
 from wtxtgit.ops.clean import clean
 from wtxtgit.text import blocking, grammar
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import verify
-
-from .mutations import text_mutant
-from .oracle import check_text
 
 SMALL = 7000
 TINY = 1600

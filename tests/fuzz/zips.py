@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 
-from containers import zip_files
-from containers.zip_files import Entry
-
+from tests.containers import zip_files
+from tests.containers.zip_files import Entry
+from tests.fuzz.mutations import bytes_mutant, text_mutant
+from tests.fuzz.numbers import EXTREMES, Mutant
+from tests.fuzz.pickles import pickle_mutant
+from tests.fuzz.spelling import literal_mutant
 from wtxtgit.containers import npy_header
 from wtxtgit.errors import FormatError
-
-from .mutations import bytes_mutant, text_mutant
-from .numbers import EXTREMES, Mutant
-from .pickles import pickle_mutant
-from .spelling import literal_mutant
 
 
 def npy(data: bytes, rng: random.Random) -> bytes:

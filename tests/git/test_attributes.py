@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import ATTRIBUTES, Repo
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.conftest import ATTRIBUTES, Repo
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes
 from wtxtgit.git.attributes import Line

@@ -5,14 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
+from tests.git.histories import History, new_repo, put_in_place
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import blobs, run
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.history import CommitReader
-
-from .histories import History, new_repo, put_in_place
 
 MISSING = "0" * 40
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo
 
+from tests.conftest import LAUNCHER, Repo
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import config
 from wtxtgit.git.config import Launcher

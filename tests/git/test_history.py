@@ -3,13 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
+from tests.git.histories import History, new_repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
 from wtxtgit.git.history import AlteredHistory, Commit, CommitReader
-
-from .histories import History, new_repo
 
 
 def oids(commits: list[Commit]) -> list[str]:

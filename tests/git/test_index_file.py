@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
-from git.histories import new_repo
+from tests.conftest import Repo
+from tests.git.histories import new_repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.index_file import StagedFile, refresh_stats, stage_files
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.repository import Repository
 

@@ -4,13 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
+from tests.git.histories import SUBMODULE, History, put_in_place
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index, run
 from wtxtgit.git.repository import Repository
-
-from .histories import SUBMODULE, History, put_in_place
 
 
 def test_a_failure_says_command_code_and_stderr(repo: Repo) -> None:

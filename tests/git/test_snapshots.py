@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
+from tests.git.histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history, run, snapshots
 from wtxtgit.git.index import Entry
 from wtxtgit.git.snapshots import Snapshot, Snapshots, differences
-
-from .histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo
 
 FOLD = b"*.fold filter=wtxt -text\n"
 

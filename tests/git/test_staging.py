@@ -5,13 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
 
+from tests.conftest import Repo, safetensors
+from tests.git.histories import new_repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index, run, staging
 from wtxtgit.git.staging import Staged
-
-from .histories import new_repo
 
 NAMES = [b"a.wsum", b"-n.wsum", b"x/new\nline.wsum", b"\xff\xfe.wsum", b":(top)s.wsum", b"*.wsum"]
 

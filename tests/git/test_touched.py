@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import os
 
-from conftest import Repo, safetensors
-from e2e.conftest import traced
-
+from tests.conftest import Repo, safetensors
+from tests.e2e.conftest import traced
 from wtxtgit.git.index import Change
 from wtxtgit.git.touched import Touched, touched
 

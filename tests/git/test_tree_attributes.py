@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
+from tests.git.histories import History, new_repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run, tree_attributes
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.tree_attributes import TreeAttributes
-
-from .histories import History, new_repo
 
 PATHS = [
     b"a.fold", b"sub/a.fold", b"sub/deep/a.fold", b"sub/b.npz", b"b.npz", b"A.FOLD", b"a b.fold",

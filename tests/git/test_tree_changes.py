@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
+from tests.git.histories import History
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index
 from wtxtgit.git.tree_changes import renames
 from wtxtgit.git.trees import Chosen, TreeReader
-
-from .histories import History
 
 LINES = [b"line %d\n" % n for n in range(100)]
 

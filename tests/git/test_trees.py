@@ -8,10 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import Repo
+from tests.git.histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo, put_in_place
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run, trees
 from wtxtgit.git.entry import (
@@ -23,8 +24,6 @@ from wtxtgit.git.entry import (
     Entry,
 )
 from wtxtgit.git.trees import Change, Chosen, Standing, TreeReader
-
-from .histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo, put_in_place
 
 ID = b"\x11" * 20
 OTHER = b"\x22" * 20

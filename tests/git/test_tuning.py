@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.git import tuning
 
 KEY = tuning.BIG_FILE_THRESHOLD

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from text.ledgers import LEDGERS, PATHS, SIGNATURES, chain_of
 
+from tests.text.ledgers import LEDGERS, PATHS, SIGNATURES, chain_of
 from wtxtgit.model import Meta
 from wtxtgit.model.ledger import Head, Ledger, Record, extends, keeps
 

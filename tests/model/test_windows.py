@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.model.copies import Copies, windowed
 from wtxtgit.model.windows import PIECE, Windowed, mapped, pieces
-
-from .copies import Copies, windowed
 
 places = st.one_of(st.none(), st.integers(-40, 40))
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import FIXTURES, GOLDEN, all_entries, fixture_path, path_of, seeded
 
 import wtxtgit as api
+from tests.data import FIXTURES, GOLDEN, all_entries, fixture_path, path_of, seeded
 from wtxtgit import containers
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.model import Extent, Layout, Meta

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ATTRIBUTES, Repo, safetensors
-from data import fixture
 
+from tests.conftest import ATTRIBUTES, Repo, safetensors
+from tests.data import fixture
 from wtxtgit.git import config
 from wtxtgit.ops import doctor as ops
 from wtxtgit.ops.diagnosis import Check, Level

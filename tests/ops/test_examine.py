@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from data import fixture
-from e2e.conftest import MORE_PAIRS, PAIRS
 
+from tests.data import fixture
+from tests.e2e.conftest import MORE_PAIRS, PAIRS
 from wtxtgit.ops.artifact import written_facts
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.examine import examine

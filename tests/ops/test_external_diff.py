@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data import FIXTURES
 
 import wtxtgit as api
-from ops.test_diff import WEIGHTS, changed_rows, edited, file, text_of
+from tests.data import FIXTURES
+from tests.ops.test_diff import WEIGHTS, changed_rows, edited, file, text_of
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
 from wtxtgit.git.external_diff import Pair, Side
 from wtxtgit.model.reading import ReadOptions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
-from git.histories import History, put_in_place
 
+from tests.conftest import Repo
+from tests.git.histories import History, put_in_place
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.ops import facts
 from wtxtgit.ops.facts import Facts

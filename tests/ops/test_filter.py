@@ -9,8 +9,8 @@ from io import BytesIO, FileIO
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
 
+from tests.conftest import Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.filterproc import FilterProcess
 from wtxtgit.git.pktline import MAX_PAYLOAD, ProtocolError, Reader, Writer

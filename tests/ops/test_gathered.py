@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import seeded
 from wtxtgit.model.windows import Windowed, mapped
 from wtxtgit.ops.gathered import Gathered, gathered
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo, safetensors
 
+from tests.conftest import LAUNCHER, Repo, safetensors
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.ops import hooks as ops
 

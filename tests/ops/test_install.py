@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCHER, Repo, safetensors
 
+from tests.conftest import LAUNCHER, Repo, safetensors
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import config
 from wtxtgit.ops import hooks

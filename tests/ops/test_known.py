@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import EPOCH, Meta
 from wtxtgit.ops import known

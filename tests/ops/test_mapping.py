@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from data import seeded
 
+from tests.data import seeded
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.model.windows import Windowed, mapped, pieces
 from wtxtgit.ops import mapping

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import pytest
-from data import FIXTURES, fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import FIXTURES, fixture
 from wtxtgit import containers
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops import metadata

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from data import FIXTURES, cases, fixture, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import FIXTURES, cases, fixture, seeded
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.model import LAYOUT_ARRAY, Array, Extent, Layout, Meta, Rows, Snapshot
 from wtxtgit.ops.clean import clean

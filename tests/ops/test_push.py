@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
-from git.histories import History
 
+from tests.conftest import Repo
+from tests.git.histories import History
 from wtxtgit.errors import UsageError
 from wtxtgit.ops import push
 from wtxtgit.ops.push import Ref

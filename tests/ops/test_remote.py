@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cluster.stores import HTTP, USER, http_store
 
+from tests.cluster.stores import HTTP, USER, http_store
 from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
 from wtxtgit.ops import remote
 from wtxtgit.ops.spool import IN_MEMORY

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Repo
-from e2e.conftest import MORE_PAIRS, PAIRS, stage_blob, version
 
+from tests.conftest import Repo
+from tests.e2e.conftest import MORE_PAIRS, PAIRS, stage_blob, version
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.git import index

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
 from wtxtgit.ops import keys, signers
 from wtxtgit.text.digest import keyid

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from nacl.signing import VerifyKey
-from trust.age_files import armored, encrypted
-from trust.peers import needs_agent, new_key
-from trust.secrets_shown import assert_not_shown
-from trust.test_agent import running, ssh_add  # noqa: F401 - a fixture
 
+from tests.trust.age_files import armored, encrypted
+from tests.trust.peers import needs_agent, new_key
+from tests.trust.secrets_shown import assert_not_shown
+from tests.trust.test_agent import running, ssh_add  # noqa: F401 - a fixture
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.ops import keys
 from wtxtgit.ops.signing_key import KeySources, choose_key

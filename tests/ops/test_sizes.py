@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo, safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import Repo, safetensors
 from wtxtgit.ops import size_checks, sizes
 from wtxtgit.ops.diagnosis import Level
 from wtxtgit.ops.forge import MAX_FORGE_BLOB

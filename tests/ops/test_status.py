@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import Repo, safetensors
 
+from tests.conftest import Repo, safetensors
 from wtxtgit.git import config
 from wtxtgit.ops import doctor
 from wtxtgit.ops import status as ops

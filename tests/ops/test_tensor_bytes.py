@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import fixture, golden
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import fixture, golden
 from wtxtgit.containers import describe
 from wtxtgit.errors import FormatError
 from wtxtgit.model.elements import ITEM_BYTES

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from conftest import safetensors
 
+from tests.conftest import safetensors
 from wtxtgit.errors import CheckError
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.pages import Pages

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import ATTRIBUTES, Repo, safetensors
 
+from tests.conftest import ATTRIBUTES, Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git.repository import Repository
 from wtxtgit.ops import track as ops

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Repo
-from git.histories import History
 from nacl.signing import SigningKey
 
+from tests.conftest import Repo
+from tests.git.histories import History
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader

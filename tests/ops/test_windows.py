@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from data import fixture, fixture_path, golden, one_of_each
 
+from tests.data import fixture, fixture_path, golden, one_of_each
 from wtxtgit.model.windows import Windowed
 from wtxtgit.ops import mapping
 from wtxtgit.ops.clean import clean

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
-from e2e.conftest import stage_blob, traced
 
+from tests.conftest import Repo, safetensors
+from tests.e2e.conftest import stage_blob, traced
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.git import config, run
 from wtxtgit.git.index import Change

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from data import DATA
-from e2e.runner import commands
 from hypothesis import given
 
-from report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
-from report.test_sarif import REPORTS
+from tests.data import DATA
+from tests.e2e.runner import commands
+from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
+from tests.report.test_sarif import REPORTS
 from wtxtgit.report.audit import HINTS, AuditReport, Finding, Severity, hints
 from wtxtgit.report.github import MOST, outputs, workflow_commands
 

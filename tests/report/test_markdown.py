@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from data import DATA
 from hypothesis import given
 from markdown_it import MarkdownIt
 
-from report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
-from report.test_markdown_text import BREAK
-from report.test_sarif import REPORTS
+from tests.data import DATA
+from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
+from tests.report.test_markdown_text import BREAK
+from tests.report.test_sarif import REPORTS
 from wtxtgit.report.audit import HINTS, AuditReport, Finding
 from wtxtgit.report.escaping import escaped
 from wtxtgit.report.markdown import MOST_FINDINGS, MOST_SIGNERS, summary

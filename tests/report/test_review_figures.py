@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from report.markup import parsed
-from report.reviews import BASE, HEAD, PACKED, changed_tensor, reviewed
-from report.test_review_markdown import inline
+from tests.report.markup import parsed
+from tests.report.reviews import BASE, HEAD, PACKED, changed_tensor, reviewed
+from tests.report.test_review_markdown import inline
 from wtxtgit.ops.review.groups import groups
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.report.figures import NONE

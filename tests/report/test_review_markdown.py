@@ -9,11 +9,20 @@ from html import unescape
 from typing import Any
 
 import pytest
-from data import DATA
 
-from report.reviews import BASE, HEAD, HOSTILE_NAMES, big, changed_tensor, hostile, reviewed, sample
-from report.test_markdown import STRUCTURE, tokens
-from report.test_markdown_text import BREAK
+from tests.data import DATA
+from tests.report.reviews import (
+    BASE,
+    HEAD,
+    HOSTILE_NAMES,
+    big,
+    changed_tensor,
+    hostile,
+    reviewed,
+    sample,
+)
+from tests.report.test_markdown import STRUCTURE, tokens
+from tests.report.test_markdown_text import BREAK
 from wtxtgit.report.escaping import escaped
 from wtxtgit.report.review import Commit, Flag, Generation, LayerGroup, Review, Risk
 from wtxtgit.report.review_markdown import MOST_CHARACTERS, MOST_LISTED, MOST_ROWS, comment

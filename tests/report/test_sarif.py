@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from data import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE, HOSTILE_PATHS
+from tests.data import DATA
+from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE, HOSTILE_PATHS
 from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity
 from wtxtgit.report.sarif import ABOUT, SCHEMA, sarif

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from cli.conftest import wtxtgit
+from tests.cli.conftest import wtxtgit
 
 __all__ = ["wtxtgit"]

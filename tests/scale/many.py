@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
-from cli.command import Command
+
+from tests.cli.command import Command
 
 ENDINGS = ("safetensors", "npz", "gguf", "fold", "pt", "aero", "checkpoint")
 

@@ -13,11 +13,10 @@ import termios
 from collections.abc import Sequence
 
 import pytest
-from conftest import LAUNCHER, Repo
 
+from tests.conftest import LAUNCHER, Repo
+from tests.scale.many import checkpoint
 from wtxtgit.ops.diagnosis import arguments, listed
-
-from .many import checkpoint
 
 NAMES = [*(f"layers.{n}.{'x' * 4085}{n}" for n in range(3)), "ü" * 2048, "short"]
 FOLDERS = [f"d{n:02d}-{'y' * 251}" for n in range(14)]

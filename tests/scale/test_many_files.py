@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import Repo, safetensors
+
+from tests.conftest import Repo, safetensors
 
 pytestmark = pytest.mark.slow
 

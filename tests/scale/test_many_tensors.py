@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
-from .many import ENDINGS, assert_linear, calls, make
+from tests.cli.command import Command
+from tests.scale.many import ENDINGS, assert_linear, calls, make
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tests.text.test_grammar import HASHES, METAS, TIMES, TOKENS
 from wtxtgit.model import Meta, Signature
 from wtxtgit.model.ledger import Head, Ledger, Record
 from wtxtgit.text import digest
 from wtxtgit.text.ledger import is_path
-
-from .test_grammar import HASHES, METAS, TIMES, TOKENS
 
 PATHS = (
     st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=3)

@@ -7,10 +7,10 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import seeded
 from wtxtgit.text import armor
 
 AROUND_LINES = sorted(

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from data import DeltaCase, case_named, delta_cases, delta_named
 
 import wtxtgit
+from tests.data import DeltaCase, case_named, delta_cases, delta_named
+from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Rows, Snapshot
 from wtxtgit.text import ledger, verify
@@ -19,8 +20,6 @@ from wtxtgit.text.delta.make import make
 from wtxtgit.text.delta.sides import side_of_snapshot
 from wtxtgit.text.signature import SignatureState, sign
 from wtxtgit.text.write import dumps
-
-from .deltas import applied, made, side
 
 ONE = delta_named("one_chunk")
 ADDED = delta_named("added_removed")

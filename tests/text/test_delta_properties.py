@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data import all_entries, fixture, golden
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.data import all_entries, fixture, golden
+from tests.text.deltas import applied, made, side
 from wtxtgit import containers
 from wtxtgit.model import Meta, Snapshot
 from wtxtgit.text.arrays import snapshot_from
@@ -25,8 +26,6 @@ from wtxtgit.text.delta.sides import Side, side_of_snapshot
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
-
-from .deltas import applied, made, side
 
 pytestmark = pytest.mark.slow
 

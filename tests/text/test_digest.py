@@ -8,12 +8,12 @@ from hashlib import sha256
 from itertools import pairwise
 
 import pytest
-from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 from xxhash import xxh64
 
+from tests.data import seeded
 from wtxtgit.model import Meta
 from wtxtgit.text import digest
 

@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from data import fixture, fixture_path, golden, golden_of
 
+from tests.data import fixture, fixture_path, golden, golden_of
 from wtxtgit.containers import CUT_FORMATS
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.emit import Generation, emit

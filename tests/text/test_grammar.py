@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from data import valid_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import valid_cases
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Meta, Rows, Signature
 from wtxtgit.text import grammar

@@ -9,9 +9,9 @@ from math import prod
 from unittest.mock import patch
 
 import pytest
-from data import Case, cases, seeded
-from fuzz.mutations import text_mutant
 
+from tests.data import Case, cases, seeded
+from tests.fuzz.mutations import text_mutant
 from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
 from wtxtgit.text import grammar
 from wtxtgit.text import index as indexing

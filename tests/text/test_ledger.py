@@ -7,11 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from data import LEDGERS as LEDGERS_FOLDER
-from data import LedgerCase, ledger_cases, ledger_named
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import LEDGERS as LEDGERS_FOLDER
+from tests.data import LedgerCase, ledger_cases, ledger_named
+from tests.text.ledgers import HEADS, LEDGERS, PATHS, RECORDS, chain_of
+from tests.text.moved import made
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
 from wtxtgit.model.ledger import Head, Ledger, Record
@@ -33,9 +35,6 @@ from wtxtgit.text.ledger import (
     record_lines,
 )
 from wtxtgit.text.ledger_chain import signed_by
-
-from .ledgers import HEADS, LEDGERS, PATHS, RECORDS, chain_of
-from .moved import made
 
 READABLE = [case for case in ledger_cases() if case.signed_by is not None]
 FOUR = ledger_named("four").text

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from data import LedgerCase, case_named, ledger_cases, ledger_named, seeded
-from fuzz.mutations import text_mutant
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
+from tests.data import LedgerCase, case_named, ledger_cases, ledger_named, seeded
+from tests.fuzz.mutations import text_mutant
+from tests.text.ledgers import HEADS, PATHS, SIGNATURES, chain_of
+from tests.text.test_grammar import HASHES, TIMES, TOKENS
 from wtxtgit import containers
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
@@ -29,9 +31,6 @@ from wtxtgit.text.ledger_chain import (
 )
 from wtxtgit.text.signature import SignatureState, sign
 from wtxtgit.text.write import TextWriter
-
-from .ledgers import HEADS, PATHS, SIGNATURES, chain_of
-from .test_grammar import HASHES, TIMES, TOKENS
 
 MUTANTS = 400
 SIGNED = [case for case in ledger_cases() if case.valid and all(case.signed_by or (0,))]

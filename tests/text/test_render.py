@@ -7,10 +7,10 @@ from math import prod
 from threading import Lock
 
 import pytest
-from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import seeded
 from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
 from wtxtgit.model.rows import default_rows
 from wtxtgit.text import parallel, plan

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import astuple
 
 import pytest
-from data import SignatureCase, seeded, signature_cases
 
+from tests.data import SignatureCase, seeded, signature_cases
+from tests.text import edwards
 from wtxtgit.model import Signature
 from wtxtgit.text import signature
 from wtxtgit.text.digest import keyid
@@ -17,8 +18,6 @@ from wtxtgit.text.signature import (
     sign,
     signed_with,
 )
-
-from . import edwards
 
 CASES = pytest.mark.parametrize("case", signature_cases(), ids=lambda c: c.name)
 

@@ -6,9 +6,9 @@ import json
 from hashlib import sha256
 
 import pytest
-from data import VECTORS, Case, case_named, cases, invalid_cases, valid_cases
 
 import wtxtgit
+from tests.data import VECTORS, Case, case_named, cases, invalid_cases, valid_cases
 from wtxtgit.errors import TextError
 from wtxtgit.text.armor import characters
 from wtxtgit.text.verify import Report, verify

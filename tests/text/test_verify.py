@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from data import seeded, valid_cases
 
+from tests.data import seeded, valid_cases
 from wtxtgit.model import Array, Meta, Problem, Rows, Snapshot
 from wtxtgit.text.cursor import quote
 from wtxtgit.text.grammar import CAP

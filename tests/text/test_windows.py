@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from data import Case, DeltaCase, cases, delta_cases, fixture, golden, valid_cases
 from hypothesis import given
 from hypothesis import strategies as st
-from model.copies import windowed
 
+from tests.data import Case, DeltaCase, cases, delta_cases, fixture, golden, valid_cases
+from tests.model.copies import windowed
 from wtxtgit.containers import split
 from wtxtgit.model.windows import ByteView
 from wtxtgit.ops.smudge import smudge

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import seeded
 from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot
 from wtxtgit.text import armor, digest, grammar, signature

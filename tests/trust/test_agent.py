@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey, VerifyKey
 
-from trust.peers import needs_agent, new_key
+from tests.trust.peers import needs_agent, new_key
 from wtxtgit.trust.agent import MAX_ANSWER, Agent, AgentError, Held, Identity, OtherKey, connect
 from wtxtgit.trust.keys import blob_fingerprint, fingerprint, parse_secret_key
 from wtxtgit.trust.signing import AgentKey, agent_key

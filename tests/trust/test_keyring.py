@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trust.test_keys import KEY
+from tests.trust.test_keys import KEY
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.trust.keyring import Keyring, check_name, is_name, read_secret_file
 from wtxtgit.trust.keys import KeyFileError, PublicKey, format_secret_key

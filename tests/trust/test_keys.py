@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from data import signature_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
-from text import edwards
 
-from trust.peers import keygen, needs_keygen, new_key
-from trust.secrets_shown import assert_not_shown
+from tests.data import signature_cases
+from tests.text import edwards
+from tests.trust.peers import keygen, needs_keygen, new_key
+from tests.trust.secrets_shown import assert_not_shown
 from wtxtgit.trust.keys import (
     KeyFileError,
     PublicKey,

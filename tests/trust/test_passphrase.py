@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trust.age_files import armored, encrypted
-from trust.secrets_shown import assert_not_shown
-from trust.test_keys import KEY, SEED
+from tests.trust.age_files import armored, encrypted
+from tests.trust.secrets_shown import assert_not_shown
+from tests.trust.test_keys import KEY, SEED
 from wtxtgit.trust import passphrase as module
 from wtxtgit.trust.keys import KeyFileError, format_secret_key
 from wtxtgit.trust.passphrase import MAX_WORK, PassphraseError, is_protected, protect, unprotect

@@ -6,11 +6,11 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from data import ssh_wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trust.peers import keygen, needs_keygen, new_key
+from tests.data import ssh_wire
+from tests.trust.peers import keygen, needs_keygen, new_key
 from wtxtgit.text import ledger
 from wtxtgit.trust.keys import KeyFileError, parse_public_file
 from wtxtgit.trust.signers import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trust.ledgers import (
+from tests.trust.ledgers import (
     ALICE,
     BOB,
     CAROL,

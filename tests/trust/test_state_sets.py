@@ -11,7 +11,7 @@ from itertools import permutations
 
 import pytest
 
-from trust.ledgers import (
+from tests.trust.ledgers import (
     ALICE,
     BOB,
     CAROL,

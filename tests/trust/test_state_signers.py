@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trust.ledgers import (
+from tests.trust.ledgers import (
     ALICE,
     BOB,
     CAROL,

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from data import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import seeded
 from wtxtgit.git.store import deflate, inflate
 from wtxtgit.git.store.inflate import Damaged, inflated
 from wtxtgit.git.store.zlib_stream import Plain, deflated

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.ops.clean import clean
 from wtxtgit.ops.facts import Facts
 from wtxtgit.ops.review.review import Request, review

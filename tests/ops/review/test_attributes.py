@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
-from git.histories import History
 
-from ops.review.repos import reviewed
+from tests.conftest import Repo
+from tests.git.histories import History
+from tests.ops.review.repos import reviewed
 from wtxtgit.ops.review.attributes import MOST_NOTES
 
 pytestmark = pytest.mark.slow

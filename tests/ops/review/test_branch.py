@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Repo
 
+from tests.conftest import Repo
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.ops.review.branch import branch_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from conftest import Repo
-from git.histories import Files, History
 
-from ops.review.repos import MODEL, file, put, reviewed, started, text, weights
+from tests.conftest import Repo
+from tests.git.histories import Files, History
+from tests.ops.review.repos import MODEL, file, put, reviewed, started, text, weights
 from wtxtgit.report.review import Fate, Review
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ops.review.diffs import changed, in_bytes, report, same
+from tests.ops.review.diffs import changed, in_bytes, report, same
 from wtxtgit.ops.review.flags import LEAST_GROUPS, MOST_TENSORS, flags_of
 from wtxtgit.ops.review.groups import groups
 from wtxtgit.report.diff import Status, TensorDiff

@@ -6,7 +6,7 @@ from math import hypot
 
 import pytest
 
-from ops.review.diffs import changed, in_bytes, numbers, report, same
+from tests.ops.review.diffs import changed, in_bytes, numbers, report, same
 from wtxtgit.ops.review.groups import group_of, groups, role_of
 from wtxtgit.report.diff import Status, TensorDiff
 

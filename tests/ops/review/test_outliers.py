@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.review.diffs import changed, in_bytes, report
+from tests.ops.review.diffs import changed, in_bytes, report
 from wtxtgit.ops.review.groups import groups
 from wtxtgit.ops.review.outliers import (
     LEAST,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Repo
-from data import FIXTURES
 
 import wtxtgit as api
-from ops.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
+from tests.conftest import Repo
+from tests.data import FIXTURES
+from tests.ops.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.ops import text_file

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from report.markup import Markup, parsed
-from report.reviews import (
+from tests.report.markup import Markup, parsed
+from tests.report.reviews import (
     BASE,
     HEAD,
     HOSTILE_NAMES,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from report.markup import parsed
+from tests.report.markup import parsed
 from wtxtgit.report.html import svg
 from wtxtgit.report.html.svg import Lane, Steps, Tick, ticks
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from report.markup import parsed
-from report.reviews import changed_tensor, distributions
+from tests.report.markup import parsed
+from tests.report.reviews import changed_tensor, distributions
 from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, Status, TensorDiff
 from wtxtgit.report.html import tensors
 from wtxtgit.report.html.layers import group_chart, spread
