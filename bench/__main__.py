@@ -19,7 +19,7 @@ from bench.chart import chart
 from bench.measure import BenchError, Place, Row
 from bench.plan import Figures
 from bench.report import Report, machine, markdown, rewritten, tables
-from wtxtgit.text.parallel import default_threads
+from wtxtgit.io.workers import default_threads
 
 OUT = Path(__file__).parent / "out"
 DOCS = Path(__file__).parents[1] / "docs"

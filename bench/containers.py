@@ -14,10 +14,10 @@ from wtxtgit import containers
 from wtxtgit.containers.aero import write as aero
 from wtxtgit.containers.fold import write as fold
 from wtxtgit.containers.fold.chunks import ChunkSource
-from wtxtgit.model import Buffer
+from wtxtgit.io.files import map_file
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
-from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.files import map_file
+from wtxtgit.tensors import tensor_bytes
 
 
 def checks(place: Place, size: int, runs: int) -> list[Row]:

@@ -15,9 +15,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from wtxtgit import containers
+from wtxtgit.filter.examine import examine
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Head, Ledger
-from wtxtgit.ops.examine import examine
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.layout import snapshot_of

@@ -29,7 +29,7 @@ from bench.measure import (
 )
 from bench.memory import Watch
 from bench.start import GREETING
-from wtxtgit.ops.files import map_file
+from wtxtgit.io.files import map_file
 
 _CONTENT = 65516
 """Bytes of content in git's packets: LARGE_PACKET_DATA_MAX."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from wtxtgit.model import Meta
-    from wtxtgit.ops.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
+from wtxtgit.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from wtxtgit.checkpoint.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
+    from wtxtgit.model import Meta
+
+
 __all__ = ["Meta", "__version__", "dump", "dumps", "load", "loads", "open", "verify"]
 
 
@@ -22,7 +24,7 @@ def __getattr__(name: str) -> Any:
 
         return Meta
     if name in __all__:
-        from wtxtgit.ops import arrays
+        from wtxtgit.checkpoint import arrays
 
         return getattr(arrays, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,10 +14,10 @@ from nacl.signing import SigningKey
 
 import wtxtgit
 from tests.data import FIXTURES, signers_lines, ssh_wire
+from wtxtgit.checkpoint.emit import Generation, emit, write_wsum, wsum_path
+from wtxtgit.checkpoint.verify import Keys, verify_files
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model import Meta, Signature
-from wtxtgit.ops.emit import Generation, emit, write_wsum, wsum_path
-from wtxtgit.ops.verify import Keys, verify_files
 from wtxtgit.text import signature
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.signature import SignatureState

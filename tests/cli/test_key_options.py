@@ -12,7 +12,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.key_options import keyring, signing_key
 from wtxtgit.errors import UsageError
 from wtxtgit.git import run
-from wtxtgit.ops import keys
+from wtxtgit.setup import keys
 from wtxtgit.trust.keys import format_secret_key, generate
 
 

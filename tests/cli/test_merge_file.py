@@ -27,7 +27,7 @@ from tests.e2e.weights import (
     fold_with,
     read_fold,
 )
-from wtxtgit.ops.clean import clean
+from wtxtgit.filter.clean import clean
 
 NAME = SAFETENSORS.name
 OURS = edited(base(), {"embed": {3: -1.0}, "norm": {0: 4.0}})

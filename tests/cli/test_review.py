@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Repo
-from tests.ops.review.repos import MODEL, file, started, text, weights
+from tests.review.repos import MODEL, file, started, text, weights
 
 pytestmark = pytest.mark.slow
 

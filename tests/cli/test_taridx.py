@@ -14,9 +14,9 @@ import pytest
 
 from tests.cli.command import Command, Done
 from tests.data import FIXTURES, entries, fixture
+from wtxtgit.checkpoint.taridx import fold_of
 from wtxtgit.cli.taridx_rows import json_lines
 from wtxtgit.containers.taridx.read import read
-from wtxtgit.ops.taridx import fold_of
 
 ENTRIES = [entry for entry in entries() if entry["format"] == "TARIDX"]
 

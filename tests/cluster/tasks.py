@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from wtxtgit.cluster.tasks import Progress
 from wtxtgit.errors import FormatError
-from wtxtgit.ops.cluster.tasks import Progress
 
 
 def double(item: int, progress: Progress) -> int:

@@ -7,6 +7,8 @@ import pickle
 import pytest
 
 from tests.cluster import tasks
+from wtxtgit.cluster.tasks import answer
+from wtxtgit.cluster.verify import _parted
 from wtxtgit.errors import (
     EnvironmentFailure,
     FormatError,
@@ -16,8 +18,6 @@ from wtxtgit.errors import (
     WtxtgitError,
 )
 from wtxtgit.git.run import GitFailure
-from wtxtgit.ops.cluster.tasks import answer
-from wtxtgit.ops.cluster.verify import _parted
 
 ERRORS = [
     InputError("no such file", hint="look elsewhere"),

@@ -14,9 +14,9 @@ import pytest
 from tests.cluster import tasks
 from tests.cluster.processes import Processes
 from wtxtgit import __version__
+from wtxtgit.cluster import client
+from wtxtgit.cluster.client import connected
 from wtxtgit.errors import EnvironmentFailure, FormatError, UsageError, WtxtgitError
-from wtxtgit.ops.cluster import client
-from wtxtgit.ops.cluster.client import connected
 
 
 def refused(address: str) -> WtxtgitError:
@@ -97,7 +97,7 @@ class TestOtherWorkers:
         return refused(cluster.address)
 
     def test_another_version(self, lone: Processes) -> None:
-        code = "from wtxtgit.ops.cluster import tasks\ntasks.__version__ = '0.0.1'\n"
+        code = "from wtxtgit.cluster import tasks\ntasks.__version__ = '0.0.1'\n"
         error = self.preloaded(lone, code)
         assert error.exit_code == 5
         assert error.message == (

@@ -10,9 +10,11 @@ import sys
 for name in ("dask", "distributed", "fsspec", "aiohttp"):
     sys.modules[name] = None
 from wtxtgit.cli import audit, cluster, emit, review, verify
-from wtxtgit.ops import audit, emit, remote, verify
-from wtxtgit.ops.review import review
-from wtxtgit.ops.cluster import client, clone, emit, facts, review, tasks, verify
+from wtxtgit.chain import audit
+from wtxtgit.checkpoint import emit, verify
+from wtxtgit.remotes import urls
+from wtxtgit.review import review
+from wtxtgit.cluster import client, clone, emit, contents, review, tasks, verify
 """
 
 

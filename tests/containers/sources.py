@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import TensorSource
 

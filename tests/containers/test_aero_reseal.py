@@ -39,7 +39,7 @@ from wtxtgit.containers.aero import reseal as aero
 from wtxtgit.containers.aero import write
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
 

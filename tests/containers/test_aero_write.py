@@ -33,7 +33,7 @@ from tests.data import entries, fixture
 from wtxtgit import containers
 from wtxtgit.containers.aero import write
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import ReadOptions, TensorSource
 
 AERO = [item for item in entries() if item["format"] == "AERO"]

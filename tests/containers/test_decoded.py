@@ -11,13 +11,13 @@ from tests.containers import samples, zip_files
 from tests.containers.zip_files import Entry
 from tests.fuzz.container_oracle import MIB, peak_of
 from wtxtgit import containers
+from wtxtgit.checkpoint import sources
 from wtxtgit.containers import decoded
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import write
 from wtxtgit.containers.fold.chunks import ChunkSource, Compression
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions, Tensor
-from wtxtgit.ops import sources
 
 
 def listed(data: bytes, max_chunk: int = MIB) -> list[Tensor]:

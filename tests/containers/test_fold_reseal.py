@@ -33,7 +33,7 @@ from tests.data import fixture
 from wtxtgit.containers.fold import integrity, payloads, read, reseal
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import MAX_CHUNK, Findings, ReadOptions
 

@@ -33,10 +33,9 @@ from wtxtgit.containers.gguf import reseal as module
 from wtxtgit.containers.gguf.read import Gguf, read
 from wtxtgit.containers.gguf.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
-from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("gguf"))

@@ -13,10 +13,10 @@ import pytest
 
 from tests.data import all_entries, name_of, path_of
 from wtxtgit import containers
+from wtxtgit.checkpoint.open import members
 from wtxtgit.model import Problem
 from wtxtgit.model.reading import ReadOptions, Tensor
-from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.target import members
+from wtxtgit.tensors import tensor_bytes
 
 ENTRIES = all_entries()
 KINDS = {

@@ -22,10 +22,9 @@ from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
 from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
-from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 FILES = [

@@ -25,7 +25,7 @@ from wtxtgit.containers.mlcp.read import Placement, read, read_body
 from wtxtgit.containers.mlcp.unwritten import Piece, Unwritten
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, rebuild
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 FILES = [

@@ -20,10 +20,9 @@ from wtxtgit.containers import check
 from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.read import Npy, read
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 ARRAYS = npst.arrays(

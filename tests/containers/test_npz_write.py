@@ -25,7 +25,7 @@ from wtxtgit.containers.npz.repack import repack
 from wtxtgit.containers.npz.write import DTYPES, KEEPS_TAGS, build_model
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/\\"), max_size=8)

@@ -21,10 +21,9 @@ from wtxtgit.containers.safetensors import write
 from wtxtgit.containers.safetensors.read import Safetensors, read
 from wtxtgit.containers.safetensors.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.entries import Content, Placed
 from wtxtgit.model.reading import ReadOptions, TensorSource
-from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 FILES = [entry["file"] for entry in manifest_entries() if entry["format"] == "safetensors"]

@@ -25,7 +25,7 @@ from wtxtgit.containers.safetensors.write import DTYPES, build, build_model
 from wtxtgit.containers.safetensors.write_set import build_set
 from wtxtgit.containers.tensor_header import ELEMENTS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import TensorSource
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.data import FIXTURES
 from wtxtgit import containers
+from wtxtgit.checkpoint.open import members, read
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.ops.target import members, read
 
 AERO, PLAIN = FIXTURES / "aero", FIXTURES / "plain"
 AEROSET, SAFETENSORS = "model.aeroset.json", "model.safetensors.index.json"

@@ -24,7 +24,7 @@ from wtxtgit.cli.taridx_rows import json_lines, text_lines
 from wtxtgit.containers import check
 from wtxtgit.containers.taridx.lookup import find
 from wtxtgit.containers.taridx.read import read
-from wtxtgit.ops.files import map_file
+from wtxtgit.io.files import map_file
 
 index = map_file(Path(sys.argv[1]))
 found = check(index)

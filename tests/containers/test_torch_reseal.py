@@ -42,10 +42,9 @@ from wtxtgit.containers.torch import overlay, write
 from wtxtgit.containers.torch.read import Torch, read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
-from wtxtgit.model.windows import PIECE
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("torch"))

@@ -18,7 +18,7 @@ from tests.data import fixture
 from wtxtgit.containers import check, describe, split, zip_directory
 from wtxtgit.containers.torch import read, repack, write, zip_layout
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
 

@@ -7,12 +7,12 @@ from hashlib import sha256
 import pytest
 
 from tests.data import fixture, golden, one_of_each
-from tests.model.copies import windowed
+from tests.io.copies import windowed
 from wtxtgit.containers import check, describe, identify, read, resealer, split, tensors
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.entries import Placed
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView
 
 OPTIONS = ReadOptions()
 

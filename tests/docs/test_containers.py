@@ -16,10 +16,10 @@ from tests.data import FIXTURES
 from tests.docs.pages import ROOT, blocks, lines, spans, tables
 from tests.docs.shell import Done, Step, assert_as_shown, run, steps
 from wtxtgit import containers
+from wtxtgit.checkpoint.convert import BY_ENDING
 from wtxtgit.cli.commands import SECTIONS
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import MAX_CHUNK
-from wtxtgit.ops.convert import BY_ENDING
 
 PAGE = "docs/containers.md"
 DAMAGED = FIXTURES / "fold/none_rs16_flipped_a.fold"

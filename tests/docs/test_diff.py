@@ -10,8 +10,9 @@ import pytest
 
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
+from wtxtgit.checkpoint import metadata
 from wtxtgit.cli import diff_table
-from wtxtgit.ops import metadata, row_changes
+from wtxtgit.tensors import row_changes
 
 pytestmark = pytest.mark.slow
 

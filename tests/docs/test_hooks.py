@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 
 from tests.docs.pages import ROOT, blocks, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
-from wtxtgit.ops import hooks
 from wtxtgit.report import audit, check
+from wtxtgit.setup import hooks
 
 PAGE = "docs/hooks.md"
 

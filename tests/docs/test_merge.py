@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
-from wtxtgit.ops.merge import conflicts
+from wtxtgit.merge import conflicts
 from wtxtgit.report.merge import Kind, Strategy
 
 pytestmark = pytest.mark.slow

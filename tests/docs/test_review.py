@@ -10,9 +10,10 @@ import pytest
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
-from wtxtgit.ops.review import changes, contents, distributions, flags, groups, outliers
 from wtxtgit.report import review_markdown
 from wtxtgit.report.review import Risk, Sealing
+from wtxtgit.review import changes, contents, flags, groups, outliers
+from wtxtgit.tensors import distributions
 
 PAGE = "docs/review.md"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.conftest import Repo
 from tests.e2e.sealed import ROOT, Found, Said, Sealed, assert_holds, secret
+from wtxtgit.filter.examine import examine
 from wtxtgit.git import run
-from wtxtgit.ops.examine import examine
 from wtxtgit.text import digest
 
 NEW, NEW_LEDGER = "new.safetensors", "new.safetensors.wsum"

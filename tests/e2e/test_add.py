@@ -203,7 +203,7 @@ def test_warnings_are_those_of_the_filter(here: Sealed) -> None:
 
 
 def test_what_changes_meanwhile_is_not_added(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wtxtgit.ops import add
+    from wtxtgit.filter import add
 
     file = here.write(MODEL, safetensors(1.0))
     settled(here, MODEL)
@@ -221,7 +221,7 @@ def test_what_changes_meanwhile_is_not_added(here: Sealed, monkeypatch: pytest.M
 
 
 def test_what_is_mapped_and_changes_without_its_times_is_not_added(here: Sealed) -> None:
-    from wtxtgit.ops import add
+    from wtxtgit.filter import add
 
     file = here.write(MODEL, safetensors(1.0))
     clean = add.clean

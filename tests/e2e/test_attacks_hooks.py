@@ -29,7 +29,7 @@ from tests.e2e.hostile import (
     unstage,
 )
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, checkpoint, text
-from wtxtgit.ops import hooks
+from wtxtgit.setup import hooks
 
 EVIL = checkpoint(66.0)
 

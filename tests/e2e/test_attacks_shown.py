@@ -32,7 +32,7 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.runner import Runner
 from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, SIGNERS_LEDGER, Sealed, checkpoint, text
-from wtxtgit.ops import hooks
+from wtxtgit.setup import hooks
 
 EVIL = checkpoint(66.0)
 """What the attacker would have a victim load."""

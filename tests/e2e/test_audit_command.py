@@ -21,9 +21,9 @@ from tests.e2e.sealed import (
     text,
 )
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.ops.examine import examine
-from wtxtgit.ops.known import Known
-from wtxtgit.ops.spool import spooled
+from wtxtgit.filter.cache import Known
+from wtxtgit.filter.examine import examine
+from wtxtgit.io.spool import spooled
 from wtxtgit.report.audit import HINTS
 
 
@@ -174,7 +174,7 @@ class TestCache:
         self, faulty: Sealed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = faulty.audit()
-        monkeypatch.setattr("wtxtgit.ops.facts.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.contents.examine", None)
         assert faulty.audit() == plain
         assert "TypeError" in faulty.call("audit", "--no-cache", ok=(70,)).err
 
@@ -310,7 +310,7 @@ class TestNonsense:
 @pytest.mark.slow
 def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.ops.facts.FEW", 0)
+    monkeypatch.setattr("wtxtgit.chain.contents.FEW", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
     assert faulty.audit("--no-cache") == plain
 
@@ -318,5 +318,5 @@ def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.Monk
 def test_large_blobs_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are written to a file while they are read, not kept in memory."""
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.ops.facts.spooled", partial(spooled, in_memory=0))
+    monkeypatch.setattr("wtxtgit.chain.contents.spooled", partial(spooled, in_memory=0))
     assert faulty.audit("--no-cache") == plain

@@ -287,7 +287,7 @@ def test_attributes_may_be_in_the_work_tree_or_in_the_index_alone(here: Sealed) 
 
 @pytest.mark.slow
 def test_what_is_written_meanwhile_stays(here: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wtxtgit.ops import smudge
+    from wtxtgit.filter import smudge
 
     smudge_into = smudge.smudge_into
 

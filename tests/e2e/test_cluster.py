@@ -11,13 +11,13 @@ import pytest
 from tests.cluster.processes import Processes, busy, with_write_end
 from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
+from wtxtgit.chain.contents import Facts
+from wtxtgit.checkpoint import verify
 from wtxtgit.cli.cluster import CLUSTER_KEY
-from wtxtgit.ops import verify
-from wtxtgit.ops.cluster import verify as cluster_verify
-from wtxtgit.ops.cluster.client import connected
-from wtxtgit.ops.cluster.facts import examiner
-from wtxtgit.ops.facts import Facts
-from wtxtgit.ops.known import Known
+from wtxtgit.cluster import verify as cluster_verify
+from wtxtgit.cluster.client import connected
+from wtxtgit.cluster.contents import examiner
+from wtxtgit.filter.cache import Known
 
 pytestmark = pytest.mark.slow
 

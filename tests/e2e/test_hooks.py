@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, checkpoint, text
-from wtxtgit.ops import hooks
+from wtxtgit.setup import hooks
 
 pytestmark = pytest.mark.slow
 

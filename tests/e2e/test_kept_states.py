@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.sealed import MODEL, ROOT, Sealed, text
+from wtxtgit.chain.reader import ChainReader
+from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.walk import Walk
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
-from wtxtgit.ops.chain import ChainReader
-from wtxtgit.ops.kept_states import KeptStates
-from wtxtgit.ops.walk import Walk
 from wtxtgit.trust.state import State
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from wtxtgit.git import config
-from wtxtgit.ops.merge.ledger import merge_ledgers
+from wtxtgit.merge.ledger import merge_ledgers
 
 ATTRIBUTES = (
     "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n*.wsum text eol=lf merge=wtxt-ledger\n"

@@ -10,7 +10,7 @@ from tests.conftest import LAUNCHER, Repo
 from tests.e2e.merging import records, unmerged
 from tests.e2e.sealed import ROOT, Sealed, assert_holds
 from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
-from wtxtgit.ops import hooks
+from wtxtgit.setup import hooks
 
 NAME = SAFETENSORS.name
 LEDGER = f"{NAME}.wsum"

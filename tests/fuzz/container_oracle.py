@@ -14,8 +14,8 @@ from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Cut
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import Findings, ReadOptions, Tensor
-from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.statistics import statistics
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.statistics import statistics
 
 MIB = 2**20
 OPTIONS = ReadOptions(max_chunk=MIB)

@@ -6,8 +6,8 @@ from typing import Any
 
 from wtxtgit.containers import describe, split
 from wtxtgit.errors import FormatError, TextError
-from wtxtgit.ops.clean import clean
-from wtxtgit.ops.smudge import smudge
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.smudge import smudge
 from wtxtgit.text.arrays import LazySnapshot, read
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import Report, verify

@@ -15,11 +15,11 @@ from tests.data import fixture
 from tests.fuzz.container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
 from tests.fuzz.seeds import sets
 from wtxtgit import containers
+from wtxtgit.checkpoint.sources import sources_of
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.ops import tensor_bytes
-from wtxtgit.ops.sources import sources_of
-from wtxtgit.ops.statistics import statistics
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.statistics import statistics
 
 pytestmark = pytest.mark.slow
 

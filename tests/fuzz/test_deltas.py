@@ -26,7 +26,7 @@ from tests.fuzz.test_memory import (
 )
 from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta import contents
 from wtxtgit.text.delta.apply import Regeneration, apply

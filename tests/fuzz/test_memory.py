@@ -16,9 +16,9 @@ import pytest
 from tests.data import case_named, fixture
 from wtxtgit.containers import describe, split
 from wtxtgit.errors import WtxtgitError
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.smudge import smudge
 from wtxtgit.model import Array, Extent, Layout, Meta, Snapshot
-from wtxtgit.ops.clean import clean
-from wtxtgit.ops.smudge import smudge
 from wtxtgit.text.arrays import LazySnapshot, read
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.layout import format_layout
@@ -241,7 +241,7 @@ def test_an_aero_index_with_hostile_msgpack_is_read_within_its_own_size(payload:
 
 CHILD = """
 import resource, sys
-from wtxtgit.ops.verify import Keys, verify_files
+from wtxtgit.checkpoint.verify import Keys, verify_files
 from pathlib import Path
 limit = int(sys.argv[1])
 for name in sys.argv[2:]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.data import Case, cases, fixture, golden, seeded, valid_cases
 from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import check_text
+from wtxtgit.filter.clean import clean
 from wtxtgit.model import ITEM_SIZE
-from wtxtgit.ops.clean import clean
 from wtxtgit.text import blocking, grammar
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import verify

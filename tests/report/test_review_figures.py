@@ -9,7 +9,6 @@ import pytest
 from tests.report.markup import parsed
 from tests.report.reviews import BASE, HEAD, PACKED, changed_tensor, reviewed
 from tests.report.test_review_markdown import inline
-from wtxtgit.ops.review.groups import groups
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.report.figures import NONE
 from wtxtgit.report.html.page import page
@@ -23,6 +22,7 @@ from wtxtgit.report.review_figures import (
     tensors_changed,
 )
 from wtxtgit.report.review_markdown import MOST_ROWS, comment
+from wtxtgit.review.groups import groups
 
 ADDED = TensorDiff("l.1.new", Status.ADDED, "f32", (2, 3))
 REMOVED = TensorDiff("l.2.old", Status.REMOVED, "f32", (5,))

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import LAUNCHER, Repo
 from tests.scale.many import checkpoint
-from wtxtgit.ops.diagnosis import arguments, listed
+from wtxtgit.setup.diagnosis import arguments, listed
 
 NAMES = [*(f"layers.{n}.{'x' * 4085}{n}" for n in range(3)), "ü" * 2048, "short"]
 FOLDERS = [f"d{n:02d}-{'y' * 251}" for n in range(14)]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.data import fixture, fixture_path, golden, golden_of
+from wtxtgit.checkpoint.emit import Generation, emit
 from wtxtgit.containers import CUT_FORMATS
-from wtxtgit.ops.clean import clean
-from wtxtgit.ops.emit import Generation, emit
-from wtxtgit.ops.smudge import smudge
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.smudge import smudge
 from wtxtgit.text.verify import verify
 
 THREADS = (1, 2, 3)

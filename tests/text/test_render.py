@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import seeded
+from wtxtgit.io import workers
 from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
 from wtxtgit.model.rows import default_rows
-from wtxtgit.text import parallel, plan
+from wtxtgit.text import plan
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.plan import RUN_TEXT
 from wtxtgit.text.write import TextWriter, dumps
@@ -121,8 +122,8 @@ def test_any_snapshot_is_rendered_as_it_is_streamed(
     )
     with pytest.MonkeyPatch.context() as patch:
         # As with more bytes: several runs, several threads.
-        patch.setattr(parallel, "SMALL", 0)
-        patch.setattr(parallel, "SMALL_TASK", 0)
+        patch.setattr(workers, "SMALL", 0)
+        patch.setattr(workers, "SMALL_TASK", 0)
         patch.setattr(plan, "RUN_TEXT", 3_000)
         writer = TextWriter(source, threads=threads)
         assert_covered(writer)

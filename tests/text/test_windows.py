@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import Case, DeltaCase, cases, delta_cases, fixture, golden, valid_cases
-from tests.model.copies import windowed
+from tests.io.copies import windowed
 from wtxtgit.containers import split
-from wtxtgit.model.windows import ByteView
-from wtxtgit.ops.smudge import smudge
+from wtxtgit.filter.smudge import smudge
+from wtxtgit.io.view import ByteView
 from wtxtgit.text import cursor
 from wtxtgit.text.arrays import LazySnapshot
 from wtxtgit.text.delta.apply import Regeneration, apply

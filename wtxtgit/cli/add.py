@@ -42,9 +42,9 @@ def add(
         raise UsageError("nothing is named", hint="wtxtgit add . adds what is here and below")
     if everything and update:
         raise UsageError("--all and --update do not go together")
+    from wtxtgit.filter import add as ops
     from wtxtgit.git.adding import Wanted
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import add as ops
 
     repo = Repository.discover()
     planned = ops.plan(repo, Wanted(paths, update, force))

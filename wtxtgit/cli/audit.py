@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from wtxtgit import __version__
 from wtxtgit.cli import environment, github_step
 from wtxtgit.cli.check import no_cache_option
 from wtxtgit.cli.cluster import cluster, cluster_options, examiner, facts_key
@@ -16,6 +15,7 @@ from wtxtgit.cli.progress import progress
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints
 from wtxtgit.report.totals import totals
+from wtxtgit.version import __version__
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
@@ -74,10 +74,10 @@ def audit(
     wtxtgit audit --trust-root v1.0 origin/main..HEAD --format github
     wtxtgit audit --trust-root v1.0 --scheduler tcp://10.0.0.5:8786
     """
+    from wtxtgit.chain import audit as ops
+    from wtxtgit.chain.contents import Facts
     from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import audit as ops
-    from wtxtgit.ops.facts import Facts
     from wtxtgit.report.sarif import sarif
 
     repo = Repository.discover()

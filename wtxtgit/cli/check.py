@@ -38,9 +38,9 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
     \b
     wtxtgit check --staged
     """
+    from wtxtgit.chain import check as ops
     from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import check as ops
 
     if not staged:
         raise UsageError(

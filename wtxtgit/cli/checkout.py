@@ -29,8 +29,8 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     wtxtgit checkout model.safetensors
     """
     from wtxtgit.cli.plumbing import settings
+    from wtxtgit.filter import checkout as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import checkout as ops
 
     repo = Repository.discover()
     with progress("checkout", None) as advance:

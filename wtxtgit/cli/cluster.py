@@ -13,10 +13,10 @@ from wtxtgit.cli import environment
 from wtxtgit.errors import UsageError
 
 if TYPE_CHECKING:
+    from wtxtgit.chain.contents import Examiner
+    from wtxtgit.cluster.client import Cluster
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops.cluster.client import Cluster
-    from wtxtgit.ops.facts import Examiner
-    from wtxtgit.ops.review.contents import Comparer
+    from wtxtgit.review.contents import Comparer
 
 CLUSTER_KEY = "cluster-facts.key"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -51,7 +51,7 @@ def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator
         raise UsageError(
             "--worker-clone is a path from the root: workers have folders of their own"
         )
-    from wtxtgit.ops.cluster.client import connected
+    from wtxtgit.cluster.client import connected
 
     with connected(scheduler) as found:
         yield found
@@ -71,17 +71,17 @@ def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> E
     """What finds facts about blobs on the cluster, if there is one."""
     if workers is None:
         return None
-    from wtxtgit.ops.cluster import facts
+    from wtxtgit.cluster import contents
 
-    return facts.examiner(workers, repo, clone)
+    return contents.examiner(workers, repo, clone)
 
 
 def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
     """What compares checkpoints: the cluster, or this process."""
     if workers is None:
-        from wtxtgit.ops.review.contents import here
+        from wtxtgit.review.contents import here
 
         return here
-    from wtxtgit.ops.cluster import review
+    from wtxtgit.cluster import review
 
     return review.comparer(workers, clone)

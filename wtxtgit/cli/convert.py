@@ -52,7 +52,7 @@ def convert(
     wtxtgit convert model.pt model.safetensors
     wtxtgit convert big.fold big.safetensors --max-shard 64MiB
     """
-    from wtxtgit.ops.convert import convert as op
+    from wtxtgit.checkpoint.convert import convert as op
 
     with progress("converting", file_size(Path(source))) as advance:
         done = op(

@@ -9,7 +9,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.progress import file_size, progress
-from wtxtgit.ops.files import write_all
+from wtxtgit.io.files import write_all
 
 
 @click.group()
@@ -44,7 +44,7 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
     \b
     wtxtgit delta make HEAD~1:model.fold model.fold -o model.fold.wtxtdelta
     """
-    from wtxtgit.ops import delta as op
+    from wtxtgit.checkpoint import delta as op
 
     total = file_size(Path(base)) + file_size(Path(target))
     with progress("comparing", total) as advance:
@@ -96,7 +96,7 @@ def apply(
     wtxtgit delta apply model.fold step-2.fold.wtxtdelta
     wtxtgit delta apply HEAD:model.fold mailed.wtxtdelta -o model.fold
     """
-    from wtxtgit.ops import delta as op
+    from wtxtgit.checkpoint import delta as op
 
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or op.default_output(delta)

@@ -46,7 +46,7 @@ def diff(
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.ops.diff import diff as op
+    from wtxtgit.diff.diff import diff as op
 
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
         found = op(

@@ -20,7 +20,7 @@ from wtxtgit.git.external_diff import Kind, Pair, Side, Unmerged, parse
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from wtxtgit.ops.external_diff import Inventory
+    from wtxtgit.diff.driver import Inventory
     from wtxtgit.report.diff import DiffReport
 
 _HINT = "hint: --no-ext-diff shows it as text"
@@ -75,8 +75,8 @@ def _show(pair: Pair) -> None:
 
 
 def _compare(pair: Pair) -> None:
+    from wtxtgit.diff.driver import Inventory, compare_pair
     from wtxtgit.model.reading import ReadOptions
-    from wtxtgit.ops.external_diff import Inventory, compare_pair
 
     notes = []
     try:

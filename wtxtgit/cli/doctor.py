@@ -27,8 +27,8 @@ def doctor(fix: bool, as_json: bool) -> int:
     """
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import doctor as ops
-    from wtxtgit.ops.diagnosis import Level
+    from wtxtgit.setup import doctor as ops
+    from wtxtgit.setup.diagnosis import Level
 
     repo = Repository.find()
     found = ops.repair(repo, settings()) if fix else ops.examine(repo)

@@ -17,10 +17,10 @@ from wtxtgit.cli.key_options import asker, passphrase_option
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.reading import Target
 from wtxtgit.errors import UsageError
-from wtxtgit.ops.files import write_all
+from wtxtgit.io.files import write_all
 
 if TYPE_CHECKING:
-    from wtxtgit.ops.emit import Generation
+    from wtxtgit.checkpoint.emit import Generation
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -84,8 +84,8 @@ def emit(
     wtxtgit emit model.fold --gen 7 --ts 2026-01-31T12:00:00Z --sign ~/.ssh/id_ed25519
     wtxtgit emit shards/*.aero -o texts/ --scheduler tcp://10.0.0.5:8786
     """
-    from wtxtgit.ops import emit as op
-    from wtxtgit.ops.remote import is_url
+    from wtxtgit.checkpoint import emit as op
+    from wtxtgit.remotes.urls import is_url
 
     generation = op.Generation(
         gen, ts, build, _hash(prev), sign, hmac_key, pending, rows_per_chunk,
@@ -121,8 +121,8 @@ def _emit_there(
     scheduler: str, files: tuple[str, ...], outs: list[str] | None, generation: Generation
 ) -> None:
     """Have a cluster make the texts."""
-    from wtxtgit.ops.cluster.client import connected
-    from wtxtgit.ops.cluster.emit import emit_files
+    from wtxtgit.cluster.client import connected
+    from wtxtgit.cluster.emit import emit_files
 
     if outs is None:
         raise UsageError("--scheduler needs -o: workers write the texts")
@@ -136,7 +136,7 @@ def _emit_there(
 
 def _outs(files: tuple[str, ...], output: str | None) -> list[str] | None:
     """Where each text goes, None for standard output."""
-    from wtxtgit.ops.emit import out_in, shown_name
+    from wtxtgit.checkpoint.emit import out_in, shown_name
 
     if output is None or output == "-":
         if len(files) > 1:
@@ -152,13 +152,13 @@ def _outs(files: tuple[str, ...], output: str | None) -> list[str] | None:
 
 
 def _label(file: str) -> str:
-    from wtxtgit.ops.remote import file_name, is_url
+    from wtxtgit.remotes.urls import file_name, is_url
 
     return file_name(file) if is_url(file) else Path(file).name
 
 
 def _warn(file: str, warning: str) -> None:
-    from wtxtgit.ops.emit import shown_name
+    from wtxtgit.checkpoint.emit import shown_name
 
     boundary.warn(f"{shown_name(file)}: {warning}, given as it is")
 

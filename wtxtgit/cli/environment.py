@@ -45,7 +45,7 @@ def memory() -> int | None:
 def processes() -> int:
     """How many processes to use at most: as many as threads."""
     # With numpy, which hooks do without where there is nothing to do.
-    from wtxtgit.text.parallel import default_threads
+    from wtxtgit.io.workers import default_threads
 
     return threads() or default_threads()
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from shutil import get_terminal_size
 from textwrap import wrap
 
-from wtxtgit import __version__
 from wtxtgit.cli import boundary
 from wtxtgit.cli.commands import ABOUT, MAX_COLUMNS, SECTIONS
 from wtxtgit.errors import UsageError
+from wtxtgit.version import __version__
 
 VERSION = ("-V", "--version")
 HELP = ("-h", "--help")

@@ -53,9 +53,9 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 
 def _check(repo: Repository, name: str, as_json: bool) -> int:
     """Seal where that is wanted, and check."""
+    from wtxtgit.chain import check as ops
     from wtxtgit.git import config
-    from wtxtgit.ops import check as ops
-    from wtxtgit.ops.merge import conflicts
+    from wtxtgit.merge import conflicts
 
     merged = () if name == "pre-applypatch" else environment.merged_commits()
     seals = name != "pre-applypatch" and config.is_true(AUTO_SEAL, cwd=repo.home)
@@ -80,15 +80,15 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
 
 def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
     """Seal what is staged, unless somebody has to look: in a merge, or a commit of paths."""
+    from wtxtgit.chain.check import parents_of_next
     from wtxtgit.git.staging import is_partial_commit
-    from wtxtgit.ops.check import parents_of_next
 
     if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
         return
+    from wtxtgit.chain.seal import Action, SealOptions, seal
     from wtxtgit.cli.key_options import signing_key
     from wtxtgit.cli.seal import tell_doubts
     from wtxtgit.git.config import effective
-    from wtxtgit.ops.seal import Action, SealOptions, seal
 
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     root = effective(TRUST_ROOT, cwd=repo.home)
@@ -125,8 +125,8 @@ def _tell(report: CheckReport) -> None:
 
 def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     """Audit what is pushed; the worst of the refs' exit codes."""
+    from wtxtgit.chain import push
     from wtxtgit.git.config import effective
-    from wtxtgit.ops import push
     from wtxtgit.report.audit import hint
 
     told = environment.pushed_by_framework()

@@ -15,8 +15,8 @@ from wtxtgit.errors import counted
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
-    from wtxtgit.ops.inspect import Inspection, Part, TensorFacts
-    from wtxtgit.ops.statistics import Statistics
+    from wtxtgit.checkpoint.inspect import Inspection, Part, TensorFacts
+    from wtxtgit.tensors.statistics import Statistics
 
 _MOST_CHILDREN = 8
 """Tensors of a chunk that the tree names; the table has them all."""
@@ -40,7 +40,7 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
     wtxtgit inspect model.safetensors
     wtxtgit inspect HEAD~3:model.fold --json
     """
-    from wtxtgit.ops.inspect import inspect as op
+    from wtxtgit.checkpoint.inspect import inspect as op
 
     with progress("inspecting", file_size(Path(target))) as advance:
         found = op(

@@ -36,7 +36,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     """
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import install as ops
+    from wtxtgit.setup import install as ops
 
     scope = _scope(everywhere, local)
     done = ops.install(
@@ -90,7 +90,7 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
     wtxtgit uninstall --local
     """
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import install as ops
+    from wtxtgit.setup import install as ops
 
     done = ops.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
     if as_json:

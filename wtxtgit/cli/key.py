@@ -13,7 +13,7 @@ from wtxtgit.cli.key_options import keyring, passphrase_for_a_copy, passphrase_o
 from wtxtgit.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from wtxtgit.ops.keys import KeyFacts
+    from wtxtgit.setup.keys import KeyFacts
 
 _FALLBACK = "default"
 _json = click.option("--json", "as_json", is_flag=True, help="Print what is public as JSON.")
@@ -46,7 +46,7 @@ def new(name: str | None, no_passphrase: bool, passphrase_fd: int | None, as_jso
     wtxtgit key new
     wtxtgit key new --name release
     """
-    from wtxtgit.ops import keys
+    from wtxtgit.setup import keys
     from wtxtgit.trust.keyring import is_name
 
     if name is None:
@@ -77,7 +77,7 @@ def import_key(
     \b
     wtxtgit key import ~/.ssh/id_ed25519 --name alice
     """
-    from wtxtgit.ops import keys
+    from wtxtgit.setup import keys
 
     name = keys.name_for(file) if name is None else name
     keys.check_free(keyring(), name)
@@ -94,7 +94,7 @@ def list_keys(as_json: bool) -> None:
     \b
     wtxtgit key list
     """
-    from wtxtgit.ops import keys
+    from wtxtgit.setup import keys
 
     found = keys.list_keys(keyring())
     if as_json:
@@ -119,7 +119,7 @@ def show(name: str | None, as_json: bool) -> None:
     \b
     wtxtgit key show alice
     """
-    from wtxtgit.ops import keys
+    from wtxtgit.setup import keys
 
     found = keys.show(keyring(), name)
     if as_json:

@@ -31,9 +31,9 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     wtxtgit log model.fold
     wtxtgit log model.fold v1.0 --json
     """
+    from wtxtgit.chain import log as ops
     from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import log as ops
 
     repo = Repository.discover()
     root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root

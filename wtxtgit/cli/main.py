@@ -8,10 +8,10 @@ from shutil import get_terminal_size
 
 import click
 
-from wtxtgit import __version__
 from wtxtgit.cli import boundary, front_page
 from wtxtgit.cli.commands import COMMANDS, MAX_COLUMNS
 from wtxtgit.errors import UsageError
+from wtxtgit.version import __version__
 
 _COLLECTED = (10_000, 10, 100)
 """Objects more, and rounds, after which garbage in cycles is looked for.

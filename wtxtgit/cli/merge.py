@@ -16,7 +16,7 @@ from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.cli.reading import rewriting_options
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
-from wtxtgit.ops.merge.names import SideNames, side_names
+from wtxtgit.merge.names import SideNames, side_names
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
@@ -81,11 +81,11 @@ def merge_file(
     wtxtgit merge-file base.fold mine.fold theirs.fold --strategy average -o merged.fold
     wtxtgit merge-file base.fold mine.fold theirs.fold --take 'layers.3.*=theirs'
     """
+    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.merge.container import Merger
+    from wtxtgit.merge.files import STDOUT, merge_files
+    from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
     from wtxtgit.model.reading import ReadOptions
-    from wtxtgit.ops.emit import hmac_key as integrity_key
-    from wtxtgit.ops.merge.container import Merger
-    from wtxtgit.ops.merge.files import STDOUT, merge_files
-    from wtxtgit.ops.merge.policy import Policy, parse_strategy, parse_takes
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     if as_json and output == STDOUT:
@@ -129,8 +129,8 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
     wtxtgit resolve model.fold --take '*=ours'
     """
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops.merge.policy import parse_strategy, parse_takes
-    from wtxtgit.ops.merge.resolve import resolve as op
+    from wtxtgit.merge.policy import parse_strategy, parse_takes
+    from wtxtgit.merge.resolve import resolve as op
 
     repo = Repository.discover()
     repo.check_worktree()
@@ -163,7 +163,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
 
 
 def _list(repo: Repository, as_json: bool) -> int:
-    from wtxtgit.ops.merge.resolve import unmerged
+    from wtxtgit.merge.resolve import unmerged
 
     paths = [os.path.relpath(repo.file(path)) for path in unmerged(repo)]
     if as_json:
@@ -204,7 +204,7 @@ def merge_driver(
     """
     shown = path or os.fspath(ours)
     if ledger:
-        from wtxtgit.ops.merge.ledger import merge_ledgers
+        from wtxtgit.merge.ledger import merge_ledgers
 
         if merge_ledgers(base, ours, theirs) is not None:
             return 0
@@ -214,7 +214,7 @@ def merge_driver(
         )
         return CONFLICT
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops.merge.driver import merge
+    from wtxtgit.merge.driver import merge
 
     try:
         # Each file that both sides have starts this: git is asked once.
@@ -240,7 +240,7 @@ def merge_driver(
     if not report.ok:
         return CONFLICT
     if report.taken is None and repo is not None and path is not None:
-        from wtxtgit.ops.merge.resolve import has_ledger
+        from wtxtgit.merge.resolve import has_ledger
 
         if has_ledger(repo, os.fsencode(path)):
             # What to do is told where the ledger conflicts, and by the hooks.
@@ -263,7 +263,7 @@ def _complain(path: str, report: MergeReport, names: SideNames) -> None:
 
 
 def _named(conflict: Conflict) -> str:
-    from wtxtgit.ops.merge.policy import WHOLE
+    from wtxtgit.merge.policy import WHOLE
 
     if conflict.name == WHOLE:
         return conflict.reason

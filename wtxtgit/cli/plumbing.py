@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
+from wtxtgit.filter.process import Settings, filtered, serve
 from wtxtgit.git.filterproc import FilterProcess
 from wtxtgit.git.pktline import Reader, Writer, widen_pipe
-from wtxtgit.ops.files import write_all
-from wtxtgit.ops.filter import Settings, filtered, serve
-from wtxtgit.ops.spool import ample, spooled
+from wtxtgit.io.files import write_all
+from wtxtgit.io.spool import ample, spooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from wtxtgit.git.repository import Repository
     from wtxtgit.git.store.reader import ObjectStore
-    from wtxtgit.model import Buffer
-    from wtxtgit.model.windows import ByteView
+    from wtxtgit.io.view import Buffer, ByteView
     from wtxtgit.text.write import TextWriter
 
 _BUFFER = 1024 * 1024
@@ -100,8 +99,8 @@ def settings() -> Settings:
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     """Let status and checks know what became of a content, so that they need not read it."""
-    from wtxtgit.ops.artifact import written_facts
-    from wtxtgit.ops.known import Known, content_digest
+    from wtxtgit.filter.cache import Known, content_digest
+    from wtxtgit.filter.content import written_facts
     from wtxtgit.text.grammar import MAGIC
 
     with Known.open(_repository(), environment.facts_key()) as known:
@@ -150,7 +149,7 @@ def _forgiven(read: Callable[[], int | None]) -> int | None:
 
 
 def _wanted(path: bytes) -> bool:
-    from wtxtgit.ops.selection import selection
+    from wtxtgit.filter.selection import selection
 
     return selection()(path)
 

@@ -41,7 +41,7 @@ class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from wtxtgit.ops.remote import is_url
+        from wtxtgit.remotes.urls import is_url
 
         return str(value) if is_url(str(value)) else str(Path(value))
 
@@ -81,7 +81,7 @@ def read_options(key: Path | None, max_chunk: int) -> ReadOptions:
     """What --key and --max-chunk say; raises InputError for a key file that holds none."""
     if key is None:
         return ReadOptions(max_chunk)
-    from wtxtgit.ops.files import read_small, shown
+    from wtxtgit.io.files import read_small, shown
 
     content = read_small(key, _MAX_KEY_FILE, "a key")
     if len(content) == _KEY_BYTES:

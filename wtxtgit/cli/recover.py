@@ -38,8 +38,8 @@ def recover(
     if not ecc:
         raise UsageError("say what to mend from: --ecc is the file's own parity")
 
-    from wtxtgit.ops.emit import hmac_key as integrity_key
-    from wtxtgit.ops.recover import recover as op
+    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.recover import recover as op
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     done = op(file, output or file, options)

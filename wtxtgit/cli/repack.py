@@ -47,8 +47,8 @@ def repack(
     wtxtgit repack model.fold
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
-    from wtxtgit.ops.emit import hmac_key as integrity_key
-    from wtxtgit.ops.repack import repack as op
+    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.repack import repack as op
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     with progress("repacking", 2 * file_size(file)) as advance:

@@ -10,7 +10,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.progress import progress, raw_size
-from wtxtgit.ops.files import write_all
+from wtxtgit.io.files import write_all
 
 
 @click.command()
@@ -38,7 +38,7 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     wtxtgit restore model.fold.wtxt
     wtxtgit restore step-100.wtxt -o step-100.safetensors
     """
-    from wtxtgit.ops import restore as op
+    from wtxtgit.checkpoint import restore as op
 
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or op.default_output(text)

@@ -74,10 +74,10 @@ def review(
     wtxtgit review origin/main...HEAD
     wtxtgit review main...topic --format html -o review.html
     """
+    from wtxtgit.chain.contents import Facts
     from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops.facts import Facts
-    from wtxtgit.ops.review import review as ops
+    from wtxtgit.review import review as ops
 
     form = "json" if as_json else form
     repo = Repository.discover()
@@ -136,7 +136,7 @@ def _print(found: Review, form: str) -> None:
 
 def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
     """Write the same to a file, whole or not at all."""
-    from wtxtgit.ops.files import replace_file, write_all
+    from wtxtgit.io.files import replace_file, write_all
 
     if page is None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:

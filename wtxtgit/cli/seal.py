@@ -16,7 +16,7 @@ from wtxtgit.cli.output import print_json, print_line
 from wtxtgit.errors import UsageError
 
 if TYPE_CHECKING:
-    from wtxtgit.ops.seal import SealReport
+    from wtxtgit.chain.seal import SealReport
 
 _HASH_SHOWN = 12
 
@@ -79,10 +79,10 @@ def seal(
     wtxtgit seal --cosign .wtxt/signers --key bob
     wtxtgit seal --countersign --key alice
     """
+    from wtxtgit.chain.seal import SealOptions
+    from wtxtgit.chain.seal import seal as run
     from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops.seal import SealOptions
-    from wtxtgit.ops.seal import seal as run
 
     if cosign and reseal is not None:
         raise UsageError("--cosign appends no record, and --reseal does: take one of them")

@@ -11,7 +11,7 @@ from wtxtgit.cli.key_options import keyring
 from wtxtgit.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from wtxtgit.ops.signers import SignersReport
+    from wtxtgit.chain.signers import SignersReport
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print the signers as JSON.")
 
@@ -42,8 +42,8 @@ def add(principal: str, key: str, as_json: bool) -> None:
     wtxtgit signers add alice@example.com alice
     wtxtgit signers add bob@example.com keys/bob.pub
     """
+    from wtxtgit.chain import signers as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import signers as ops
 
     done = ops.add(Repository.discover(), principal, key, keyring())
     _print(done, "added" if done.changed else "already there:", as_json)
@@ -61,8 +61,8 @@ def remove(signer: str, as_json: bool) -> None:
     \b
     wtxtgit signers remove bob@example.com
     """
+    from wtxtgit.chain import signers as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import signers as ops
 
     _print(ops.remove(Repository.discover(), signer), "removed", as_json)
 
@@ -79,8 +79,8 @@ def threshold(number: int, as_json: bool) -> None:
     \b
     wtxtgit signers threshold 2
     """
+    from wtxtgit.chain import signers as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import signers as ops
 
     done = ops.set_threshold(Repository.discover(), number)
     if as_json:
@@ -98,8 +98,8 @@ def list_signers(as_json: bool) -> None:
     \b
     wtxtgit signers list
     """
+    from wtxtgit.chain import signers as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import signers as ops
 
     found = ops.list_signers(Repository.discover())
     if as_json:

@@ -27,8 +27,8 @@ def status(no_cache: bool, as_json: bool) -> None:
     wtxtgit status
     wtxtgit status --json
     """
+    from wtxtgit.filter import status as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import status as ops
 
     key_file = environment.facts_key(no_cache)
     found = ops.status(Repository.discover(), key_file, threads=environment.threads())
@@ -67,8 +67,8 @@ def ls_files(revision: str | None, as_json: bool) -> None:
     wtxtgit ls-files
     wtxtgit ls-files HEAD~3 --json
     """
+    from wtxtgit.filter import status as ops
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import status as ops
 
     listing = ops.list_files(Repository.discover(), revision)
     if as_json:

@@ -12,8 +12,8 @@ from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.output import print_json
 from wtxtgit.cli.progress import file_size, progress
 from wtxtgit.cli.verify import print_verdict
-from wtxtgit.model.windows import pieces
-from wtxtgit.ops.files import write_all
+from wtxtgit.io.files import write_all
+from wtxtgit.io.view import pieces
 
 _INDEX = click.Path(path_type=Path, readable=False)
 _FOLDER = click.Path(path_type=Path, readable=False)
@@ -55,7 +55,7 @@ def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:
     \b
     wtxtgit taridx build train_*.tar -o train.taridx
     """
-    from wtxtgit.ops import taridx as ops
+    from wtxtgit.checkpoint import taridx as ops
 
     to_pipe = str(output) == "-"
     with progress(output.name, sum(map(file_size, shards))) as advance:
@@ -83,8 +83,8 @@ def list_rows(index: str, as_json: bool) -> int:
     wtxtgit taridx ls train.taridx
     wtxtgit taridx ls HEAD~1:train.taridx --json
     """
+    from wtxtgit.checkpoint import taridx as ops
     from wtxtgit.cli.taridx_rows import json_lines, text_lines
-    from wtxtgit.ops import taridx as ops
 
     found = ops.open_index(index)
     lines = json_lines(found, index) if as_json else text_lines(found, sys.stdout.encoding)
@@ -105,7 +105,7 @@ def cat(index: str, name: str, shards: Path | None) -> int:
     \b
     wtxtgit taridx cat train.taridx s0001.jpg --shards data/
     """
-    from wtxtgit.ops import taridx as ops
+    from wtxtgit.checkpoint import taridx as ops
 
     hit = ops.find(index, name, shards or ops.folder_of(index))
     for warning in hit.warnings:
@@ -126,7 +126,7 @@ def verify(index: str, shards: Path | None, as_json: bool) -> int:
     \b
     wtxtgit taridx verify train.taridx --shards data/
     """
-    from wtxtgit.ops import taridx as ops
+    from wtxtgit.checkpoint import taridx as ops
 
     folder = shards or ops.folder_of(index)
     with progress("verifying", ops.shards_size(index, folder)) as advance:

@@ -12,7 +12,7 @@ from wtxtgit.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops.track import Tracking
+    from wtxtgit.setup.track import Tracking
 
 _SHOWN = 10
 
@@ -33,9 +33,9 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
     """
     from wtxtgit.errors import counted
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import track as ops
-    from wtxtgit.ops.diagnosis import arguments, listed
-    from wtxtgit.ops.forge import MAX_DIFF_LINES
+    from wtxtgit.setup import track as ops
+    from wtxtgit.setup.diagnosis import arguments, listed
+    from wtxtgit.setup.forge import MAX_DIFF_LINES
 
     repo = Repository.discover()
     if not patterns:
@@ -85,7 +85,7 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     git add --renormalize -- '*.fold'
     """
     from wtxtgit.git.repository import Repository
-    from wtxtgit.ops import track as ops
+    from wtxtgit.setup import track as ops
 
     done = ops.untrack(Repository.discover(), [os.fsencode(pattern) for pattern in patterns])
     if as_json:
@@ -102,7 +102,7 @@ def _print(done: Tracking, changed: str, unchanged: str) -> None:
 
 
 def _list(repo: Repository, as_json: bool) -> None:
-    from wtxtgit.ops import track as ops
+    from wtxtgit.setup import track as ops
 
     found = ops.list_patterns(repo)
     if as_json:

@@ -76,7 +76,7 @@ def verify(
     wtxtgit verify step-100.wtxt --signers .wtxt/signers --require-signed
     wtxtgit verify model.fold.wsum --signers .wtxt/signers --require-signed
     """
-    from wtxtgit.ops.verify import Keys, verify_files
+    from wtxtgit.checkpoint.verify import Keys, verify_files
 
     reading = read_options(key, max_chunk)
     keys = Keys(wsum, hmac_key, signers, require_signed, allow_unauthenticated, reading)
@@ -88,7 +88,7 @@ def verify(
                 threads = environment.threads()
                 verdict = verify_files(files, keys, threads=threads, progress=advance)
             else:
-                from wtxtgit.ops.cluster.verify import verify_files as verify_there
+                from wtxtgit.cluster.verify import verify_files as verify_there
 
                 verdict = verify_there(workers, files, keys, worker_clone, progress=advance)
     if as_json:

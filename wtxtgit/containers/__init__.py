@@ -17,10 +17,10 @@ from wtxtgit.containers import cutting, nested, opaque
 from wtxtgit.containers.magic import MAX_JSON, MLCP_SHARD_MAGIC, PICKLE_MAGIC, detect
 from wtxtgit.containers.ranges import MAX_TENSORS, Range
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer, Cut
+from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.model import Cut
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView
 
 __all__ = [
     "check",

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Any, Literal, NoReturn
 
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.io.view import ByteView, mapped
 
 MAX_QUOTED = 60
 """Characters of a name from the input that an error repeats."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import LITERAL, Range, part
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import (
     MAX_HEX,
     MAX_ZEROS,
@@ -22,7 +23,6 @@ from wtxtgit.model import (
 )
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count, default_rows
-from wtxtgit.model.windows import ByteView, mapped
 
 GAP_ROLE = "_gap"
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 MAX_DEPTH = 64
 """Containers inside one another, the outermost one counted as 1."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import PIECE, ByteView, pieces
+from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces
 
 Span = tuple[int, int]
 """First byte and end."""

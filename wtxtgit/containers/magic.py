@@ -9,7 +9,7 @@ Spec: `docs/spec/containers.md`, "Order of detection".
 from __future__ import annotations
 
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 FOLD_MAGIC = b"FOLDv1\0\0"
 AERO_MAGIC = b"AERO"

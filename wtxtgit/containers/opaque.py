@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wtxtgit.containers import cutting, ranges
+from wtxtgit.io.view import ByteView
 from wtxtgit.model import Cut
-from wtxtgit.model.windows import ByteView
 
 DATA_ROLE = "data"
 PIECE = 32 * 1024**3

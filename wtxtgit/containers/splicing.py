@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, pieces
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""

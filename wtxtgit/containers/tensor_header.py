@@ -16,7 +16,7 @@ from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.magic import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 METADATA_KEY = "__metadata__"
 TENSOR_KEYS = frozenset({"dtype", "shape", "data_offsets"})

@@ -9,7 +9,7 @@ from struct import Struct
 
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.containers.zip_end import MAX_32
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 MAGIC = b"PK\x07\x08"
 DESCRIPTOR = Struct("<4sIII")

@@ -20,9 +20,8 @@ from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.zip_end import MAX_16, MAX_32
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.reading import PartNote
-from wtxtgit.model.windows import ByteView, mapped, pieces
 
 STORED = 0
 DEFLATED = 8

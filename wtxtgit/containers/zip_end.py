@@ -10,7 +10,7 @@ from struct import Struct
 
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, unpack_at
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 END_MAGIC = b"PK\x05\x06"
 ZIP64_END_MAGIC = b"PK\x06\x06"

@@ -21,7 +21,7 @@ from wtxtgit.containers.zip_directory import (
     Member,
 )
 from wtxtgit.containers.zip_end import END
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 COMMENT, BEHIND, GAPS, EXTRAS = "comment", "behind the zip", "gaps", "extra fields"
 OF_THE_WRITING = frozenset(

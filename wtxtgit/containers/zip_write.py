@@ -36,7 +36,7 @@ from wtxtgit.containers.zip_end import (
     ZIP64_LOCATOR_MAGIC,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 VERSION = 20
 VERSION_ZIP64 = 45

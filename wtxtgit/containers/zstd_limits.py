@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wtxtgit.containers.cursor import fail
-from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.io.view import ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW = 2**27

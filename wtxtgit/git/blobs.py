@@ -17,7 +17,7 @@ from typing import Self
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.repository import Repository
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ALGORITHMS = {40: "sha1", 64: "sha256"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 STATE_FOLDER = "wtxtgit"
 _QUESTIONS = ("--absolute-git-dir", "--git-common-dir", "--show-prefix", "--show-toplevel")

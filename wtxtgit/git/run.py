@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 MIN_VERSION = (2, 31)
 """The first git with `rev-parse --path-format` and `GIT_CONFIG_COUNT`."""

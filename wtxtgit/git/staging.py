@@ -15,7 +15,7 @@ from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.index import object_format
 from wtxtgit.git.repository import Repository
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 # Of `git commit PATH`: prepare_index() in git's builtin/commit.c
 _PARTIAL = re.compile(rb"next-index-[0-9]+\.lock")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, place
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 ITEM_SIZE = {
     "f64": 8,
@@ -51,8 +51,6 @@ MAX_HEX = 64
 """Longest literal that one extent holds, in bytes."""
 ZEROS_ALLOWANCE = 16 * 1024 * 1024
 """All runs of zeros together may be this long plus the bytes of the other extents."""
-
-Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)

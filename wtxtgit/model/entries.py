@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.reading import Packed, Tensor
-from wtxtgit.model.windows import ByteView
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer, Problem
-from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.model import Problem
 
 MAX_CHUNK = 1024**3
 """Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""

@@ -22,7 +22,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
 U1 = NDArray[np.uint8]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wtxtgit.errors import TextError, UsageError
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import (
     LAYOUT_ARRAY,
     NATIVE_FORMAT,
@@ -26,7 +27,6 @@ from wtxtgit.model import (
     Snapshot,
 )
 from wtxtgit.model.names import ArrayNames
-from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.blocks import blocks_of, check
 from wtxtgit.text.contents import array_bytes

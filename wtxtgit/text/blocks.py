@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import numpy as np
 
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Problem
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, cut, gathered
 from wtxtgit.text.index import ArrayIndex

@@ -12,14 +12,14 @@ from functools import partial
 import numpy as np
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.view import ByteView
+from wtxtgit.io.workers import Pool
 from wtxtgit.model import LAYOUT_ARRAY, Layout
-from wtxtgit.model.windows import ByteView
 from wtxtgit.text.armor import U1
 from wtxtgit.text.blocking import BLOCK_BYTES
 from wtxtgit.text.blocks import Block, blocks_of, decode, jobs_at_least, jobs_of
 from wtxtgit.text.index import TextIndex
 from wtxtgit.text.layout import check_layout, parse_layout, pieces
-from wtxtgit.text.parallel import Pool
 
 
 def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:

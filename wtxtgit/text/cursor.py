@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
-from wtxtgit.model.windows import ByteView, mapped, pieces
+from wtxtgit.io.view import ByteView, mapped, pieces
 from wtxtgit.text import armor, grammar
 
 _T = TypeVar("_T")

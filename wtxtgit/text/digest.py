@@ -11,7 +11,8 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.model import Buffer, Meta
+from wtxtgit.io.view import Buffer
+from wtxtgit.model import Meta
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import Array, Buffer
+from wtxtgit.io.view import Buffer
+from wtxtgit.model import Array
 from wtxtgit.text.blocking import bounded_product
 from wtxtgit.text.grammar import ArrayLine
 

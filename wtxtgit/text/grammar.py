@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, Buffer, Meta, Rows, Signature
+from wtxtgit.io.view import Buffer
+from wtxtgit.model import ITEM_SIZE, Meta, Rows, Signature
 
 MAGIC = b"WTXT "
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""

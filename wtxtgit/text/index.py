@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
 from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
-from wtxtgit.model.windows import ByteView
 from wtxtgit.text import armor, blocking, grammar
 from wtxtgit.text.cursor import LineCursor, quote
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from wtxtgit.io.view import mapped
 from wtxtgit.model import Array, Snapshot
 from wtxtgit.model.rows import chunk_count
-from wtxtgit.model.windows import mapped
 from wtxtgit.text import blocking, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, cut
 from wtxtgit.text.render import chunk_text_size

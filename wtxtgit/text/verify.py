@@ -19,8 +19,10 @@ from functools import partial
 from hashlib import sha256
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import LAYOUT_ARRAY, Buffer, Layout, Problem
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.pipeline import Pipeline
+from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.workers import worthwhile
+from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
 from wtxtgit.text import digest, grammar, signature
 from wtxtgit.text.blocks import (
     Block,
@@ -33,8 +35,6 @@ from wtxtgit.text.blocks import (
 )
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import check_layout, parse_layout
-from wtxtgit.text.parallel import worthwhile
-from wtxtgit.text.pipeline import Pipeline
 from wtxtgit.text.signature import SignatureState
 
 Deliver = Callable[[Block, memoryview], None]

@@ -21,15 +21,15 @@ from hashlib import sha256
 import numpy as np
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Buffer, Meta, Signature, Snapshot
+from wtxtgit.io.buffers import Buffers
+from wtxtgit.io.ordered import Crew
+from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.workers import Pool, worthwhile
+from wtxtgit.io.writing import write_at
+from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.windows import pieces
-from wtxtgit.model.writing import write_at
 from wtxtgit.text import armor, blocking, digest, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, gathered
-from wtxtgit.text.buffers import Buffers
-from wtxtgit.text.crew import Crew
-from wtxtgit.text.parallel import Pool, worthwhile
 from wtxtgit.text.plan import RUN_TEXT, ArrayPlan, Block, Plan, Run, Span
 from wtxtgit.text.render import render_chunks
 

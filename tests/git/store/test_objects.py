@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import Repo
 from tests.git.histories import new_repo, put_in_place
 from tests.git.store import two_faced
+from wtxtgit.chain.contents import Facts
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.store.inflate import inflated
@@ -22,7 +23,6 @@ from wtxtgit.git.store.pack import PackWriter
 from wtxtgit.git.store.pack_index import Packed, PackIndex, format_index
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Plain
-from wtxtgit.ops.facts import Facts
 
 CONTENTS = [b"", b"a", b"text\n" * 30_000, os.urandom(2_500_000), bytes(3_000_000)]
 

@@ -28,8 +28,8 @@ from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView
 
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"

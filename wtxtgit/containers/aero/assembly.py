@@ -30,7 +30,7 @@ from wtxtgit.containers.aero.records import (
 from wtxtgit.containers.magic import AERO_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 UUID_SIZE = 16
 INTEGRITY_NAME = b"control.integrity"

@@ -17,9 +17,8 @@ from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""

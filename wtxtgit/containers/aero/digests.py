@@ -11,8 +11,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import ByteView, Windowed, pieces
+from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
 
 THREADED = 2**20
 """Bytes from which on hashing with several threads is faster."""

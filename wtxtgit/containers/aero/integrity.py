@@ -21,8 +21,8 @@ from wtxtgit.containers.aero.records import (
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.reading import Findings
-from wtxtgit.model.windows import ByteView, pieces
 
 ALGORITHM = "blake3-256"
 PAYLOAD_SIZE = 256

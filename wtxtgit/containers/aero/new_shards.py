@@ -22,9 +22,8 @@ from wtxtgit.containers.aero.records import PAYLOAD_ALIGNMENT, Chunk
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.entries import Content
-from wtxtgit.model.windows import ByteView, pieces
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,8 @@ from wtxtgit.containers.aero.records import (
     OFFSET_AT,
     PAYLOAD_ALIGNMENT,
 )
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Findings
-from wtxtgit.model.windows import ByteView
 
 BLOCK = 2**20
 

@@ -30,8 +30,8 @@ from wtxtgit.containers.aero.records import (
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView, mapped
 
 CONTROL_ROLE = "_control"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from wtxtgit.containers.cursor import MAX_QUOTED
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 HEADER = Struct("<4sHHIQQQQQ16s28s")
 """magic major minor header_size toc_offset toc_length st_offset st_length flags uuid reserved."""

@@ -37,8 +37,8 @@ from wtxtgit.containers.aero.records import (
 )
 from wtxtgit.containers.cursor import unpack_at
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import pieces
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import pieces
 
 RESERVED, TOC_RESERVED, GAPS = "reserved", "reserved in the TOC", "gaps"
 FURTHER = "further"

@@ -31,9 +31,8 @@ from wtxtgit.containers.aero.records import (
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.reading import Findings, ReadOptions
-from wtxtgit.model.windows import pieces
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""

@@ -26,10 +26,9 @@ from wtxtgit.containers.aero.values import NewMetadata, like
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import Packed, ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:

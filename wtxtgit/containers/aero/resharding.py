@@ -39,7 +39,7 @@ from wtxtgit.containers.aero.tensor_rules import hash_of
 from wtxtgit.containers.aero.values import like
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 _NUMBERED = re.compile(rb"weights\.shard(0|[1-9][0-9]{0,18})")
 """Names of shards that an index without tensors in them can number: up to 19 digits."""

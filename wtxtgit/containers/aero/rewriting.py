@@ -25,8 +25,7 @@ from wtxtgit.containers.aero.records import (
     chunk_name,
 )
 from wtxtgit.containers.splicing import Edit, spliced
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import pieces
+from wtxtgit.io.view import Buffer, pieces
 
 
 def written(

@@ -16,8 +16,8 @@ from wtxtgit.containers.aero.tensor_rules import hash_of, is_inside
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.reading import Findings, MemberFindings, ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ from wtxtgit.containers.aero.records import (
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import TensorSource
 

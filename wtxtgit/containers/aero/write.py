@@ -14,7 +14,7 @@ from wtxtgit.containers.aero.repack import repack
 from wtxtgit.containers.aero.shards import DTYPES, check_tensors, plan
 from wtxtgit.containers.aero.write_set import build_set
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 __all__ = ["DTYPES", "KEEPS_TAGS", "build", "build_model", "build_set", "repack"]

@@ -17,7 +17,7 @@ from wtxtgit.containers.aero.payloads import file_payloads, model
 from wtxtgit.containers.aero.shards import Shard, check_tensors, plan
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 SET_NAME = "{}.aeroset.json"

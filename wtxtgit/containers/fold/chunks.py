@@ -21,10 +21,9 @@ from wtxtgit.containers.fold.parity import CODEWORD, parity_bytes, parity_len
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.magic import FOLD_MAGIC
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 Compression = Literal["none", "zstd"]
 COMPRESSIONS = ("none", "zstd")

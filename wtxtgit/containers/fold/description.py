@@ -24,8 +24,8 @@ from wtxtgit.containers.fold.read import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tags import texts
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Nested, Packed, PartNote, ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.windows import ByteView, pieces
 
 SHA256_PREFIX = "sha256:"
 HMAC_PREFIX = "hmac-sha256:"

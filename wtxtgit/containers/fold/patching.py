@@ -15,7 +15,7 @@ from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import HEADER, Fold
 from wtxtgit.containers.magic import FOLD_MAGIC, MAX_JSON
 from wtxtgit.containers.splicing import Edit, spliced
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 
 def patched(

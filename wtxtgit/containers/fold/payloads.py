@@ -20,9 +20,8 @@ from wtxtgit.containers.fold.parity import parity_bytes, parity_len
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import ByteView, mapped, pieces
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""

@@ -18,9 +18,9 @@ from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.names import ArrayNames
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView
 
 HEADER = Struct(">8sIQQ")
 """magic header_len index_off index_len."""

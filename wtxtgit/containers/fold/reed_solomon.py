@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.containers.fold.parity import CODEWORD
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FIELD_POLYNOMIAL = 0x11D
 WORD = 8

@@ -21,9 +21,8 @@ from wtxtgit.containers.fold.chunks import (
 from wtxtgit.containers.fold.index import format_index, sealed
 from wtxtgit.containers.fold.read import Chunk, Fold
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import ByteView
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""

@@ -12,9 +12,8 @@ from wtxtgit.containers import splicing
 from wtxtgit.containers.fold import payloads, reed_solomon
 from wtxtgit.containers.fold.read import Chunk, Fold
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import ByteView
 
 Patch = tuple[int, bytes]
 """Where in the file bytes are replaced, and the bytes."""

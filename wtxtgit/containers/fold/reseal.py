@@ -33,10 +33,9 @@ from wtxtgit.containers.fold.read import HEADER, UNCOMPRESSED, ZSTD, Chunk, Fold
 from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import Findings, Packed, ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""

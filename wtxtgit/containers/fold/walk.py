@@ -16,9 +16,9 @@ from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.description import FILE_CTYPES
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import Description, Nested, ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""

@@ -25,7 +25,7 @@ from wtxtgit.containers.fold.integrity import (
     SHA256_PREFIX,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 VERSION = "1.2.0"

@@ -23,8 +23,8 @@ from wtxtgit.containers.gguf.metadata import (
     read_array_head,
 )
 from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, Gguf, Info, aligned
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.reading import Findings, ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""

@@ -14,7 +14,7 @@ from struct import Struct
 from wtxtgit.containers.cursor import Cursor, fail
 from wtxtgit.containers.json_limits import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.model.windows import mapped
+from wtxtgit.io.view import mapped
 
 MAX_ENTRIES = MAX_TENSORS
 """Key-value pairs that one file may have."""

@@ -26,8 +26,8 @@ from wtxtgit.containers.gguf.metadata import (
 )
 from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView
 
 VERSIONS = (2, 3)
 ALIGNMENT_KEY = "general.alignment"

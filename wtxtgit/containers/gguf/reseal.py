@@ -18,10 +18,10 @@ from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alig
 from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import ZEROS_ALLOWANCE, Buffer
+from wtxtgit.io.view import PIECE, Buffer, ByteView
+from wtxtgit.model import ZEROS_ALLOWANCE
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import PIECE, ByteView
 
 GAPS = "gaps"
 

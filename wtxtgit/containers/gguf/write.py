@@ -15,7 +15,7 @@ from wtxtgit.containers.gguf.metadata import STRING
 from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, aligned
 from wtxtgit.containers.magic import GGUF_MAGIC
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.elements import ITEM_BYTES
 from wtxtgit.model.reading import TensorSource
 

@@ -20,8 +20,8 @@ from wtxtgit.containers.magic import MLCP_MAGIC
 from wtxtgit.containers.mlcp import metadata as mlcp_metadata
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView, mapped
 
 COUNT_SIZE = 4
 DIM_SIZE = 8

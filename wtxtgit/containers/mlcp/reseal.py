@@ -19,10 +19,9 @@ from wtxtgit.containers.mlcp.unwritten import Piece
 from wtxtgit.containers.mlcp.update import Row
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView, pieces
 
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from wtxtgit.containers.mlcp.read import MAX_ZEROS_SCAN
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 STEP = 1 << 16
 KEPT = 2 * MAX_ZEROS_SCAN

@@ -29,7 +29,7 @@ from wtxtgit.containers.mlcp.listing import (
 from wtxtgit.containers.mlcp.metadata import DTYPE_NUMBERS, format_json, shard_list
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, Record
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 CRLF = b"\r\n"
 MAX_DIGITS = 10

@@ -35,9 +35,8 @@ from wtxtgit.containers.mlcp.read import (
 from wtxtgit.containers.mlcp.unwritten import Piece, Unwritten
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.reading import TensorSource
-from wtxtgit.model.windows import ByteView, pieces
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""

@@ -14,10 +14,9 @@ from wtxtgit.containers import flat
 from wtxtgit.containers.flat import Part
 from wtxtgit.containers.npy.read import TENSOR, Npy
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import pieces
 
 AFTER = "after the array"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wtxtgit.containers import npy_header
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 DTYPES = npy_header.DESCR

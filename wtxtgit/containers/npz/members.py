@@ -14,8 +14,7 @@ from wtxtgit.containers.npz.read import Npz
 from wtxtgit.containers.zip_directory import ENTRY, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, pieces
 
 
 @dataclass(frozen=True, slots=True)

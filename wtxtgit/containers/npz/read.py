@@ -14,8 +14,8 @@ from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView, mapped
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"

@@ -16,9 +16,8 @@ from wtxtgit.containers.npz.read import Npz
 from wtxtgit.containers.zip_directory import DEFLATED, STORED, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import ByteView
 
 COMPRESSIONS = ("none",)
 """What chunks can be stored with."""

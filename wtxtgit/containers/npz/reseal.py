@@ -27,10 +27,9 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTOR, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import Packed, ReadOptions
-from wtxtgit.model.windows import ByteView, pieces
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
 """Flags that say how a name and where sizes stand."""

@@ -8,7 +8,7 @@ from wtxtgit.containers import npy_header, zip_write
 from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 DTYPES = npy_header.DESCR

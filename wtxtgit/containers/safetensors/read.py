@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from wtxtgit.containers import ranges, tags, tensor_header
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView
 
 HEADER_ROLE = "_header"
 

@@ -17,7 +17,7 @@ from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.safetensors.write import bounded_header
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import ReadOptions
 

@@ -18,8 +18,8 @@ from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView
 
 FORMAT = "safetensors-index"
 MAX_FILES = 99_999

@@ -12,7 +12,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.safetensors.sharded import is_inside
 from wtxtgit.containers.safetensors.write import build_model
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 SUFFIX = ".safetensors"

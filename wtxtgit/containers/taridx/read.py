@@ -15,8 +15,8 @@ from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, fail
 from wtxtgit.containers.magic import TARIDX_MAGIC
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.reading import Description, ReadOptions
-from wtxtgit.model.windows import ByteView, mapped
 
 _FIELDS = {
     "magic": "8s",

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers.taridx.read import Taridx
-from wtxtgit.model.windows import mapped
+from wtxtgit.io.view import mapped
 
 ROW = np.dtype(
     [

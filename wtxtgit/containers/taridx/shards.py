@@ -19,8 +19,8 @@ from wtxtgit.containers.taridx.check import row_offset
 from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.rows import Places, Rows, key_bits, rows_of, slices
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Findings
-from wtxtgit.model.windows import ByteView
 
 MAX_TRIED = 1000
 """Rows of one name that are looked up in the shards."""

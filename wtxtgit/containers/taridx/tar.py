@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.taridx.names import decoded
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import ByteView
 
 BLOCK = 512
 NAME = slice(0, 100)

@@ -19,8 +19,7 @@ from wtxtgit.containers.taridx.read import CONTIGUOUS, HEADER, MAJOR, MAX_EXTENS
 from wtxtgit.containers.taridx.read import ROW as ROW_LAYOUT
 from wtxtgit.containers.taridx.rows import ROW, SLICE, Rows, run_starts
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import ByteView
+from wtxtgit.io.view import Buffer, ByteView
 
 MAX_SHARDS = 1 << 16
 """As many as fid tells apart."""

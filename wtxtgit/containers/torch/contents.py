@@ -19,10 +19,9 @@ from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, PICKLE
 from wtxtgit.containers.torch.views import View
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, mapped, pieces
 from wtxtgit.model.entries import Entry
 from wtxtgit.model.reading import Packed, ReadOptions, Tensor
-from wtxtgit.model.windows import mapped, pieces
 
 FROM_LAYOUT = frozenset({ALIGNMENT, serialization_id.NAME})
 """Members that say how the file is written, and which one it is."""

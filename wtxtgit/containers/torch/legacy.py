@@ -20,8 +20,8 @@ from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Findings, ReadOptions
-from wtxtgit.model.windows import ByteView
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001

@@ -23,7 +23,7 @@ from wtxtgit.containers.torch.pickle_values import (
     Set,
 )
 from wtxtgit.containers.torch.views import Storage
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 FLUSH = 1 << 16
 """Bytes that are gathered before they are hashed."""

@@ -25,7 +25,7 @@ from wtxtgit.containers.torch.pickle_values import (
     Pickle,
     Set,
 )
-from wtxtgit.model.windows import ByteView, mapped
+from wtxtgit.io.view import ByteView, mapped
 
 MAX_PROTOCOL = 5
 MAX_OPCODES = 32 * MAX_TENSORS

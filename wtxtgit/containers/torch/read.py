@@ -25,8 +25,8 @@ from wtxtgit.containers.torch.views import Storage, View
 from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
-from wtxtgit.model.windows import ByteView
 
 PICKLE = "data.pkl"
 STORAGE = "data/"

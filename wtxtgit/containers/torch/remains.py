@@ -15,7 +15,7 @@ from wtxtgit.containers.torch.contents import shown
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
-from wtxtgit.model.windows import pieces
+from wtxtgit.io.view import pieces
 
 DEVICES, COMPRESSED = "devices", "compressed"
 COMMENTS, REPEATED, FOLDERS = "comments of members", "repeated members", "folders"

@@ -16,7 +16,7 @@ from wtxtgit.containers.torch.zip_layout import Content
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.containers.zip_end import MAX_16
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import ReadOptions
 
 COMPRESSIONS = ("none",)

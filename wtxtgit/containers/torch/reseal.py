@@ -21,10 +21,9 @@ from wtxtgit.containers.torch.repack import check_crc32
 from wtxtgit.containers.torch.zip_patch import Changed
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.entries import Content, Entry, Placed
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.model.windows import pieces
 
 __all__ = ["entries", "reseal", "rest", "values"]
 

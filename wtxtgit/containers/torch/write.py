@@ -14,7 +14,7 @@ from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, PICKLE, STORAGE,
 from wtxtgit.containers.torch.views import MAX_RANK, MAX_SIZE
 from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, Content
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}

@@ -39,7 +39,7 @@ from wtxtgit.containers.zip_end import (
     ZIP64_LOCATOR_MAGIC,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 PADDING_ID = int.from_bytes(b"FB", "little")
 PADDING = b"Z"

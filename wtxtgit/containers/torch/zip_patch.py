@@ -28,8 +28,7 @@ from wtxtgit.containers.zip_directory import (
     Member,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Buffer
-from wtxtgit.model.windows import ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, pieces
 
 LOCAL_CRC32 = 14
 ENTRY_CRC32 = 16

@@ -10,7 +10,7 @@ import zlib
 
 from isal import isal_zlib
 
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 HEAD = b"\x78\x01"
 """Deflate, a window of 32 KiB, the fastest level: what `zlib` writes for level 1."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from isal import isal_zlib
 
 from wtxtgit.git.store import deflate
-from wtxtgit.model.memory import keep_freed_memory
+from wtxtgit.io.memory import keep_freed_memory
 
 _READ = 1024 * 1024
 _LOOK = 64 * 1024

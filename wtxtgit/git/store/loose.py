@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
-from wtxtgit.model import Buffer
-from wtxtgit.model.writing import write_on
+from wtxtgit.io.view import Buffer
+from wtxtgit.io.writing import write_on
 
 
 def stored(

@@ -18,8 +18,8 @@ from wtxtgit.git.store.pack_index import Packed, format_index
 from wtxtgit.git.store.places import told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.zlib_stream import Content, deflated
-from wtxtgit.model import Buffer
-from wtxtgit.model.writing import write_at
+from wtxtgit.io.view import Buffer
+from wtxtgit.io.writing import write_at
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"

@@ -8,9 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from wtxtgit.git.store import deflate
-from wtxtgit.model import Buffer
-from wtxtgit.model.memory import keep_freed_memory
-from wtxtgit.model.windows import ByteView, pieces
+from wtxtgit.io.memory import keep_freed_memory
+from wtxtgit.io.view import Buffer, ByteView, pieces
 
 _SMALL = 64 * 1024
 """Bytes that are deflated sooner than another thread gets to them."""

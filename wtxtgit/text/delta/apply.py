@@ -13,8 +13,8 @@ from functools import partial
 from itertools import groupby
 
 from wtxtgit.errors import TextError
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta
-from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.blocks import mismatch
 from wtxtgit.text.delta.check import decode

@@ -11,9 +11,9 @@ from hashlib import sha256
 
 import numpy as np
 
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Problem
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import armor, digest, grammar, signature
 from wtxtgit.text.blocks import mismatch
 from wtxtgit.text.delta.index import Change, DeltaChunk, DeltaIndex, index

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wtxtgit.model import Buffer, Layout
+from wtxtgit.io.view import Buffer
+from wtxtgit.io.workers import Pool
+from wtxtgit.model import Layout
 from wtxtgit.text import grammar
 from wtxtgit.text.blocking import BLOCK_BYTES
 from wtxtgit.text.delta.sides import Side
 from wtxtgit.text.layout import pieces
-from wtxtgit.text.parallel import Pool
 
 
 def text_pieces(side: Side, *, threads: int | None = None) -> Iterator[Buffer]:

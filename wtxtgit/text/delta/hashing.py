@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
+from wtxtgit.io.pipeline import Pipeline
+from wtxtgit.io.workers import worthwhile
 from wtxtgit.model import LAYOUT_ARRAY
 from wtxtgit.text import digest
 from wtxtgit.text.delta.sides import Raw, SideArray
-from wtxtgit.text.parallel import worthwhile
-from wtxtgit.text.pipeline import Pipeline
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from wtxtgit.model import Buffer
+from wtxtgit.io.view import Buffer
 
 MAGIC = b"WTXT-DELTA "
 """What makes an input a delta, of whatever version."""

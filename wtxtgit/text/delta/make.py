@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import LAYOUT_ARRAY, Buffer
+from wtxtgit.io.view import Buffer
+from wtxtgit.io.workers import Pool
+from wtxtgit.model import LAYOUT_ARRAY
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import lines
 from wtxtgit.text.delta.sides import Side, SideArray, Text
-from wtxtgit.text.parallel import Pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

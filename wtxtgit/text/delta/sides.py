@@ -15,9 +15,9 @@ from functools import partial
 import numpy as np
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import Buffer, Meta, Rows, Signature, Snapshot
+from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.model import Meta, Rows, Signature, Snapshot
 from wtxtgit.model.rows import chunk_count
-from wtxtgit.model.windows import ByteView, mapped
 from wtxtgit.text import blocking, grammar
 from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.blocks import Block, blocks_of, decode

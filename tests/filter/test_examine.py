@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.data import fixture
+from tests.e2e.conftest import MORE_PAIRS, PAIRS
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.content import written_facts
+from wtxtgit.filter.examine import examine
+from wtxtgit.text.write import TextWriter
+
+FILES = {
+    name: fixture(pattern.replace("?", "1")) for name, pattern in {**PAIRS, **MORE_PAIRS}.items()
+}
+FILES |= {"empty": b"", "opaque": b"of no format", "zeros": bytes(1_000_000)}
+
+
+def writer_of(content: bytes) -> TextWriter:
+    writer = clean(memoryview(content), threads=1).writer
+    assert writer is not None
+    return writer
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_facts_of_what_clean_writes_need_no_reading(name: str) -> None:
+    writer = writer_of(FILES[name])
+    text = b"".join(writer.stream())
+    assert written_facts(writer) == examine(memoryview(text), threads=1)
+
+
+def test_of_a_text_that_stands_for_a_file() -> None:
+    """Clean writes it anew, whatever it was."""
+    text = b"".join(writer_of(FILES["opaque"]).stream())
+    assert written_facts(writer_of(text)) == examine(memoryview(text), threads=1)
+
+
+def test_hashes_are_made_where_they_were_not() -> None:
+    assert written_facts(writer_of(b"x")) == written_facts(writer_of(b"x"))
+    assert written_facts(writer_of(b"x")) != written_facts(writer_of(b"y"))

@@ -1,0 +1,64 @@
+"""Files whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wtxtgit.checkpoint.inspect import inspect
+from wtxtgit.errors import UsageError
+from wtxtgit.io.files import replace_file, write_all
+from wtxtgit.model.reading import ReadOptions
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="no regular file"):
+        replace_file(pipe, lambda fd: write_all(fd, (b"x",)))
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"kept")
+    link.symlink_to(target)
+    replace_file(link, lambda fd: write_all(fd, (b"new",)))
+    assert (target.read_bytes(), link.read_bytes(), link.is_symlink()) == (b"kept", b"new", False)
+
+
+def test_tensors_that_all_span_a_file_are_not_all_hashed(tmp_path: Path) -> None:
+    size = 1_000_000
+    header = json.dumps(
+        {
+            f"t{n}": {"dtype": "U8", "shape": [size - n], "data_offsets": [n, size]}
+            for n in range(99)
+        }
+    ).encode()
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+    listed = inspect(str(path), ReadOptions()).tensors
+    assert len(listed) == 99
+    hashed = [tensor for tensor in listed if tensor.sha256 is not None]
+    assert 0 < sum(tensor.size for tensor in hashed) <= 64 * 2**20
+    assert len(hashed) < 99
+
+
+def test_small_and_large_pieces_are_written_in_order(tmp_path: Path) -> None:
+    """Also where what gives them uses the same memory for all."""
+    sizes = [1, 0, 70_000, 3, 65_536, 60_000, 60_000, 5]
+    memory = bytearray(max(sizes))
+
+    def pieces() -> Iterator[memoryview]:
+        for number, size in enumerate(sizes):
+            memory[:] = bytes([number]) * len(memory)
+            yield memoryview(memory)[:size]
+
+    replace_file(tmp_path / "out", lambda descriptor: write_all(descriptor, pieces()))
+    wanted = b"".join(bytes([number]) * size for number, size in enumerate(sizes))
+    assert (tmp_path / "out").read_bytes() == wanted

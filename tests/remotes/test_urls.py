@@ -1,0 +1,190 @@
+"""Files at URLs: what is read, what is refused, and what messages tell of a URL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cluster.stores import HTTP, USER, http_store
+from wtxtgit.checkpoint.open import members, read
+from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.io.spool import IN_MEMORY
+from wtxtgit.remotes import urls
+
+CONTENT = bytes(range(256)) * 10
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """The URL of a store whose folder is `tmp_path`, with what may not be shown."""
+    (tmp_path / "file").write_bytes(CONTENT)
+    with http_store(tmp_path) as host:
+        yield f"{HTTP}{USER}@{host}"
+
+
+def refused(url: str) -> WtxtgitError:
+    with pytest.raises(WtxtgitError) as raised:
+        urls.read_url(url)
+    told = str(raised.value)
+    assert "pass-word" not in told
+    assert "token" not in told
+    return raised.value
+
+
+@pytest.mark.parametrize("name", ["s3://b/x", f"{HTTP}h/x", "a+b.c-1://x", "file:///x"])
+def test_urls(name: str) -> None:
+    assert urls.is_url(name)
+
+
+@pytest.mark.parametrize("name", ["x", "HEAD:x", ":x", "C:/x", "a:/x", "/a://b", "://x", "S3://b"])
+def test_no_urls(name: str) -> None:
+    assert not urls.is_url(name)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (f"{HTTP}u:p@h/x?token=1#y", f"{HTTP}h/x"),
+        (f"{HTTP}u:p@p@h/x@y", f"{HTTP}h/x@y"),
+        (f"{HTTP}u:se/cret@h/x", f"{HTTP}h/x"),
+        (f"{HTTP}u:se?cret@h/x", f"{HTTP}h/x"),
+        (f"{HTTP}h:80/x@y", f"{HTTP}h:80/x@y"),
+        (f"simplecache::{HTTP}u:p@h/x", f"simplecache::{HTTP}h/x"),
+        ("s3://bucket/a\nb", "s3://bucket/a\\x0ab"),
+    ],
+)
+def test_what_is_shown(url: str, told: str) -> None:
+    assert urls.shown_url(url) == told
+
+
+def test_the_name_of_a_file() -> None:
+    assert urls.file_name(f"{HTTP}h/a/model.aero?x=/y") == "model.aero"
+
+
+class TestReading:
+    def test_over_http(self, url: str) -> None:
+        assert bytes(urls.read_url(f"{url}/file?token=1")) == CONTENT
+        assert bytes(read(f"{url}/file")) == CONTENT
+
+    def test_more_than_stays_in_memory(self, url: str, tmp_path: Path) -> None:
+        content = os.urandom(IN_MEMORY + 12345)
+        (tmp_path / "large").write_bytes(content)
+        assert bytes(urls.read_url(f"{url}/large")) == content
+
+    def test_from_memory(self) -> None:
+        import fsspec
+
+        fsspec.filesystem("memory").pipe("/x", CONTENT)
+        assert bytes(urls.read_url("memory://x")) == CONTENT
+
+    def test_from_this_machine(self, tmp_path: Path) -> None:
+        (tmp_path / "x").write_bytes(CONTENT)
+        assert bytes(urls.read_url(f"file://{tmp_path}/x")) == CONTENT
+        assert urls.local_path(f"file://{tmp_path}/x") == tmp_path / "x"
+        assert urls.local_path("memory://x") is None
+
+    def test_a_file_that_is_called_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "s3:").mkdir()
+        (tmp_path / "s3:" / "x").write_bytes(CONTENT)
+        monkeypatch.chdir(tmp_path)
+        assert bytes(read("s3://x")) == CONTENT
+
+    def test_not_there(self, url: str) -> None:
+        error = refused(f"{url}/gone?token=1")
+        assert type(error) is InputError
+        assert error.message.endswith("/gone: no such file")
+        assert refused("file:///gone/x").exit_code == 3
+
+    def test_without_the_password(self, url: str) -> None:
+        error = refused(url.replace(USER, "user:other") + "/file")
+        assert "other" not in error.message
+        assert error.exit_code in (3, 5)
+
+    def test_nobody_listens(self) -> None:
+        assert refused(f"{HTTP}{USER}@127.0.0.1:1/x").exit_code in (3, 5)
+
+    @pytest.mark.parametrize("wrong", [-5, 5])
+    def test_of_another_length_than_told(self, tmp_path: Path, wrong: int) -> None:
+        (tmp_path / "file").write_bytes(CONTENT)
+        with http_store(tmp_path, wrong=wrong) as host:
+            error = refused(f"{HTTP}{USER}@{host}/file")
+        assert type(error) is InputError
+        word = "more than" if wrong < 0 else f"ends after {len(CONTENT)} of"
+        assert word in error.message
+
+    def test_a_folder(self) -> None:
+        import fsspec
+
+        fsspec.filesystem("memory").mkdirs("/folder", exist_ok=True)
+        assert refused("memory://folder").message == "memory://folder: is a folder"
+
+    def test_no_room(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Usage(NamedTuple):
+            free: int
+
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(len(CONTENT) - 1))
+        error = refused(f"{url}/file")
+        assert (error.exit_code, error.hint) == (5, "TMPDIR names another folder")
+
+    def test_no_such_store(self) -> None:
+        error = refused("gopher://host/x")
+        assert error.message == "gopher://host/x: no store is known for such URLs"
+
+    def test_a_store_whose_package_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "s3fs", None)
+        error = refused("s3://bucket/x")
+        assert (error.exit_code, error.message) == (5, "s3://bucket/x: install s3fs to access S3")
+
+    def test_without_fsspec(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "fsspec.core", None)
+        error = refused("s3://bucket/x")
+        assert (error.exit_code, error.hint) == (5, "pip install 'wtxtgit[dask]'")
+
+
+class TestMembers:
+    def test_beside_the_index(self, url: str, tmp_path: Path) -> None:
+        (tmp_path / "set" / "more").mkdir(parents=True)
+        (tmp_path / "set" / "more" / "a b").write_bytes(CONTENT)
+        for index in (f"{url}/set/index?token=1", f"file://{tmp_path}/set/index"):
+            assert bytes(members(index)("more/a b")) == CONTENT
+
+    @pytest.mark.parametrize(
+        "path", ["a?b", "a#b", "%2e%2e/file", "..%2ffile", f"{HTTP}h/x", "a::b", "*", "[a]", "a\nb"]
+    )
+    def test_names_with_a_meaning(self, url: str, path: str) -> None:
+        with pytest.raises(InputError, match="characters that URLs give a meaning"):
+            members(f"{url}/set/index")(path)
+
+    @pytest.mark.parametrize("path", ["../file", "/file", "a/../../file", ""])
+    def test_paths_that_lead_out(self, url: str, path: str) -> None:
+        with pytest.raises(InputError, match="leads out of the set's folder"):
+            members(f"{url}/set/index")(path)
+
+
+class TestWriting:
+    def test_to_memory(self) -> None:
+        import fsspec
+
+        assert urls.write_url("memory://out", lambda fd: _write(fd, CONTENT)) == len(CONTENT)
+        assert fsspec.filesystem("memory").cat("/out") == CONTENT
+
+    def test_to_this_machine(self, tmp_path: Path) -> None:
+        urls.write_url(f"file://{tmp_path}/out", lambda fd: _write(fd, CONTENT))
+        assert (tmp_path / "out").read_bytes() == CONTENT
+
+    def test_where_nothing_can_be_written(self, url: str) -> None:
+        with pytest.raises(EnvironmentFailure) as raised:
+            urls.write_url(f"{url}/out", lambda fd: _write(fd, CONTENT))
+        assert "pass-word" not in str(raised.value)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    os.write(descriptor, content)

@@ -1,0 +1,82 @@
+"""Risk flags of a comparison: each with what it is for, and what it is not for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.review.diffs import changed, in_bytes, report, same
+from wtxtgit.report.diff import Status, TensorDiff
+from wtxtgit.report.review import Flag, Risk
+from wtxtgit.review.flags import LEAST_GROUPS, MOST_TENSORS, flags_of
+from wtxtgit.review.groups import groups
+
+OTHERS = [same(f"layers.{n}.q") for n in range(1, 10)]
+
+
+def found(*tensors: TensorDiff) -> list[Flag]:
+    made = report(*tensors)
+    return list(flags_of(made, groups(made)))
+
+
+def kinds(*tensors: TensorDiff) -> list[tuple[Risk, str | None]]:
+    return [(flag.risk, flag.tensor) for flag in found(*tensors)]
+
+
+def test_an_ordinary_change_has_none() -> None:
+    tensors = [changed(f"layers.{n}.{role}", 0.01 + n / 1e4) for n in range(8) for role in "qk"]
+    assert found(*tensors, same("embed")) == []
+
+
+def test_numbers_that_are_none() -> None:
+    flags = found(changed("a", new_nan=1), changed("b", new_inf=3), changed("c"), in_bytes("d"))
+    assert flags == [
+        Flag(Risk.NEW_NAN, "1 item of 10 became NaN", "a"),
+        Flag(Risk.NEW_INF, "3 items of 10 became Inf", "b"),
+    ]
+
+
+def test_another_dtype_shape_or_none() -> None:
+    dtype = replace(changed("a"), base_dtype="f64")
+    shape = TensorDiff("b", Status.CHANGED, "f32", (2, 3), base_shape=(3, 2))
+    gone = TensorDiff("c", Status.REMOVED, "f32", (1,))
+    reason = TensorDiff("d", Status.CHANGED, "f32", (1,), reason="not read: too large")
+    assert found(dtype, shape, gone, reason) == [
+        Flag(Risk.DTYPE, "f64 -> f32", "a"),
+        Flag(Risk.SHAPE, "3 x 2 -> 2 x 3", "b"),
+        Flag(Risk.REMOVED, "the tensor is gone", "c"),
+        Flag(Risk.UNREAD, "not read: too large", "d"),
+    ]
+
+
+class TestASingleLayer:
+    def test_alone(self) -> None:
+        flags = found(changed("layers.0.q"), changed("layers.0.k"), *OTHERS)
+        assert flags == [Flag(Risk.SINGLE, "layers.0 alone changed, of 10 layers")]
+
+    def test_with_another_one(self) -> None:
+        assert not kinds(changed("layers.0.q"), changed("head"), *OTHERS)
+
+    def test_in_a_small_file(self) -> None:
+        few = OTHERS[: LEAST_GROUPS - 1]
+        assert kinds(changed("layers.0.q"), *few) == [(Risk.SINGLE, None)]
+        assert not kinds(changed("layers.0.q"), *few[1:])
+
+    def test_with_tensors_that_came(self) -> None:
+        assert not kinds(changed("layers.0.q"), *OTHERS, TensorDiff("x", Status.ADDED, "f32", (1,)))
+
+
+def test_unusual_layers_and_tensors() -> None:
+    norms = [changed(f"layers.{n}.norm", 0.02, norm=100.0) for n in range(6)]
+    weights = [changed(f"layers.{n}.q", 0.3 if n == 4 else 0.002) for n in range(6)]
+    (in_a_layer,) = found(*norms, *weights)
+    assert (in_a_layer.risk, in_a_layer.tensor) == (Risk.UNUSUAL, "layers.4.q")
+    assert in_a_layer.message.startswith("changed 150 times as much as the median of other layers")
+    (layer,) = found(*weights)
+    assert (layer.risk, layer.tensor) == (Risk.UNUSUAL, None), "told once, of the layer"
+    assert layer.message.startswith("layers.4 changed 150 times as much as the median of layers")
+
+
+def test_many_are_told_once() -> None:
+    flags = found(*(changed(f"w{n}", new_nan=1) for n in range(5000)))
+    assert len(flags) == MOST_TENSORS + 1
+    assert flags[-1] == Flag(Risk.NEW_NAN, f"the same of {5000 - MOST_TENSORS} more tensors")

@@ -1,0 +1,417 @@
+"""Reviews of branches, with real git: what is told, and that nothing ends one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wtxtgit as api
+from tests.conftest import Repo
+from tests.data import FIXTURES
+from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
+from wtxtgit.chain.contents import Facts
+from wtxtgit.cli.environment import facts_key
+from wtxtgit.diff.diff import diff
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.report.diff import Status
+from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
+from wtxtgit.review.contents import MOST_DISTRIBUTIONS
+from wtxtgit.review.review import MOST_COMMITS, Request, review
+from wtxtgit.text import file as text_file
+
+pytestmark = pytest.mark.slow
+
+KEYS = {
+    "": {"base", "head", "base_commit", "head_commit", "commits", "artifacts", "notes", "summary"},
+    "summary": {"artifacts", "flags", "tensors_changed", "parameters_changed"},
+    "artifacts": {"path", "change", "base_path", "flags", "seal", "sizes", "commits", "reason",
+                  "groups", "diff", "distributions"},
+    "flags": {"risk", "message", "tensor"},
+    "seal": {"state", "message", "generations"},
+    "sizes": {"file_before", "file_after", "text_before", "text_after", "limit"},
+    "commits": {"commit", "subject"},
+    "groups": {"name", "tensors", "changed", "added", "removed", "elements", "changed_elements",
+               "l2", "relative_l2"},
+    "distributions": {"before", "after", "change"},
+    "before": {"low", "high", "counts", "below", "above"},
+}  # fmt: skip
+
+
+def after(repo: Repo, tensors: dict[str, Any], **options: Any) -> Reviewed:
+    """The review of a branch that makes the checkpoint this one."""
+    put(repo, tensors)
+    repo.commit("change")
+    return only(reviewed(repo, **options))
+
+
+class TestAChange:
+    def test_numbers_are_those_of_a_diff(self, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        started(repo)
+        one = after(repo, weights(layers__2__q=weights()["layers.2.q"] * np.float32(1.5)))
+        monkeypatch.chdir(repo.path)
+        wanted = diff(f"main:{MODEL}", f"topic:{MODEL}", ReadOptions())
+        assert one.diff is not None
+        assert one.diff.tensors == wanted.tensors
+        assert one.diff.summary == wanted.summary
+        assert [tensor.name for tensor in one.changed] == ["layers.2.q"]
+        assert [g.name for g in one.groups if g.changed] == ["layers.2"]
+        assert risks(one) == {Risk.SINGLE}
+
+    def test_sizes_commits_and_names(self, repo: Repo) -> None:
+        started(repo)
+        put(repo, weights(layers=2))
+        first = repo.commit("fewer layers\n\nbody")
+        repo.write("other", "")
+        repo.add()
+        repo.commit("something else")
+        put(repo, weights(layers=3))
+        second = repo.commit("one more\nof them")
+        found = reviewed(repo)
+        one = only(found)
+        assert (found.commits, found.base, found.head) == (3, "main", "topic")
+        assert [(c.oid, c.subject) for c in one.commits] == [
+            (second, "one more of them"), (first, "fewer layers"),
+        ]  # fmt: skip
+        contents = [file(weights()), file(weights(layers=3))]
+        assert [one.sizes.file_before, one.sizes.file_after] == [len(c) for c in contents]
+        assert [one.sizes.text_before, one.sizes.text_after] == [len(text(c)) for c in contents]
+        assert one.sizes.limit == 100 * 1024 * 1024
+        assert one.diff is not None
+        assert one.diff.a == f"{found.base_commit[:12]}:{MODEL}"
+
+    def test_unchanged_tensors_are_not_decoded(
+        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started(repo)
+        put(repo, weights(head=weights()["head"] * 2))
+        repo.commit()
+        filled: list[str] = []
+        real = text_file.TextFile.fill
+
+        def fill(self: text_file.TextFile, names: Any) -> None:
+            wanted = list(names)
+            filled.extend(wanted)
+            real(self, wanted)
+
+        monkeypatch.setattr(text_file.TextFile, "fill", fill)
+        assert len(only(reviewed(repo)).changed) == 1
+        assert "head" in filled
+        assert not [name for name in filled if name.startswith("layers")]
+
+    def test_distributions_are_made_where_they_are_asked_for(self, repo: Repo) -> None:
+        started(repo)
+        new = {name: value + np.float32(0.01) for name, value in weights(layers=60).items()}
+        put(repo, weights(layers=60))
+        repo.commit()
+        repo.git("branch", "-f", "main")
+        plain = after(repo, new)
+        assert plain.distributions == {}
+        found = only(reviewed(repo, with_distributions=True)).distributions
+        assert list(found) == [t.name for t in plain.changed[:MOST_DISTRIBUTIONS]]
+        assert all(sum(d.after.counts) > 900 for d in found.values())
+
+    def test_json(self, repo: Repo) -> None:
+        started(repo)
+        put(repo, weights(head=np.zeros(3, "f8")))
+        repo.commit()
+        found = reviewed(repo, with_distributions=True)
+        told = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+        one = told["artifacts"][0]
+        assert set(told) == KEYS[""]
+        assert set(told["summary"]) == KEYS["summary"]
+        assert set(one) == KEYS["artifacts"]
+        for name in ("flags", "groups", "commits"):
+            assert set(one[name][0]) == KEYS[name]
+        for name in ("seal", "sizes"):
+            assert set(one[name]) == KEYS[name]
+        put(repo, weights(head=weights()["head"] * 2))
+        repo.commit()
+        one = only(reviewed(repo, with_distributions=True)).as_dict()
+        counted = one["distributions"]["head"]  # type: ignore[index]
+        assert set(counted) == KEYS["distributions"]
+        assert set(counted["before"]) == KEYS["before"]
+
+    def test_commits_are_bounded(self, repo: Repo) -> None:
+        started(repo)
+        lines = text(file(weights())).splitlines(keepends=True)
+        for n in range(MOST_COMMITS + 5):
+            repo.write(MODEL, b"".join(lines[: n + 5]))
+            repo.add()
+            repo.commit(f"{n} {'x' * 1000}")
+        one = only(reviewed(repo))
+        assert [c.subject.split()[0] for c in one.commits] == [
+            str(n) for n in range(MOST_COMMITS + 4, 4, -1)
+        ]
+        assert all(len(c.subject) < 300 for c in one.commits)
+
+
+class TestRisks:
+    def test_numbers_that_are_none(self, repo: Repo) -> None:
+        started(repo)
+        bad = weights()["head"].copy()
+        bad[0, :2] = np.nan, np.inf
+        one = after(repo, weights(head=bad, layers__0__q=weights()["layers.0.q"] * 2))
+        assert risks(one) == {Risk.NEW_NAN, Risk.NEW_INF}
+
+    @pytest.mark.parametrize("name", [MODEL, "new.safetensors"])
+    def test_numbers_that_are_none_in_new_tensors(self, name: str, repo: Repo) -> None:
+        started(repo)
+        bad = np.array([1, np.nan, np.inf, -np.inf], "f4")
+        put(repo, weights(layers__9__q=bad, layers__9__k=np.zeros(3, "i8")), name)
+        repo.commit()
+        one = only(reviewed(repo))
+        told = [(flag.risk, flag.tensor, flag.message) for flag in one.flags]
+        assert (Risk.NEW_NAN, "layers.9.q", "1 of 4 items of a new tensor are NaN") in told
+        assert (Risk.NEW_INF, "layers.9.q", "2 of 4 items of a new tensor are Inf") in told
+        assert risks(one) == {Risk.NEW_NAN, Risk.NEW_INF}
+
+    def test_dtypes_shapes_and_tensors_that_went(self, repo: Repo) -> None:
+        started(repo)
+        new = weights(
+            head=weights()["head"].astype("f2"),
+            layers__0__q=weights()["layers.0.q"].reshape(25, 40),
+        )
+        del new["layers.1.k"]
+        one = after(repo, new)
+        assert risks(one) == {Risk.DTYPE, Risk.SHAPE, Risk.REMOVED}
+
+    def test_an_unusual_layer(self, repo: Repo) -> None:
+        started(repo)
+        new = {name: value * np.float32(1.001) for name, value in weights().items()}
+        new["layers.3.q"] = weights()["layers.3.q"] * np.float32(1.3)
+        one = after(repo, new)
+        (flag,) = [flag for flag in one.flags if flag.risk is Risk.UNUSUAL]
+        assert "layers.3" in flag.message
+        assert risks(one) == {Risk.UNUSUAL}
+
+    def test_large_blobs(self, repo: Repo) -> None:
+        started(repo)
+        repo.git("config", "wtxtgit.maxBlob", "50k")
+        one = after(repo, weights(head=weights()["head"] * 2))
+        (flag,) = [flag for flag in one.flags if flag.risk is Risk.LARGE]
+        assert "over the limit" in flag.message
+        repo.git("config", "wtxtgit.maxBlob", "100m")
+        assert Risk.LARGE not in risks(only(reviewed(repo)))
+
+    def test_a_raw_binary(self, repo: Repo) -> None:
+        started(repo)
+        repo.add_raw(MODEL, file(weights(head=weights()["head"] * 2)))
+        repo.commit()
+        one = only(reviewed(repo))
+        assert risks(one) == {Risk.RAW, Risk.SINGLE}
+        assert one.diff is not None, "it is compared all the same"
+
+    def test_a_filter_that_went(self, repo: Repo) -> None:
+        started(repo)
+        repo.write(".gitattributes", "")
+        repo.add()
+        repo.commit()
+        assert risks(only(reviewed(repo))) == {Risk.RAW}
+
+    def test_a_damaged_text(self, repo: Repo) -> None:
+        started(repo)
+        damaged = bytearray(text(file(weights(head=weights()["head"] * 2))))
+        damaged[damaged.index(b"\n", len(damaged) // 2) + 5] ^= 1
+        repo.write(MODEL, bytes(damaged))
+        repo.add()
+        repo.commit()
+        one = only(reviewed(repo))
+        assert risks(one) == {Risk.DAMAGED}
+        assert one.diff is None
+        assert one.reason is not None
+        assert one.reason.startswith("head: line ")
+
+    def test_a_damaged_text_that_is_new(self, repo: Repo) -> None:
+        """Nothing of its tensors is compared, and the damage is found."""
+        started(repo)
+        damaged = bytearray(text(file(weights(layers=2))))
+        damaged[damaged.index(b"\n", len(damaged) // 2) + 5] ^= 1
+        repo.write("new.safetensors", bytes(damaged))
+        repo.add()
+        repo.commit()
+        assert Risk.DAMAGED in risks(only(reviewed(repo)))
+
+    def test_a_file_of_no_format(self, repo: Repo) -> None:
+        started(repo)
+        repo.write(MODEL, text(b"junk" * 100))
+        repo.add()
+        repo.commit()
+        one = only(reviewed(repo))
+        assert risks(one) == {Risk.OPAQUE}
+        assert one.sizes.file_after == 400
+
+    def test_a_file_that_is_stored_whole(self, repo: Repo) -> None:
+        """A checkpoint that breaks its format's rules: told as far as it reads."""
+        started(repo)
+        repo.write(MODEL, text(file(weights())[:-8]))
+        repo.add()
+        repo.commit()
+        assert risks(only(reviewed(repo))) & {Risk.OPAQUE, Risk.UNREAD}
+
+    def test_a_link(self, repo: Repo) -> None:
+        started(repo)
+        (repo.path / MODEL).unlink()
+        (repo.path / MODEL).symlink_to("elsewhere")
+        repo.add()
+        repo.commit()
+        one = only(reviewed(repo))
+        assert risks(one) == {Risk.UNREAD, Risk.CHAIN}
+        assert one.reason == "a link or submodule stands in its place"
+
+    def test_encrypted_parts(self, repo: Repo) -> None:
+        repo.track("*.fold")
+        repo.commit()
+        repo.git("checkout", "-q", "-b", "topic")
+        repo.write("m.fold", text((FIXTURES / "fold/encrypted_high_a.fold").read_bytes()))
+        repo.add()
+        repo.commit()
+        one = only(reviewed(repo))
+        assert risks(one) == {Risk.UNREAD}
+        with_key = only(reviewed(repo, options=ReadOptions(decryption_key=bytes(range(32)))))
+        assert risks(with_key) == set()
+        assert one.diff is not None
+        assert with_key.diff is not None
+        assert len(with_key.diff.tensors) > len(one.diff.tensors)
+
+    def test_all_that_is_wrong_at_once_ends_nothing(self, repo: Repo) -> None:
+        started(repo)
+        put(repo, weights(layers=2), "good.safetensors")
+        broken = {
+            "cut": text(file(weights()))[:500], "empty": b"", "magic": b"WTXT 1\n",
+            "header": text(b"\xff" * 7 + b"\x7f" + b"{}"), "raw": b"\0" * 100,
+        }  # fmt: skip
+        for name, content in broken.items():
+            repo.write(f"{name}.safetensors", content)
+        repo.add()
+        repo.commit()
+        found = reviewed(repo, with_distributions=True)
+        assert len(found.artifacts) == 1 + len(broken)
+        for one in found.artifacts:
+            is_good = one.path == b"good.safetensors"
+            assert (one.diff is not None, one.reason is None) == (is_good, is_good), one.path
+            assert bool(risks(one)) != is_good
+
+
+class TestOneSide:
+    def test_a_new_checkpoint_is_listed(self, repo: Repo) -> None:
+        started(repo)
+        put(repo, weights(layers=2), "new.safetensors")
+        repo.commit()
+        one = only(reviewed(repo))
+        assert one.diff is not None
+        assert {tensor.status for tensor in one.diff.tensors} == {Status.ADDED}
+        assert [tensor.name for tensor in one.diff.tensors] == list(weights(layers=2))
+        assert (one.diff.a, one.sizes.file_before, one.sizes.text_before) == ("", None, None)
+        assert {flag.risk for flag in one.flags} == {Risk.UNSEALED}
+
+    def test_one_that_is_gone(self, repo: Repo) -> None:
+        started(repo)
+        repo.git("rm", "-q", MODEL)
+        repo.commit()
+        one = only(reviewed(repo))
+        assert one.diff is not None
+        assert {tensor.status for tensor in one.diff.tensors} == {Status.REMOVED}
+        assert {flag.risk for flag in one.flags} == {Risk.REMOVED}
+        assert one.seal.state is Sealing.UNSEALED
+        assert one.sizes.file_after is None
+
+    def test_a_native_text(self, repo: Repo, tmp_path: Path) -> None:
+        started(repo)
+        api.dump({"w": np.zeros((4, 4), "f4")}, tmp_path / "a.wtxt")
+        repo.write("w.wtxt", (tmp_path / "a.wtxt").read_bytes())
+        repo.add()
+        repo.commit()
+        repo.git("branch", "-f", "main")
+        api.dump({"w": np.ones((4, 4), "f4")}, tmp_path / "a.wtxt")
+        repo.write("w.wtxt", (tmp_path / "a.wtxt").read_bytes())
+        repo.add()
+        repo.commit()
+        one = only(reviewed(repo))
+        assert [tensor.name for tensor in one.changed] == ["w"]
+        assert one.sizes.file_after == one.sizes.text_after
+
+
+class TestWhatIsBelieved:
+    def test_no_file_of_the_work_tree_stands_for_a_blob(
+        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started(repo)
+        put(repo, weights(head=weights()["head"] * 2))
+        head = repo.commit()
+        base = repo.git("rev-parse", "main").decode().strip()
+        for commit in (head, base, head[:12], base[:12], "main", "topic", "base", "head"):
+            repo.write(f"{commit}:{MODEL}", file(weights()))
+        repo.write("base", b"junk")
+        monkeypatch.chdir(repo.path)
+        assert [t.name for t in only(reviewed(repo)).changed] == ["head"]
+
+    def test_files_of_a_set_are_the_commits(self, repo: Repo) -> None:
+        repo.track("*.safetensors", "*.index.json")
+        repo.commit()
+        repo.git("checkout", "-q", "-b", "topic")
+        index = {"metadata": {}, "weight_map": {"w": "shard.safetensors"}}
+        for step in (1.0, 2.0):
+            repo.git("branch", "-f", "main")
+            put(repo, {"w": np.full(4, step, "f4")}, "m/shard.safetensors")
+            index["metadata"] = {"total_size": 16, "step": step}
+            repo.write("m/model.safetensors.index.json", text(json.dumps(index).encode()))
+            repo.add()
+            repo.commit()
+        repo.write("m/shard.safetensors", b"junk")
+        found = {one.path: one for one in reviewed(repo).artifacts}
+        one = found[b"m/model.safetensors.index.json"]
+        assert [tensor.name for tensor in one.changed] == ["w"]
+        assert not risks(one)
+
+    def test_a_set_that_leads_out(self, repo: Repo) -> None:
+        repo.track("*.index.json")
+        repo.commit()
+        repo.git("checkout", "-q", "-b", "topic")
+        index = {"metadata": {}, "weight_map": {"w": "../x.safetensors", "\ud800": "a\udcff"}}
+        repo.write("m/model.safetensors.index.json", text(json.dumps(index).encode()))
+        repo.add()
+        repo.commit()
+        assert risks(only(reviewed(repo)))
+
+
+def test_worst_first(repo: Repo) -> None:
+    started(repo)
+    put(repo, weights(), "a.safetensors")
+    put(repo, weights(), "b.safetensors")
+    put(repo, weights(), "c.safetensors")
+    repo.commit()
+    repo.git("branch", "-f", "main")
+    new = {name: value * np.float32(1.001) for name, value in weights().items()}
+    bad = weights()["head"].copy()
+    bad[0, 0] = np.nan
+    put(repo, new, "a.safetensors")
+    put(repo, new | {"head": bad, "layers.0.q": weights()["head"]}, "b.safetensors")
+    put(repo, {name: value * 2 for name, value in weights().items()}, "c.safetensors")
+    repo.commit()
+    assert [one.path[:1] for one in reviewed(repo).artifacts] == [b"b", b"c", b"a"]
+
+
+def test_from_a_bare_repository_and_from_below(repo: Repo, tmp_path: Path) -> None:
+    started(repo)
+    put(repo, weights(head=weights()["head"] * 2), MODEL)
+    repo.commit()
+    repo.git("clone", "-q", "--bare", ".", str(tmp_path / "bare.git"))
+    found: Review = reviewed(Repo(tmp_path / "bare.git"))
+    assert [tensor.name for tensor in only(found).changed] == ["head"]
+
+
+def test_a_second_review_verifies_nothing(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    started(repo)
+    put(repo, weights(layers=2), "new.safetensors")
+    repo.commit("a checkpoint more")
+    here, request = repo.repository, Request("main...topic")
+    plain = reviewed(repo)
+    assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
+    monkeypatch.setattr("wtxtgit.chain.contents.examine", None)
+    assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
+    with pytest.raises(TypeError):
+        reviewed(repo)

@@ -1,0 +1,313 @@
+"""Audit: the chain of every artifact, proved across commits.
+
+States are computed over all commits from the trust root forward. The commits
+of the range are judged as changes, the tree of each tip as a whole. Facts
+about blobs are found once each, in several processes; verdicts are never kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from wtxtgit.chain import judge
+from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.judge import Files, of_violation
+from wtxtgit.chain.misleading import attribute_twins, untracked
+from wtxtgit.chain.reader import ChainReader, artifacts, signed
+from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.walk import BadRoot, Walk, commit_of
+from wtxtgit.git import attributes, history
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.entry import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.report.audit import AuditReport, Finding, Severity
+from wtxtgit.trust.state import Standing, Violation, join, seals_move, unaccepted
+from wtxtgit.trust.step import step
+
+_MOST_UNSEEN = 100
+"""Files that look like checkpoints, of which a tip is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be audited.
+
+    `tip` and `base` are revisions: commits that `base` reaches are not judged.
+    `trust_root` is a revision or a signers file, `was` the tip that a branch
+    had before. `every` judges side commits as well. What `known` reach is not
+    judged either. With `all_refs` all branches and tags are tips, besides `tip`.
+    `signers_of` is a commit whose signers have to accept all records of tips, too.
+    """
+
+    tip: str = "HEAD"
+    base: str | None = None
+    trust_root: str | None = None
+    was: str | None = None
+    every: bool = False
+    require_signed: bool = False
+    known: tuple[str, ...] = ()
+    all_refs: bool = False
+    signers_of: str | None = None
+
+
+Progress = Callable[[int], None]
+
+
+def audit(
+    repo: Repository,
+    request: Request,
+    facts: Facts,
+    *,
+    progress: Progress | None = None,
+    kept: KeptStates | None = None,
+) -> AuditReport:
+    """Judge a range of commits, and its tips; `progress` gets counts of blobs.
+
+    States of commits before the range are taken from `kept`, where there are any.
+
+    Raises EnvironmentFailure for revisions that there are not, and KeyFileError
+    for a trust root's file.
+    """
+    try:
+        history.refuse_altered(repo)
+    except history.AlteredHistory as error:
+        return AuditReport(0, findings=(Finding("", b"", "shallow", error.message),))
+    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
+        tip = commit_of(repo, request.tip)
+        tips = list(dict.fromkeys([tip, *(history.tips(repo) if request.all_refs else ())]))
+        was, beside = (
+            commit_of(repo, name) if name is not None else None
+            for name in (request.was, request.signers_of)
+        )
+        walked = [*tips, *(oid for oid in (was, beside) if oid is not None)]
+        root, reader = request.trust_root, ChainReader(blobs)
+        work = _Audit(repo, request, tips, was, beside, facts, progress)
+        try:
+            named = [request.base, request.was, *request.known]
+            before = [commit_of(repo, name) for name in named if name is not None]
+            walk = Walk.to(
+                repo,
+                walked,
+                root,
+                reader,
+                snapshots,
+                kept=kept,
+                judged_before=before,
+                visit=work.visit,
+            )
+        except BadRoot as error:
+            return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
+        return work.report(walk)
+
+
+@dataclass
+class _Audit:
+    """One audit under way; without slots, for what is found out once."""
+
+    _repo: Repository
+    _request: Request
+    _tips: list[str]
+    _was: str | None
+    _beside: str | None
+    _facts: Facts
+    _progress: Progress | None
+    _walk: Walk = field(init=False)
+    _changes: dict[str, Files] = field(default_factory=dict, init=False)
+    """The artifacts that each judged commit changes."""
+
+    def visit(self, walk: Walk, oid: str) -> None:
+        """Look at a commit's changes as it is walked to, if it is one to be judged."""
+        self._walk = walk
+        if any(oid in line for line in self._lines.values()):
+            self._changes[oid] = self._changed(oid)
+
+    def report(self, walk: Walk) -> AuditReport:
+        """Judge what was walked to."""
+        self._walk = walk
+        findings = list(self._judge_roots())
+        lines = [oid for line in self._lines.values() for oid in line if oid not in walk.unjudged]
+        judged = dict.fromkeys(lines)
+        changes = {oid: self._changes[oid] for oid in judged}
+        ends = {tip: self._whole(tip) for tip in self._lines}
+        every = [*changes.values(), *(files for files, *_ in ends.values())]
+        opaque = {oid for files in every for oid in files.unfiltered}
+        wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
+        known = self._facts.of(wanted, self._progress, opaque=opaque)
+        by_commit: dict[str, list[Finding]] = {}
+        for oid, files in changes.items():
+            brought = [of_violation(oid, one) for one in self._brought(oid, judged)]
+            standing = walk.standing(oid)
+            found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
+            by_commit[oid] = [*brought, *found]
+        findings += [finding for found in by_commit.values() for finding in found]
+        for tip, (files, standing, violations, unseen) in ends.items():
+            found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
+            told = {
+                (one.path, one.kind, one.severity)
+                for oid in self._lines[tip].keys() & judged.keys()
+                for one in by_commit[oid]
+            }
+            state = [*(of_violation(tip, one) for one in violations), *found, *unseen]
+            findings += [one for one in state if (one.path, one.kind, one.severity) not in told]
+            findings += self._judge_push(tip)
+        return self._summary(len(judged), findings)
+
+    # What is judged.
+
+    @cached_property
+    def _base(self) -> set[str]:
+        """Commits that are not judged, of those walked."""
+        named = (self._request.base, *self._request.known)
+        bases = [commit_of(self._repo, base) for base in named if base is not None]
+        return {commit.oid for commit in history.commits(self._repo, bases)}
+
+    @cached_property
+    def _lines(self) -> dict[str, dict[str, None]]:
+        """The commits of each tip that are to be judged as changes, parents first."""
+        tips = (tip for tip in self._tips if self._reaches_root(tip))
+        return {tip: dict.fromkeys(self._line(tip)) for tip in tips}
+
+    def _line(self, tip: str) -> list[str]:
+        commits = self._walk.commits
+        if self._request.every:
+            reached = history.commits(self._repo, [tip])
+            return [c.oid for c in reached if c.oid in commits and c.oid not in self._base]
+        line: list[str] = []
+        oid: str | None = tip
+        while oid is not None and oid in commits and oid not in self._base:
+            line.append(oid)
+            oid = commits[oid].parents[0] if commits[oid].parents else None
+        return line[::-1]
+
+    def _changed(self, oid: str) -> Files:
+        """The artifacts that a commit changes against its first parent."""
+        walk, snapshots = self._walk, self._walk.snapshots
+        first = next(iter(walk.commits[oid].parents), None)
+        snapshot = walk.snapshot(oid)
+        before = walk.snapshot(first) if first is not None else None
+        changes = snapshots.changes(first, oid)
+        return judge.changed(snapshots, oid, snapshot, before, changes, walk.standing(oid))
+
+    def _whole(self, tip: str) -> tuple[Files, Standing, Sequence[Violation], Sequence[Finding]]:
+        """All artifacts of a tip, what is wrong with its ledgers and signers, and what misleads."""
+        walk, snapshots = self._walk, self._walk.snapshots
+        standing, violations = walk.standing(tip), list(walk.violations(tip))
+        if self._was is not None:
+            # What the tip adds is known of it: only what it lacks of the other is new.
+            before = join([walk.state(self._was), walk.state(tip)])
+            state, more = step(walk.tree(tip), before, signed)
+            violations += more
+            standing = state.standing
+        violations += self._unaccepted(tip)
+        (one, *_) = walk.start.signers
+        signers = walk.tree(tip).signers
+        if one.is_fixed and one.file is not None and signers not in (None, one.file):
+            message = "the file is another one than that which is the trust root"
+            violations.append(Violation("signers-changed", SIGNERS_PATH, message))
+        listing = snapshots.listing(tip)
+        files = judge.whole(snapshots, walk.snapshot(tip), listing, standing)
+        return files, standing, violations, list(self._unseen(tip, listing))
+
+    def _unaccepted(self, tip: str) -> Iterator[Violation]:
+        """Records of a tip that the signers of a commit beside it do not accept."""
+        if self._beside is None:
+            return
+        state = join([self._walk.state(tip), self._walk.state(self._beside)])
+        for path, ledger in self._walk.tree(tip).ledgers.items():
+            for n in unaccepted(state, ledger, signed)[:1]:
+                gen = ledger.records[n].meta.gen
+                message = f"generation {gen} is signed by no key that is trusted at the other tip"
+                place = path.removesuffix(LEDGER_SUFFIX)
+                yield Violation("untrusted-signer", place, message, gen)
+
+    def _brought(self, oid: str, judged: dict[str, None]) -> Iterator[Violation]:
+        """What a commit breaks, but for moves that were sealed since, in all tips that have it."""
+        tips = [tip for tip, line in self._lines.items() if oid in line]
+        for violation in self._walk.brought(oid, judged):
+            states = (self._walk.state(tip) for tip in tips)
+            if not all(seals_move(state, violation, signed) for state in states):
+                yield violation
+
+    # Findings of no file.
+
+    def _judge_roots(self) -> Iterator[Finding]:
+        walk = self._walk
+        if self._request.require_signed and not walk.start.is_signed:
+            given = self._request.trust_root is not None
+            message = "the trust root has no signers" if given else "no commit has signers"
+            yield Finding("", b"", "bad-root", message)
+        for tip in self._tips:
+            if not self._reaches_root(tip):
+                message = f"the tip does not descend from the trust root {walk.root or ''!s:.12}"
+                yield Finding(tip, b"", "bad-root", message)
+
+    def _reaches_root(self, tip: str) -> bool:
+        root = self._walk.root
+        return root is None or history.is_ancestor(self._repo, root, tip)
+
+    def _judge_push(self, tip: str) -> Iterator[Finding]:
+        was = self._was
+        if was is not None and not history.is_ancestor(self._repo, was, tip):
+            message = f"the tip does not descend from {was[:12]}, where the branch was"
+            yield Finding(tip, b"", "bad-root", message)
+
+    def _unseen(self, tip: str, listing: Mapping[bytes, Entry]) -> Iterator[Finding]:
+        """Checkpoints that nothing tracks or seals, where anything is."""
+        walk = self._walk
+        snapshot = walk.snapshot(tip)
+        known = judge.judged_paths(snapshot, walk.standing(tip))
+        if not known:
+            return
+        for path in attribute_twins(listing):
+            message = "some file systems take it for a gitattributes file"
+            yield Finding(tip, path, "altered-checkout", message)
+        lines = [
+            line
+            for oid in snapshot.attribute_files.values()
+            for line in attributes.parse(walk.reader.attribute_file(oid))
+        ]
+        files = (path for path, entry in listing.items() if entry.is_file)
+        for n, (path, why) in enumerate(untracked(files, known, lines)):
+            if n == _MOST_UNSEEN:
+                break
+            yield Finding(tip, path, "untracked-artifact", why, Severity.WARNING)
+
+    def _summary(self, judged: int, findings: Iterable[Finding]) -> AuditReport:
+        walk, tip = self._walk, self._tips[0]
+        snapshot = walk.snapshot(tip)
+        present = [path for path in artifacts(snapshot) if path in snapshot.entries]
+        ledgers = walk.tree(tip).ledgers
+        trusted = self._trusted_at(tip)
+        principals = sorted(walk.reader.principals.get(key, key.hex()) for key in trusted)
+        return AuditReport(
+            judged,
+            len(present),
+            sum(len(ledger.records) for ledger in ledgers.values()),
+            tuple(principals),
+            tuple(dict.fromkeys(findings)),
+            walk.count_unjudged(),
+            tuple(self._notes(judged)),
+        )
+
+    def _trusted_at(self, tip: str) -> frozenset[bytes]:
+        """Who is trusted now: not whom the tip alone trusts, where a push takes it back."""
+        states = [self._walk.state(oid) for oid in (tip, self._was) if oid is not None]
+        return join(states).trusted
+
+    def _notes(self, judged: int) -> Iterator[str]:
+        walk = self._walk
+        if self._request.trust_root is None:
+            where = (
+                f"at {walk.root[:12]}, the first commit with signers that was seen"
+                if walk.root is not None
+                else "nowhere: no commit has signers"
+            )
+            yield f"no trust root is given: trust starts {where}"
+        elif not walk.start.is_signed:
+            yield "the trust root has no signers"
+        if not judged:
+            yield "no commit was judged"

@@ -1,0 +1,115 @@
+"""Check: what is about to be committed, from the index alone.
+
+The index is the one that git names: GIT_INDEX_FILE may be a temporary one, and
+the work tree may hold anything. Where nothing is filtered, sealed or text,
+little is loaded: this runs before every commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.git import history, index
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshot, Snapshots
+from wtxtgit.report.check import CheckReport
+
+TEXT_SUFFIX = b".wtxt"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be checked, and how.
+
+    `trust_root` is a revision or a signers file. `merged` are commits that a
+    merge under way tells of before it writes them down. `every` judges what is
+    as in HEAD, too; else that was judged before. With `require_sealed`
+    everything has to be sealed, whether there are signers or not.
+    """
+
+    trust_root: str | None = None
+    merged: tuple[str, ...] = ()
+    every: bool = False
+    require_sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A commit about to be made: its files, what they are, and its parents.
+
+    `texts` are those to be verified that stand for themselves, unfiltered.
+    """
+
+    entries: dict[bytes, Entry]
+    snapshot: Snapshot
+    parents: tuple[str, ...]
+    texts: tuple[Entry, ...]
+
+
+def check(
+    repo: Repository,
+    request: Request,
+    processes: Callable[[], int],
+    key_file: Path | None = None,
+) -> CheckReport:
+    """Check the index as a commit about to be made; so many processes at most read large blobs.
+
+    What `filter.cache` knows under the secret in `key_file` is not found again.
+    Raises EnvironmentFailure for a trust root that there is not, and
+    KeyFileError for one that is a file and can't be read.
+    """
+    parents = parents_of_next(repo, request.merged)
+    entries = {
+        entry.path: Entry(entry.path, entry.mode, entry.oid)
+        for entry in index.entries(repo)
+        if entry.stage == 0 and not entry.intended
+    }
+    with Snapshots(repo) as snapshots:
+        snapshot = snapshots.staged(entries.values())
+        texts = _texts(repo, entries, snapshot, every=request.every)
+        before = [snapshots.snapshot(oid) for oid in parents]
+        is_plain = not texts and all(one.is_plain for one in (snapshot, *before))
+        # What a trust root knows may have been taken away before.
+        if is_plain and request.trust_root is None:
+            return CheckReport()
+        # Numbers and cryptography take longer to load than git to answer.
+        from wtxtgit.chain.contents import Facts
+        from wtxtgit.chain.staged import judge_staged
+        from wtxtgit.chain.states import KeptStates
+
+        facts = Facts(repo, processes(), key_file=key_file)
+        staged = Staged(entries, snapshot, tuple(parents), tuple(texts))
+        kept = KeptStates(repo, key_file)
+        return judge_staged(repo, request, staged, snapshots, facts, kept)
+
+
+def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:
+    """Give the parents of a commit made now; `merged` as in Request."""
+    parents = history.next_parents(repo)
+    if len(parents) != 1:
+        return parents
+    # What HEAD has already is left over from a merge before.
+    there = [oid for oid in merged if not _is_reached(repo, oid, parents[0])]
+    return list(dict.fromkeys([*parents, *there]))
+
+
+def _is_reached(repo: Repository, oid: str, tip: str) -> bool:
+    return oid == tip or history.is_ancestor(repo, oid, tip)
+
+
+def _texts(
+    repo: Repository, entries: dict[bytes, Entry], snapshot: Snapshot, *, every: bool
+) -> list[Entry]:
+    """Choose the native texts that are to be verified."""
+    found = [
+        entry
+        for path, entry in sorted(entries.items())
+        if path.endswith(TEXT_SUFFIX) and entry.is_file and path not in snapshot.filtered
+    ]
+    if not found or every:
+        return found
+    changed = index.staged_paths(repo)
+    return [entry for entry in found if entry.path in changed]

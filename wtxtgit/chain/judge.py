@@ -1,0 +1,312 @@
+"""Judging what a commit holds: the commit's own artifacts, by the state that trust is in.
+
+The one judge of audits, hooks, checks, logs and reviews. What a commit did to
+ledgers and signers is `trust.state`'s; here that meets the files: what stands
+at a path, whether a checkout writes it as it is, and whether the last record
+of its ledger is of it. `docs/spec/trust.md`, "Artifacts", has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from wtxtgit.chain.misleading import Folder, above_of, twins
+from wtxtgit.chain.reader import ChainReader, artifacts
+from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.git.entry import Entry
+from wtxtgit.git.snapshots import Snapshot, Snapshots
+from wtxtgit.git.tree_attributes import UNSPECIFIED
+from wtxtgit.git.trees import Change
+from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
+from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.text.signature import SignatureState, check_header
+from wtxtgit.trust.state import Standing, Violation
+
+FactsOf = Callable[[str], ArtifactFacts]
+"""What is known of a blob, by its id."""
+
+_NAMES = (
+    "filter", "text", "crlf", "eol", "ident", "working-tree-encoding", "export-subst",
+)  # fmt: skip
+"""Attributes that decide what a checkout or an archive writes, gitattributes(5)."""
+_UNSET = (UNSPECIFIED, b"unset")
+_OURS = b"wtxt"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a state has at an artifact's path, and of its ledger."""
+
+    artifact: Entry | None
+    ledger: Entry | None
+    is_filtered: bool
+
+
+def place(snapshot: Snapshot, path: bytes) -> Place:
+    """What stands at a path."""
+    entries = snapshot.entries
+    return Place(entries.get(path), entries.get(path + LEDGER_SUFFIX), path in snapshot.filtered)
+
+
+def judged_paths(snapshot: Snapshot, standing: Standing) -> set[bytes]:
+    """The artifacts of a commit: those of its tree, and what ever was one while any is trusted."""
+    found = artifacts(snapshot)
+    return found | standing.places if standing.is_signed else found
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of a commit, or of one about to be made, as far as they are judged.
+
+    `paths` are the artifacts to be judged, `filtered` those of them that go
+    through the filter, `entries` what stands there and at their ledgers.
+    `obstacles` say what stands where a path's file or a folder
+    above it should be, or beside it under a name that is the same to some file
+    systems. `attributes` are the values of `_NAMES`, `folded` those where git
+    takes patterns for names of any case.
+    """
+
+    paths: tuple[bytes, ...]
+    filtered: frozenset[bytes]
+    entries: Mapping[bytes, Entry]
+    obstacles: Mapping[bytes, str] = field(default_factory=dict)
+    attributes: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+    folded: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def blobs(self) -> dict[bytes, str]:
+        """The blobs whose facts judging takes, by their paths."""
+        found = ((path, self.entries.get(path)) for path in self.paths)
+        return {path: entry.oid for path, entry in found if entry is not None and entry.is_file}
+
+    def only(self, paths: Container[bytes]) -> Files:
+        """Those of these files that are at some paths."""
+        return replace(self, paths=tuple(path for path in self.paths if path in paths))
+
+    @property
+    def unfiltered(self) -> set[str]:
+        """Those of the blobs that a checkout writes as they are."""
+        return {oid for path, oid in self.blobs.items() if path not in self.filtered}
+
+
+def whole(
+    snapshots: Snapshots, snapshot: Snapshot, listing: Mapping[bytes, Entry], standing: Standing
+) -> Files:
+    """All artifacts of a tree, as a state."""
+    paths = tuple(sorted(judged_paths(snapshot, standing)))
+    folder = Folder(listing)
+    obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
+    for path, other in twins(listing, paths).items():
+        obstacles.setdefault(path, f"{_shown(other)} has the same name to some file systems")
+    entries = {
+        one: listing[one]
+        for path in paths
+        for one in (path, path + LEDGER_SUFFIX)
+        if one in listing
+    }
+    present = [path for path in paths if path in entries]
+    attributes = snapshots.attributes(snapshot, present, _NAMES)
+    folded = snapshots.attributes(snapshot, present, _NAMES, ignore_case=True)
+    filtered = snapshot.filtered.intersection(paths)
+    return Files(paths, filtered, entries, obstacles, attributes, folded)
+
+
+def changed(
+    snapshots: Snapshots,
+    oid: str,
+    snapshot: Snapshot,
+    before: Snapshot | None,
+    changes: Iterable[Change],
+    standing: Standing,
+) -> Files:
+    """Artifacts that are others than in `before`: by their files, ledgers or attributes."""
+    now = {change.path: change.after for change in changes}
+    every = judged_paths(snapshot, standing)
+    paths = {path for path in every if path in now or path + LEDGER_SUFFIX in now}
+    # A folder came in a file's place, or a link in a folder's.
+    paths |= {above for path in now for above in above_of(path) if above in every}
+    if any(after is not None for after in now.values()):
+        paths |= {path for path in every if any(now.get(above) for above in above_of(path))}
+    if before is not None and snapshot.attribute_files != before.attribute_files:
+        paths |= _with_other_attributes(snapshots, snapshot, before, every)
+    wanted = [one for path in paths for one in (path, path + LEDGER_SUFFIX)]
+    unknown = [path for path in wanted if path not in now and path not in snapshot.entries]
+    there = {**snapshot.entries, **(snapshots.at(oid, unknown) if unknown else {})}
+    entries = {
+        path: entry for path in wanted if (entry := now.get(path, there.get(path))) is not None
+    }
+    folder = Folder({path: after for path, after in now.items() if after is not None})
+    obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
+    ordered = tuple(sorted(paths))
+    attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], _NAMES)
+    filtered = snapshot.filtered.intersection(paths)
+    return Files(ordered, filtered, entries, obstacles, attributes)
+
+
+def _with_other_attributes(
+    snapshots: Snapshots, snapshot: Snapshot, before: Snapshot, paths: Iterable[bytes]
+) -> set[bytes]:
+    asked = list(paths)
+    values = [snapshots.attributes(one, asked, _NAMES) for one in (snapshot, before)]
+    return {path for path in asked if values[0][path] != values[1][path]}
+
+
+def judge(
+    commit: str, files: Files, reader: ChainReader, facts_of: FactsOf, standing: Standing
+) -> Iterator[Finding]:
+    """What is wrong with artifacts and their seals, the ledgers' history aside.
+
+    `standing` is that of the state after the commit.
+    """
+    for path in files.paths:
+        for kind, message, severity in _judge_path(path, files, reader, facts_of, standing):
+            yield Finding(commit, path, kind, message, severity)
+
+
+def judge_sign_line(
+    commit: str, path: bytes, facts: ArtifactFacts, standing: Standing
+) -> Iterator[Finding]:
+    """What is wrong with a native text's own signature, whether it is an artifact or not."""
+    for kind, message, severity in _judge_sign_line(facts, standing):
+        yield Finding(commit, path, kind, message, severity)
+
+
+def of_violation(commit: str, violation: Violation) -> Finding:
+    """A rule that does not hold, as a finding."""
+    return Finding(commit, violation.path, violation.kind, violation.message)
+
+
+_Found = tuple[str, str, Severity]
+_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+
+
+def _judge_path(
+    path: bytes, files: Files, reader: ChainReader, facts_of: FactsOf, standing: Standing
+) -> Iterator[_Found]:
+    entry = files.entries.get(path)
+    ledger, why = _ledger_at(path, files, reader)
+    if why is not None:
+        yield "bad-record", why, _ERROR
+    if path in files.obstacles:
+        yield "untracked-artifact", files.obstacles[path], _ERROR
+    if entry is None:
+        return
+    if not entry.is_file:
+        yield "untracked-artifact", "a link or submodule stands in its place", _ERROR
+        return
+    values, folded = files.attributes.get(path, ()), files.folded.get(path, ())
+    altered = _altered(values)
+    if altered is not None:
+        yield "altered-checkout", f"the attribute {altered} changes what a checkout writes", _ERROR
+    elif folded and (folded[0] != values[0] or _altered(folded) is not None):
+        what = _altered(folded) or f"filter={_shown(folded[0])}"
+        message = f"where names differ in case alone, {what} changes what a checkout writes"
+        yield "altered-checkout", message, _ERROR
+    facts = facts_of(entry.oid)
+    is_filtered = path in files.filtered
+    if is_filtered and (found := _wrong_text(facts)) is not None:
+        yield *found, _ERROR
+    yield from _judge_sign_line(facts, standing)
+    if ledger is not None:
+        yield from _judge_seal(facts, is_filtered, ledger.last)
+    elif why is None:
+        severity = _ERROR if standing.is_signed else _WARNING
+        yield "unsealed", "no ledger has a record of it", severity
+
+
+def _ledger_at(path: bytes, files: Files, reader: ChainReader) -> tuple[Ledger | None, str | None]:
+    """The ledger of an artifact, or why what stands there is none."""
+    entry = files.entries.get(path + LEDGER_SUFFIX)
+    if entry is None:
+        return None, None
+    if not entry.is_file:
+        return None, "a link or submodule stands in the ledger's place"
+    report = reader.ledger(path + LEDGER_SUFFIX, entry.oid)
+    if report is None or not report.problems:
+        return (None, None) if report is None else (report.ledger, None)
+    more = len(report.problems) - 1
+    others = f", and {more} more" if more else ""
+    return None, f"{report.problems[0]}{others}"
+
+
+def _altered(values: tuple[bytes, ...]) -> str | None:
+    """The attribute by which a checkout writes other bytes than are sealed, as it is spelled."""
+    if not values:
+        return None
+    driver, text, crlf, eol, ident, encoding, subst = values
+    if driver not in (*_UNSET, _OURS):
+        return f"filter={_shown(driver)}"
+    # What `crlf` says counts where `text` says nothing.
+    kind = crlf if text == UNSPECIFIED else text
+    if kind == b"unset":
+        pass  # then `eol` says nothing
+    elif kind == b"input" or eol == b"lf":
+        pass
+    elif eol not in _UNSET:
+        return f"eol={_shown(eol)}"
+    elif kind != UNSPECIFIED:
+        return "text" if kind == b"set" else f"text={_shown(kind)}"
+    for name, value in (("ident", ident), ("working-tree-encoding", encoding),
+                        ("export-subst", subst)):  # fmt: skip
+        if value not in _UNSET:
+            return name
+    return None
+
+
+def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
+    if not facts.is_text:
+        return "raw-binary", "a binary, not the text that the filter makes of it"
+    if facts.fault is not None:
+        return "corrupt-text", facts.fault
+    if not facts.is_canonical:
+        return "not-canonical", "a valid text, but not the one that clean gives"
+    return None
+
+
+def _judge_sign_line(facts: ArtifactFacts, standing: Standing) -> Iterator[_Found]:
+    """A native text's own signature, which its seal does not replace."""
+    if facts.signed is None or not standing.is_signed:
+        return
+    message, signature = facts.signed
+    found = check_header(signature, message, sorted(standing.trusted))
+    if found is SignatureState.INVALID:
+        message_ = f"its own sign line is not by key {signature.keyid}"
+        yield "bad-signature", message_, _ERROR
+    elif found is SignatureState.UNKNOWN_KEY:
+        message_ = f"its own sign line is by key {signature.keyid}, which is not trusted"
+        yield "untrusted-signer", message_, _WARNING
+
+
+def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterator[_Found]:
+    """Whether a record is of what a checkout writes."""
+    if is_deletion(last):
+        yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
+        return
+    if is_filtered and not facts.is_native:
+        if facts.sha256_all is not None and facts.is_text and facts.sha256_all != last.sha256_all:
+            yield _of_other_content(last)
+        return
+    if facts.opaque == last.sha256_all:
+        return
+    if facts.sha256_all != last.sha256_all:
+        yield _of_other_content(last)
+    elif facts.is_text and not facts.is_native:
+        message = "its attributes no longer name the filter, so a checkout writes its text"
+        yield "untracked-artifact", message, _ERROR
+    elif facts.is_native:
+        if facts.meta != last.meta:
+            yield "bad-record", "the last record has another meta line than the text", _ERROR
+            return
+        message = "its seal binds arrays and meta, and no hash its cap, audit and sign lines"
+        yield "unsealed", f"{message}: seal it again", _WARNING
+
+
+def _of_other_content(last: Record) -> _Found:
+    message = f"generation {last.meta.gen} of its ledger is of other content"
+    return "content-mismatch", message, _ERROR
+
+
+def _shown(name: bytes) -> str:
+    return ascii(name.decode("utf-8", "backslashreplace")).strip("'")

@@ -1,0 +1,150 @@
+"""Push: what git tells a pre-push hook, and the audit of each branch that is pushed.
+
+githooks(5), "pre-push". A branch that the other side has is judged from where
+it was there, and has to go on from that; a new one from what is known of the
+other side's branches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.git import history, index
+from wtxtgit.git.path_history import touching
+from wtxtgit.git.repository import Repository
+from wtxtgit.report.audit import AuditReport
+
+MAX_LINES = 64 * 1024 * 1024
+"""Bytes of what git tells of a push."""
+
+_LINE = re.compile(rb"([^ \n]+) ([0-9a-f]{40,64}) ([^ \n]+) ([0-9a-f]{40,64})")
+_SEALED = (b":(glob)**/*.wsum", b":(top,literal).wtxt/signers", b":(glob)**/.gitattributes")
+"""Paths without which nothing is tracked, sealed or signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A ref that is pushed: object ids here and on the other side, None for none."""
+
+    local: str
+    local_oid: str | None
+    remote: str
+    remote_oid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushedRef:
+    """A pushed ref, and the audit of what it brings."""
+
+    ref: Ref
+    report: AuditReport
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "local": self.ref.local,
+            "remote": self.ref.remote,
+            "audit": self.report.as_dict(),
+        }
+
+
+def parse(lines: bytes) -> list[Ref]:
+    """Read what git writes to a pre-push hook; raises UsageError for anything else."""
+    if len(lines) > MAX_LINES:
+        raise UsageError(f"over {MAX_LINES} bytes of refs are pushed")
+    return [_parse_line(line) for line in lines.splitlines() if line]
+
+
+def audit_push(
+    repo: Repository,
+    refs: Iterable[Ref],
+    remote: str | None,
+    root: str | None,
+    processes: Callable[[], int],
+    key_file: Path | None = None,
+) -> Iterator[PushedRef]:
+    """Audit the commits of each ref; those with nothing tracked, and deletions, are passed over.
+
+    `remote` is the name of the other side where it has one, `root` a trust
+    root as an audit takes it, `key_file` as `filter.cache` does. Raises what that does.
+    """
+    known = _remote_tips(repo, remote)
+    done: set[tuple[str, str | None]] = set()
+    for ref in refs:
+        tip = _commit(repo, ref.local_oid)
+        was = _commit(repo, ref.remote_oid)
+        if tip is None or tip == was or (tip, was) in done:
+            continue
+        done.add((tip, was))
+        bases = [was] if was is not None else known
+        if was is None and not history.commits(repo, [tip], known):
+            continue
+        if root is None and not _is_anything_sealed(repo, tip, bases):
+            continue
+        # Numbers and cryptography take longer to load than git to answer.
+        from wtxtgit.chain.audit import Request, audit
+        from wtxtgit.chain.contents import Facts
+        from wtxtgit.chain.states import KeptStates
+
+        request = Request(tip, was, root, was, known=() if was is not None else tuple(known))
+        facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
+        report = audit(repo, request, facts, kept=kept)
+        if not _is_sealing(report):
+            report = replace(report, findings=report.errors)
+        yield PushedRef(ref, report)
+
+
+def _is_sealing(report: AuditReport) -> bool:
+    return bool(report.generations or report.signers)
+
+
+def _parse_line(line: bytes) -> Ref:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise UsageError(f"git gives a pre-push hook other lines than {line[:80]!a}")
+    local, local_oid, remote, remote_oid = (
+        word.decode("utf-8", "backslashreplace") for word in found.groups()
+    )
+    return Ref(local, _present(local_oid), remote, _present(remote_oid))
+
+
+def _present(oid: str) -> str | None:
+    return oid if oid.strip("0") else None
+
+
+def _commit(repo: Repository, oid: str | None) -> str | None:
+    """The commit that an object is, or is a tag of; None where it is none, or is not here."""
+    if oid is None:
+        return None
+    try:
+        return index.resolve(repo, oid + "^{commit}")
+    except EnvironmentFailure:
+        return None
+
+
+def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
+    """What the other side's branches are known to be at; any other side's where it has no name."""
+    names = repo.git("remote").decode("utf-8", "backslashreplace").splitlines()
+    where = f"refs/remotes/{remote}/" if remote in names else "refs/remotes/"
+    listed = repo.git("for-each-ref", "--format=%(objectname) %(objecttype)", where)
+    lines = (line.split() for line in listed.decode("ascii", "backslashreplace").splitlines())
+    return list(dict.fromkeys(oid for oid, kind in lines if kind == "commit"))
+
+
+def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
+    """Whether anything may be tracked or sealed in the tip, in what it comes from, or between."""
+    for oid in (tip, *bases):
+        if any(_is_of_ours(entry.path) for entry in index.tree_entries(repo, oid)):
+            return True
+    return bool(touching(repo, [tip], bases, _SEALED))
+
+
+def _is_of_ours(path: bytes) -> bool:
+    return path.endswith(b".wsum") or path == b".wtxt/signers" or _is_attributes(path)
+
+
+def _is_attributes(path: bytes) -> bool:
+    return path.rpartition(b"/")[2] == b".gitattributes"

@@ -1,0 +1,202 @@
+"""Ledgers and signers of trees, read as the rules of trust see them.
+
+The same ledger is read in one generation after the other: each reading goes
+on where the one before it ended, and records are shared.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
+from wtxtgit.filter.examine import examine
+from wtxtgit.git.blobs import BlobReader, TooLarge
+from wtxtgit.git.entry import Entry
+from wtxtgit.git.snapshots import Snapshot
+from wtxtgit.git.tree_attributes import MAX_FILE
+from wtxtgit.model import Problem
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
+from wtxtgit.text import ledger as text
+from wtxtgit.text.ledger import LedgerReport
+from wtxtgit.text.ledger_chain import RecordSigners, signed_by
+from wtxtgit.trust import signers as signers_file
+from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.state import SignersFile, Tree
+
+MAX_HELD = 64 * 1024 * 1024
+"""Bytes of ledgers that are kept read."""
+_MEMO = 1 << 16
+_TREES = 64
+
+
+def artifacts(snapshot: Snapshot) -> set[bytes]:
+    """Filtered paths, those that have a ledger, and the signers."""
+    sealed = {
+        path.removesuffix(LEDGER_SUFFIX)
+        for path in snapshot.entries
+        if path.endswith(LEDGER_SUFFIX)
+    }
+    return sealed | snapshot.filtered | ({SIGNERS_PATH} & snapshot.entries.keys())
+
+
+@dataclass(slots=True)
+class _Held:
+    """Readings of ledgers by blob id, those used last."""
+
+    reports: OrderedDict[str, LedgerReport] = field(default_factory=OrderedDict)
+    size: int = 0
+
+    def keep(self, oid: str, report: LedgerReport) -> None:
+        self.reports[oid] = report
+        self.size += len(report.source)
+        while self.size > MAX_HELD and len(self.reports) > 1:
+            _, old = self.reports.popitem(last=False)
+            self.size -= len(old.source)
+
+
+class ChainReader:
+    """Reads ledgers and signers files of one repository."""
+
+    def __init__(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self._held = _Held()
+        self._last: dict[bytes, str] = {}
+        """The blob that was read last at each path."""
+        self._others: set[str] = set()
+        """Blobs at the paths of ledgers that are none."""
+        self._signers: dict[str, tuple[SignersFile | None, str | None]] = {}
+        self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
+        self._near: dict[bytes, tuple[Entry, Ledger | None]] = {}
+        """Of the last trees, however large their ledgers are: commits differ in few of them."""
+        self._last_artifacts: tuple[Snapshot | None, frozenset[bytes]] = None, frozenset()
+        self.principals: dict[bytes, str] = {}
+        """Who each public key that was read is."""
+
+    def ledger(self, path: bytes, oid: str) -> LedgerReport | None:
+        """The ledger in a blob, None where the blob is something else.
+
+        What is wrong with one is all that is told of it: it has no `ledger` then.
+        """
+        report = self._held.reports.get(oid)
+        if report is not None:
+            self._held.reports.move_to_end(oid)
+            return report
+        if oid in self._others:
+            return None
+        try:
+            data = self._blobs.read(oid, text.MAX_SIZE)
+        except TooLarge as error:
+            most = f"a ledger has at most {text.MAX_SIZE}"
+            return LedgerReport(None, (Problem("limit", f"{error.size} bytes, {most}"),))
+        if data[: len(text.MAGIC)] != text.MAGIC:
+            self._others.add(oid)
+            return None
+        after = self._held.reports.get(self._last.get(path, ""))
+        report = text.read(data, after)
+        if not report.ok:
+            # Its words are all that is of use, and it may be as large as it likes.
+            report = LedgerReport(None, report.problems)
+        self._held.keep(oid, report)
+        self._last[path] = oid
+        return report
+
+    def attribute_file(self, oid: str) -> bytes:
+        """A gitattributes file; one that git ignores for its size is as none."""
+        if self._blobs.size(oid) >= MAX_FILE:
+            return b""
+        return self._blobs.read(oid, MAX_FILE)
+
+    def signers(self, oid: str) -> tuple[SignersFile | None, str | None]:
+        """A signers file in a blob, or why it can't be read."""
+        if oid not in self._signers:
+            self._signers[oid] = self._read_signers(oid)
+        return self._signers[oid]
+
+    def _read_signers(self, oid: str) -> tuple[SignersFile | None, str | None]:
+        try:
+            content = self._blobs.read(oid, MAX_SIGNERS_FILE)
+        except WtxtgitError as error:
+            return None, clipped(error.message, MAX_MESSAGE)
+        return self.parse_signers(content)
+
+    def parse_signers(self, content: bytes) -> tuple[SignersFile | None, str | None]:
+        """The content of a signers file, or why it can't be read."""
+        name = SIGNERS_PATH.decode()
+        try:
+            found = signers_file.parse(content, name).signers
+        except WtxtgitError as error:
+            return None, clipped(error.message, MAX_MESSAGE)
+        sha256_all = examine(memoryview(content)).sha256_all or b""
+        principals = frozenset((one.public_key, one.principal) for one in found.signers)
+        if found.signers and found.threshold > len({who for _, who in principals}):
+            return None, f"its threshold is {found.threshold}, and it has fewer signers"
+        for signer in found.signers:
+            self.principals.setdefault(signer.public_key, signer.principal)
+        return SignersFile(principals, found.threshold, sha256_all), None
+
+    def tree(self, snapshot: Snapshot) -> Tree:
+        """A commit's files as the rules see them."""
+        held = self._trees.get(id(snapshot))
+        if held is not None:
+            return held[1]
+        tree = self._read_tree(snapshot)
+        self._trees[id(snapshot)] = snapshot, tree
+        while len(self._trees) > _TREES:
+            self._trees.popitem(last=False)  # an id is one snapshot's as long as that is held
+        return tree
+
+    def _read_tree(self, snapshot: Snapshot) -> Tree:
+        ledgers: dict[bytes, Ledger] = {}
+        broken = set()
+        seen: dict[bytes, tuple[Entry, Ledger | None]] = {}
+        for path, entry in snapshot.entries.items():
+            if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
+                continue
+            held = self._near.get(path)
+            if held is None or (held[0] is not entry and held[0] != entry):
+                report = self.ledger(path, entry.oid)
+                if report is None:
+                    continue
+                held = entry, report.ledger
+            seen[path] = held
+            if held[1] is not None:
+                ledgers[path] = held[1]
+            else:
+                broken.add(path)
+        self._near = self._near | seen if self._is_near(seen) else seen
+        signers, fault = None, None
+        entry_of_signers = snapshot.entries.get(SIGNERS_PATH)
+        if entry_of_signers is not None:
+            if entry_of_signers.is_file:
+                signers, fault = self.signers(entry_of_signers.oid)
+            else:
+                fault = "it is no regular file"
+        return Tree(ledgers, frozenset(broken), signers, fault, self._artifacts(snapshot))
+
+    def _is_near(self, seen: Mapping[bytes, object]) -> bool:
+        """Whether ledgers of the trees before are worth keeping: branches take turns."""
+        return len(self._near) <= 2 * len(seen)
+
+    def _artifacts(self, snapshot: Snapshot) -> frozenset[bytes]:
+        """The artifacts of a tree; most have those of the tree before."""
+        before, found = self._last_artifacts
+        if before is None or not (
+            before.entries.keys() == snapshot.entries.keys()
+            and before.filtered == snapshot.filtered
+        ):
+            found = frozenset(artifacts(snapshot))
+        self._last_artifacts = snapshot, found
+        return found
+
+
+def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:
+    """Who of `keys` signed a ledger's nth record; each is checked once."""
+    return _signed(ledger.head, ledger.records[n], keys)
+
+
+@lru_cache(_MEMO)
+def _signed(head: Head, record: Record, keys: frozenset[bytes]) -> RecordSigners:
+    return signed_by(head, record, keys)

@@ -1,0 +1,343 @@
+"""The files that sealing reads and writes: artifacts, ledgers, signers, here and in commits.
+
+Of the index, or of the work tree where that is sealed: which one is decided once.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from wtxtgit.errors import CheckError, InputError
+from wtxtgit.git import index, staging
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import Staged
+from wtxtgit.git.tree_attributes import TreeAttributes
+from wtxtgit.io.files import (
+    failures,
+    map_file,
+    replace_file,
+    shown,
+    shown_path,
+    view_file,
+    write_all,
+)
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
+from wtxtgit.text import ledger as text
+from wtxtgit.trust import signers as signers_file
+
+_FILE_MODE = 0o100644
+_BOTH_SIDES = {2, 3}
+"""The stages of ours and of theirs; one is missing where that side deleted the file."""
+
+
+@dataclass
+class SealedFiles:
+    """Files of a repository; `is_staged` says that those of the index are meant.
+
+    Without slots, for what is found out once.
+    """
+
+    repo: Repository
+    blobs: BlobReader
+    is_staged: bool
+
+    @cached_property
+    def entries(self) -> dict[bytes, Entry]:
+        """The index, conflicts left out."""
+        return {entry.path: entry for entry in self._all if not entry.stage and not entry.intended}
+
+    @cached_property
+    def _all(self) -> list[Entry]:
+        return index.entries(self.repo)
+
+    @cached_property
+    def conflicts(self) -> dict[bytes, set[int]]:
+        """Paths that are in a conflict, with the stages that there are."""
+        found: dict[bytes, set[int]] = {}
+        for entry in self._all:
+            if entry.stage:
+                found.setdefault(entry.path, set()).add(entry.stage)
+        return found
+
+    @cached_property
+    def filtered(self) -> set[bytes]:
+        """Paths that the index's own attributes send through the filter, in conflict or not."""
+        files = {
+            path: entry.oid
+            for path, entry in self.entries.items()
+            if path.rpartition(b"/")[2] == b".gitattributes" and entry.is_file
+        }
+        paths = list(dict.fromkeys(e.path for e in self._all if e.is_file and not e.intended))
+        with TreeAttributes(self.repo) as attributes:
+            return attributes.filtered(files, paths)
+
+    @cached_property
+    def signers(self) -> frozenset[bytes]:
+        """Keys of the signers file that is sealed along, none where it can't be read."""
+        content = self.content(SIGNERS_PATH)
+        if content is None:
+            return frozenset()
+        try:
+            name = os.fsdecode(SIGNERS_PATH)
+            return signers_file.parse(bytes(content), name).signers.public_keys
+        except InputError:
+            return frozenset()
+
+    # Which artifacts.
+
+    def choose(self, paths: Sequence[str], has_ledger: Callable[[bytes], bool]) -> set[bytes]:
+        """The artifacts at paths of the command line, or all; raises InputError.
+
+        One that is gone is meant by its own name alone, where `has_ledger` says
+        that a ledger tells of it.
+        """
+        known = self.filtered | {SIGNERS_PATH}
+        known |= {p.removesuffix(LEDGER_SUFFIX) for p in self.entries if p.endswith(LEDGER_SUFFIX)}
+        present = {path for path in known if path in self.entries or path in self.conflicts}
+        if not paths:
+            return present
+        return set().union(*(self._at(given, present, has_ledger) for given in paths))
+
+    def _at(
+        self, given: str, present: set[bytes], has_ledger: Callable[[bytes], bool]
+    ) -> set[bytes]:
+        """The artifacts that a path of the command line means."""
+        path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
+        below = {one for one in present if not path or one.startswith(path + b"/")}
+        if (path in self.entries or path in self.conflicts) and path not in below:
+            # Any tracked file can be sealed, by its name.
+            return {path}
+        if not below and path not in present:
+            is_deleted = path not in (b"", SIGNERS_PATH) and not self._is_in_tree(path)
+            if is_deleted and has_ledger(path):
+                return {path}
+            raise InputError(
+                f"{shown(Path(given))}: no tracked file", hint=f"git add -- {shown(Path(given))}"
+            )
+        return below | ({path} & present)
+
+    def _from_top(self, given: str) -> bytes:
+        whole = self.repo.path_from_top(given)
+        path = b"" if whole == b"." else whole
+        if path.startswith((b"../", b"/")) or path == b"..":
+            raise InputError(f"{shown(Path(given))}: outside of the work tree")
+        return path
+
+    def choose_ledgers(self, paths: Sequence[str]) -> dict[bytes, Ledger]:
+        """The staged ledgers of artifacts at paths of the command line, or all; gone ones too."""
+        found = self.standing
+        if not paths:
+            return found
+        chosen: dict[bytes, Ledger] = {}
+        for given in paths:
+            path = self._from_top(given).removesuffix(LEDGER_SUFFIX)
+            some = {
+                one: ledger
+                for one, ledger in found.items()
+                if not path or one == path or one.startswith(path + b"/")
+            }
+            if not some:
+                raise InputError(f"{shown(Path(given))}: no ledger is staged there")
+            chosen |= some
+        return chosen
+
+    def is_gone(self, path: bytes) -> bool:
+        """Whether nothing stands at a path any more, where sealing looks."""
+        if path in self.conflicts:
+            return False
+        return path not in self.entries if self.is_staged else not self._is_in_tree(path)
+
+    def _is_in_tree(self, path: bytes) -> bool:
+        return os.path.lexists(self.repo.file(path))
+
+    def check_settled(self, path: bytes) -> None:
+        """Raise CheckError for an artifact in a conflict: none of its sides is what is sealed."""
+        stages = self.conflicts.get(path)
+        if stages is None:
+            return
+        quoted = shlex.quote(shown_path(path))
+        if not stages >= _BOTH_SIDES:
+            hint = f"git add -- {quoted} keeps it, git rm -- {quoted} does not; then seal again"
+        elif path in self.filtered:
+            hint = f"wtxtgit resolve {quoted} first"
+        else:
+            hint = f"settle it and git add -- {quoted} first"
+        raise CheckError(f"{shown_path(path)}: in conflict", hint=hint)
+
+    def content(self, path: bytes) -> ByteView | None:
+        """An artifact's content, in the index or the work tree."""
+        entry = self.entries.get(path)
+        if self.is_staged:
+            if entry is None:
+                return None
+            return spooled(self.blobs.chunks(entry.oid)) if entry.is_file else None
+        file = self.repo.file(path)
+        return view_file(file) if file.is_file() and not file.is_symlink() else None
+
+    def ledger(self, path: bytes) -> Ledger | None:
+        """The ledger that is there; of index and work tree the same."""
+        ledger_path = path + LEDGER_SUFFIX
+        if ledger_path in self.conflicts:
+            raise CheckError(
+                f"{shown_path(ledger_path)}: both sides went on",
+                hint=f"wtxtgit seal --reseal -- {shown_path(path)}",
+            )
+        entry = self.entries.get(ledger_path)
+        file = self.repo.file(ledger_path)
+        in_tree = bytes(map_file(file)) if file.is_file() and not file.is_symlink() else None
+        if not self.is_staged:
+            return self._read(ledger_path, in_tree)
+        in_index = None
+        if entry is not None:
+            in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
+        if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
+            raise CheckError(
+                f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
+                hint=f"git restore -- {shown_path(ledger_path)} takes that of the index",
+            )
+        return self._read(ledger_path, in_index)
+
+    def has_ledger(self, path: bytes) -> bool:
+        """Whether anything stands in the place of an artifact's ledger."""
+        ledger_path = path + LEDGER_SUFFIX
+        if ledger_path in self.conflicts:
+            return True
+        return not self.is_gone(ledger_path)
+
+    @cached_property
+    def standing(self) -> dict[bytes, Ledger]:
+        """All ledgers that are here and hold, by their artifacts' paths."""
+        names = {path for path in self.entries if path.endswith(LEDGER_SUFFIX)}
+        if not self.is_staged:
+            names |= {path + LEDGER_SUFFIX for path in self.filtered}
+        found = {}
+        for name in sorted(names):
+            content = self._here(name)
+            report = text.read(content) if content is not None else None
+            if report is not None and report.ok and report.ledger is not None:
+                found[name.removesuffix(LEDGER_SUFFIX)] = report.ledger
+        return found
+
+    def _here(self, ledger_path: bytes) -> bytes | None:
+        """What stands in a ledger's place, None where that is no file that may be one."""
+        if not self.is_staged:
+            file = self.repo.file(ledger_path)
+            is_file = file.is_file() and not file.is_symlink()
+            return bytes(map_file(file)) if is_file else None
+        entry = self.entries.get(ledger_path)
+        if entry is None or not entry.is_file or self.blobs.size(entry.oid) > text.MAX_SIZE:
+            return None
+        return self.blobs.read(entry.oid, text.MAX_SIZE)
+
+    def sides(self, path: bytes) -> list[Ledger]:
+        """The ledgers that are in a conflict at an artifact's ledger, those that read."""
+        found = []
+        for entry in self._all:
+            if entry.stage and entry.path == path + LEDGER_SUFFIX and entry.is_file:
+                report = text.read(self.blobs.read(entry.oid, text.MAX_SIZE))
+                if report.ok and report.ledger is not None:
+                    found.append(report.ledger)
+        return found
+
+    def _read(self, ledger_path: bytes, content: bytes | None) -> Ledger | None:
+        if content is None:
+            return None
+        if content[: len(text.MAGIC)] != text.MAGIC:
+            raise CheckError(f"{shown_path(ledger_path)}: no ledger stands there")
+        report = text.read(content)
+        if report.ledger is None or not report.ok:
+            raise CheckError(
+                f"{shown_path(ledger_path)}: {report.problems[0]}",
+                hint=f"git restore --source=HEAD --staged --worktree -- {shown_path(ledger_path)}",
+            )
+        return report.ledger
+
+    def has(self, path: bytes, ledger: Ledger) -> bool:
+        """Whether an artifact's ledger here is this one, to the byte."""
+        ledger_path = path + LEDGER_SUFFIX
+        entry, file = self.entries.get(ledger_path), self.repo.file(ledger_path)
+        content = text.format_ledger(ledger)
+        return (
+            entry is not None
+            and self.blobs.size(entry.oid) == len(content)
+            and self.blobs.read(entry.oid, len(content)) == content
+            and (entry.skipped or (file.is_file() and file.read_bytes() == content))
+        )
+
+    def ledger_at(self, commit: str, path: bytes) -> Ledger | None:
+        """The ledger of an artifact in a commit."""
+        tree = index.resolve_tree(self.repo, commit)
+        listed = index.listing(self.repo, tree, path + LEDGER_SUFFIX)
+        if not listed or not listed[0].is_file:
+            return None
+        return self._read(path + LEDGER_SUFFIX, self.blobs.read(listed[0].oid, text.MAX_SIZE))
+
+    def write(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes] = ()) -> None:
+        """Write ledgers, by their paths, to the work tree, and to the index where that is sealed.
+
+        Those at `removed` are taken away, as they went elsewhere. What fails on
+        the way takes back what was written.
+        """
+        before: dict[Path, bytes | None] = {}
+        gone = [path for path in removed if path not in contents]
+        try:
+            for path, content in contents.items():
+                file = self._kept(path, before)
+                with failures(file):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                _replace(file, content)
+            for path in gone:
+                file = self._kept(path, before)
+                with failures(file):
+                    file.unlink(missing_ok=True)
+            if self.is_staged:
+                self._stage(contents, gone)
+        except BaseException:
+            for file, content_before in before.items():
+                _put_back(file, content_before)
+            raise
+
+    def _kept(self, path: bytes, before: dict[Path, bytes | None]) -> Path:
+        """A ledger's file, whose content is remembered."""
+        file = self._safe_file(path)
+        before[file] = file.read_bytes() if file.is_file() else None
+        return file
+
+    def _stage(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> None:
+        files = [
+            Staged(path, _FILE_MODE, staging.write_blob(self.repo, content))
+            for path, content in contents.items()
+        ]
+        staging.stage(self.repo, files, removed)
+        staging.refresh(self.repo, contents)
+
+    def _safe_file(self, path: bytes) -> Path:
+        """A ledger's file; its folder is one of the work tree, not behind a link."""
+        file = self.repo.file(path)
+        top, folder = self.repo.worktree.resolve(), file.parent.resolve()
+        is_git = folder.is_relative_to(self.repo.git_dir.resolve()) or folder.is_relative_to(
+            self.repo.common_dir.resolve()
+        )
+        if not folder.is_relative_to(top) or is_git or file.is_symlink():
+            raise CheckError(f"{shown_path(path)}: a link stands in the way")
+        return file
+
+
+def _replace(file: Path, content: bytes) -> None:
+    replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
+
+
+def _put_back(file: Path, content: bytes | None) -> None:
+    if content is None:
+        file.unlink(missing_ok=True)
+    elif not file.is_file() or file.read_bytes() != content:
+        _replace(file, content)

@@ -1,0 +1,272 @@
+"""Judging what is staged as the audit will judge the commit that it becomes.
+
+A hook is not told of an amend. What does not go on from HEAD's ledger, and
+goes on from that of HEAD's parents with a record that they lack, is taken for
+one; an older ledger that came back lacks nothing of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from wtxtgit.chain import judge
+from wtxtgit.chain.check import Request, Staged
+from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.judge import Files
+from wtxtgit.chain.reader import ChainReader, signed
+from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.walk import BadRoot, Walk
+from wtxtgit.filter.clean import is_pending
+from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.git import history, index, staging
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.blobs import sizes as blob_sizes
+from wtxtgit.git.history import AlteredHistory
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshot, Snapshots
+from wtxtgit.io.spool import spooled
+from wtxtgit.model import Problem
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.report.audit import Finding, Severity
+from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
+from wtxtgit.setup.forge import large_blob, max_blob
+from wtxtgit.text.verify import verify
+from wtxtgit.trust.state import Signers, Standing, join, start
+from wtxtgit.trust.step import step
+
+_OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
+"""Kinds of what a ledger lost."""
+
+
+def judge_staged(
+    repo: Repository,
+    request: Request,
+    staged: Staged,
+    snapshots: Snapshots,
+    facts: Facts,
+    kept: KeptStates,
+) -> CheckReport:
+    """Judge a commit about to be made; raises what `check.check` does."""
+    with BlobReader(repo) as blobs:
+        reader = ChainReader(blobs)
+        notes = []
+        try:
+            history.refuse_altered(repo)
+            walk = Walk.to(repo, staged.parents, request.trust_root, reader, snapshots, kept=kept)
+        except AlteredHistory as error:
+            # Whole or not, it has to take commits; the audit refuses it.
+            walk = Walk(repo, reader, snapshots)
+            if staged.parents:
+                trees = map(walk.tree, staged.parents)
+                walk.start = join([start(Signers(), tree) for tree in trees])
+            notes.append(f"who is trusted is not known: {error.message}")
+        except BadRoot as error:
+            return CheckReport(
+                findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
+            )
+        return _Work(repo, staged, walk, request, facts).report(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What was found against some parents, the state after the commit, and the paths looked at."""
+
+    findings: tuple[Finding, ...]
+    after: Standing
+    paths: tuple[bytes, ...]
+
+
+@dataclass
+class _Work:
+    """A check under way; without slots, for what is found out once."""
+
+    _repo: Repository
+    _staged: Staged
+    _walk: Walk
+    _request: Request
+    _facts_of: Facts
+
+    def __post_init__(self) -> None:
+        self._facts: dict[str, ArtifactFacts] = {}
+        self._tree = self._walk.reader.tree(self._staged.snapshot)
+
+    def report(self, notes: Sequence[str]) -> CheckReport:
+        judged = self._judged()
+        found = [*judged.findings, *self._judge_texts(judged.after)]
+        paths = sorted({*judged.paths, *(entry.path for entry in self._staged.texts)})
+        sizes = self._sizes(paths)
+        found += self._judge_sizes(self._new(sizes))
+        findings = tuple(dict.fromkeys(found))
+        by_path: dict[bytes, list[Finding]] = {}
+        for finding in findings:
+            by_path.setdefault(finding.path, []).append(finding)
+        files = tuple(
+            self._file(path, judged.after, by_path.get(path, []), sizes.get(path))
+            for path in paths
+            if path in self._staged.entries
+            or path + LEDGER_SUFFIX in self._staged.entries
+            or path in by_path
+        )
+        is_sealing = bool(self._tree.ledgers or self._tree.broken or judged.after.is_signed)
+        return CheckReport(files, findings, tuple(notes), is_sealing, self._occasion)
+
+    @cached_property
+    def _occasion(self) -> Occasion:
+        if len(self._staged.parents) > 1:
+            return Occasion.MERGE
+        is_partial = staging.is_partial_commit(self._repo)
+        return Occasion.PATHS if is_partial else Occasion.COMMIT
+
+    def _judged(self) -> _Judged:
+        """Judge against the parents; as an amend where that is what it looks like."""
+        parents = self._staged.parents
+        judged = self._against(parents)
+        rewritten = {one.path for one in judged.findings if one.kind in _OF_ORDER}
+        head = history.head(self._repo) if rewritten and len(parents) == 1 else None
+        if head is None or head.oid == self._walk.root:
+            return judged
+        if head.oid in history.shallow_boundary(self._repo):
+            return judged
+        earlier = head.parents
+        amended = {path for path in rewritten if self._goes_on(path, earlier)}
+        if not amended:
+            return judged
+        instead = self._against(earlier)
+        if SIGNERS_PATH in amended:
+            # Who is trusted is another matter then, for every path.
+            return instead
+        kept = [finding for finding in judged.findings if finding.path not in amended]
+        taken = [finding for finding in instead.findings if finding.path in amended]
+        return _Judged((*kept, *taken), judged.after, judged.paths)
+
+    def _goes_on(self, path: bytes, earlier: Sequence[str]) -> bool:
+        """Whether a ledger has a record that none of these commits has."""
+        ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
+        if ledger is None:
+            return False
+        known = {
+            record.merkle_this
+            for oid in earlier
+            for other in self._walk.tree(oid).ledgers.values()
+            if other.head == ledger.head
+            for record in other.records
+        }
+        return any(record.merkle_this not in known for record in ledger.records)
+
+    def _against(self, parents: Sequence[str]) -> _Judged:
+        """Judge all that is staged: a commit is its whole tree, as an audit of it will say.
+
+        Where nobody is trusted what is as in HEAD is passed over, unless all is asked for.
+        """
+        walk, snapshot = self._walk, self._staged.snapshot
+        state, violations = step(self._tree, walk.before(parents), signed)
+        after = state.standing
+        files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
+        if not (after.is_signed or self._request.every) and parents:
+            before = walk.snapshot(parents[0])
+            same = (path for path in files.paths if _is_same(snapshot, before, path))
+            files = files.only(frozenset(files.paths).difference(same))
+            known = self._known_violations(parents[0])
+            violations = [one for one in violations if (one.path, one.kind) not in known]
+        facts = self._find_facts(files)
+        findings = [judge.of_violation("", one) for one in violations]
+        findings += judge.judge("", files, walk.reader, facts.__getitem__, after)
+        if self._request.require_sealed:
+            findings = [_required(finding) for finding in findings]
+        return _Judged(tuple(findings), after, files.paths)
+
+    def _known_violations(self, parent: str) -> set[tuple[bytes, str]]:
+        """What was wrong with ledgers before, at files that stay as they were."""
+        before = self._walk.snapshot(parent)
+        return {
+            (one.path, one.kind)
+            for one in self._walk.violations(parent)
+            if _is_same(self._staged.snapshot, before, one.path)
+        }
+
+    def _find_facts(self, files: Files) -> dict[str, ArtifactFacts]:
+        opaque = files.unfiltered
+        wanted = {
+            oid: None
+            for oid in files.blobs.values()
+            if oid not in self._facts or (oid in opaque and self._facts[oid].opaque is None)
+        }
+        self._facts |= self._facts_of.of(wanted, opaque=opaque)
+        return self._facts
+
+    def _judge_texts(self, after: Standing) -> Iterator[Finding]:
+        """Verify native texts; one whose root is pending, with the WSUM beside it."""
+        facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
+        for entry in self._staged.texts:
+            known = facts[entry.oid]
+            if not known.is_text:
+                yield Finding("", entry.path, "corrupt-text", "this is no WTXT text")
+            elif known.fault is not None and (problem := self._verify(entry)) is not None:
+                yield Finding("", entry.path, "corrupt-text", str(problem))
+            else:
+                yield from judge.judge_sign_line("", entry.path, known, after)
+
+    def _verify(self, entry: Entry) -> Problem | None:
+        text = spooled(index.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
+        report = verify(text)
+        beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
+        if is_pending(report) and beside is not None:
+            wsum = index.blob_heads(self._repo, (beside.oid,))[beside.oid]
+            if wsum.size == len(wsum.head):
+                report = verify(text, wsum=wsum.head)
+        return report.problems[0] if report.problems else None
+
+    def _new(self, sizes: Mapping[bytes, int]) -> Mapping[bytes, int]:
+        """Those that a forge has not got yet: all of them, where that is asked for."""
+        if self._request.every:
+            return sizes
+        staged = index.staged_paths(self._repo)
+        return {path: size for path, size in sizes.items() if path in staged}
+
+    def _judge_sizes(self, sizes: Mapping[bytes, int]) -> Iterator[Finding]:
+        limit = max_blob(self._repo)
+        for path, size in sizes.items():
+            message = large_blob(size, limit)
+            if message is not None:
+                severity = Severity.ERROR if size > limit else Severity.WARNING
+                yield Finding("", path, LARGE_BLOB, message, severity)
+
+    def _sizes(self, paths: Sequence[bytes]) -> dict[bytes, int]:
+        entries = [entry for path in paths if (entry := self._staged.entries.get(path))]
+        files = {entry.path: entry.oid for entry in entries if entry.is_file}
+        known = blob_sizes(self._repo, files.values())
+        return {path: known[oid] for path, oid in files.items()}
+
+    def _file(
+        self, path: bytes, after: Standing, mine: Sequence[Finding], size: int | None
+    ) -> StagedFile:
+        ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
+        gen = None
+        signers: tuple[str, ...] = ()
+        if ledger is not None:
+            gen = ledger.last.meta.gen
+            valid = signed(ledger, len(ledger.records) - 1, after.trusted).valid
+            principals = self._walk.reader.principals
+            signers = tuple(sorted(principals.get(key, key.hex()) for key in valid))
+        if mine:
+            worst = min(mine, key=lambda finding: finding.severity is not Severity.ERROR)
+            state = f"{worst.kind}: {worst.message}"
+        elif gen is None:
+            state = "verified"
+        else:
+            by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
+            is_there = path in self._staged.entries
+            state = f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {by}"
+        return StagedFile(path, state, size, gen, signers)
+
+
+def _required(finding: Finding) -> Finding:
+    """Where everything has to be sealed, what is not is an error."""
+    return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding
+
+
+def _is_same(snapshot: Snapshot, before: Snapshot, path: bytes) -> bool:
+    return judge.place(snapshot, path) == judge.place(before, path)

@@ -1,0 +1,365 @@
+"""Commits from the trust root on: the state after each, and what each did that it may not.
+
+A state comes from that of all parents and from the commit's own tree, so no
+commit is passed over and none is judged by its parents' trees alone.
+`docs/spec/trust.md` has the rules, `trust.state` keeps them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from wtxtgit.chain.reader import ChainReader, signed
+from wtxtgit.errors import EnvironmentFailure, TrustError
+from wtxtgit.git import history
+from wtxtgit.git.history import Commit
+from wtxtgit.git.index import resolve
+from wtxtgit.git.path_history import PathReader
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshot, Snapshots
+from wtxtgit.io.files import read_small, shown
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Ledger
+from wtxtgit.text import ledger as ledger_text
+from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start
+from wtxtgit.trust.step import step
+
+_REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
+if TYPE_CHECKING:
+    from wtxtgit.chain.states import KeptStates
+
+_NEAR = 256
+"""Commits before the tips of which states are looked for."""
+_SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
+NOBODY = State(frozenset({Signers()}))
+"""What is known where nothing is: nobody is trusted."""
+
+
+class BadRoot(TrustError):
+    """A trust root that can't be one, or that the tip does not descend from."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """Commits from the trust root on, and the state after each of those that are asked for.
+
+    `start` is the state of what the trust root reaches, and of what begins
+    beside it.
+    """
+
+    repo: Repository
+    reader: ChainReader
+    snapshots: Snapshots
+    start: State = NOBODY
+    root: str | None = None
+    """The commit where trust starts."""
+    is_first_use: bool = False
+    """Whether the root is no given one, but the first commit with signers."""
+    commits: dict[str, Commit] = field(default_factory=dict)
+    """Parents before their children; what the root reaches is not among them."""
+    unjudged: frozenset[str] = frozenset()
+    """Commits from before a root that is a file: they are not judged as changes."""
+    _states: dict[str, State] = field(default_factory=dict)
+    _standings: dict[str, Standing] = field(default_factory=dict)
+    _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
+    _visit: Callable[[Walk, str], None] | None = None
+    _known: frozenset[str] = frozenset()
+    """Commits whose states were kept, beyond which nothing was walked."""
+
+    @classmethod
+    def to(
+        cls,
+        repo: Repository,
+        tips: Sequence[str],
+        root: str | None,
+        reader: ChainReader,
+        snapshots: Snapshots,
+        *,
+        kept: KeptStates | None = None,
+        judged_before: Sequence[str] | None = None,
+        visit: Callable[[Walk, str], None] | None = None,
+    ) -> Walk:
+        """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
+
+        From what is `kept` on, where that leads to the tips: then commits that
+        were walked before are not among `commits`. Of commits that are to be
+        judged none is passed over: `judged_before` reach those that may be, all
+        tips unless it is given. `visit` is called with each commit as it is
+        walked to, while what it holds is at hand; all `commits` are known then.
+        Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
+        KeyFileError for a file that can't be read.
+        """
+        walk = cls(repo, reader, snapshots, _visit=visit)
+        if root is not None:
+            walk._start_at(root, tips)
+        elif tips:
+            walk._start_at_first_use(tips[0])
+        bases = tips if judged_before is None else judged_before
+        if kept is None or walk.root is None or not walk._go_on_from(kept, bases, tips):
+            walk._advance(walk._from_root(tips), set(tips))
+        if kept is not None and walk.root is not None:
+            for tip in tips:
+                if tip in walk.commits and not walk.violations(tip):
+                    kept.put(walk.root, tip, walk.state(tip), walk.snapshot(tip), reader)
+        return walk
+
+    def snapshot(self, oid: str) -> Snapshot:
+        """What a commit holds."""
+        return self.snapshots.snapshot(oid)
+
+    def tree(self, oid: str) -> Tree:
+        """What the rules see of a commit."""
+        return self.reader.tree(self.snapshot(oid))
+
+    def state(self, oid: str) -> State:
+        """The state after a commit."""
+        found = self._states.get(oid)
+        if found is None:
+            if oid not in self.commits and not self._known:
+                return self.start
+            # It was passed over, or dropped.
+            self._advance(self._from_root([oid]), {oid})
+            found = self._states.get(oid, self.start)
+        return found
+
+    def standing(self, oid: str) -> Standing:
+        """What judging a commit's files takes of the state after it."""
+        return self._standings.get(oid, self.start.standing)
+
+    def before(self, parents: Iterable[str]) -> State:
+        """What is known before a commit with these parents."""
+        states = [self.state(oid) for oid in dict.fromkeys(parents)]
+        return join(states) if states else self.start
+
+    def violations(self, oid: str) -> tuple[Violation, ...]:
+        """Rules that do not hold in a commit's tree, what the root reaches included."""
+        if oid not in self._violations and self._is_reached(oid):
+            self._violations[oid] = tuple(step(self.tree(oid), self.start, signed)[1])
+        return self._violations.get(oid, ())
+
+    def _is_reached(self, oid: str) -> bool:
+        """Whether the trust root is a commit that reaches another one."""
+        root = self.root
+        return root is not None and (
+            oid == root or (oid not in self.commits and history.is_ancestor(self.repo, oid, root))
+        )
+
+    def brought(self, oid: str, told: Container[str] = ()) -> list[Violation]:
+        """Rules that a commit breaks which its first parent keeps, or at paths that it changes.
+
+        Left out is what a parent in `told` has as well, at the same files; what
+        a branch has from before the root, where it began; and a move that its
+        first parent has not sealed either: one record seals it.
+        """
+        parents = list(dict.fromkeys(self.commits[oid].parents))
+        found = []
+        for violation in self.violations(oid):
+            said = (violation.path, violation.kind)
+            for n, parent in enumerate(parents or [None]):
+                if n and parent not in told:
+                    continue
+                if len(parents) > 1 and parent != self.root and parent not in self.commits:
+                    continue  # from before the root: a merge takes nothing back from there
+                if parent is not None and self._has_moved(parent, violation):
+                    break
+                if self._is_same_place(parent, oid, violation.path) and (
+                    parent is None or said in {(v.path, v.kind) for v in self.violations(parent)}
+                ):
+                    break
+            else:
+                found.append(violation)
+        return found
+
+    def _has_moved(self, oid: str, violation: Violation) -> bool:
+        """Whether a commit has the same unsealed move, of an earlier generation maybe."""
+        moved = violation.moved
+        return moved is not None and any(
+            one.path == violation.path and one.moved is not None and one.moved.place == moved.place
+            for one in self.violations(oid)
+        )
+
+    def _is_same_place(self, before: str | None, after: str, path: bytes) -> bool:
+        held = [self.snapshot(oid).entries if oid else {} for oid in (before, after)]
+        paths = path, path + LEDGER_SUFFIX
+        return all(held[0].get(one) == held[1].get(one) for one in paths)
+
+    def count_unjudged(self) -> int:
+        """Count the commits that the trust root reaches, or that are from before it."""
+        reached = 0 if self.root is None else len(history.commits(self.repo, [self.root]))
+        return reached + len(self.unjudged)
+
+    def ledgers_at(self, path: bytes, tips: Sequence[str]) -> Iterator[tuple[Commit, Ledger]]:
+        """Each commit that changed what stands at a path, with the ledger there, the oldest first.
+
+        The trust root does not matter; commits whose ledger does not read are left out.
+        """
+        literal = b":(top,literal)" + path
+        with PathReader(self.repo, [path]) as paths:
+            for commit in history.commits(self.repo, tips, touching=(literal,)):
+                entry = paths.entries(commit.tree).get(path)
+                report = None
+                if entry is not None and entry.is_file:
+                    report = self.reader.ledger(path, entry.oid)
+                if report is not None and report.ledger is not None:
+                    yield commit, report.ledger
+
+    # Where trust starts.
+
+    def _start_at(self, root: str, tips: Sequence[str]) -> None:
+        # A commit comes first: whoever can add a file must not be able to take its place.
+        try:
+            pinned = commit_of(self.repo, root)
+        except EnvironmentFailure as error:
+            if not Path(root).is_file():
+                raise
+            if os.sep not in root and self._is_in_work_tree(Path(root)):
+                # A tag that is not here, and a branch that has a file of its name.
+                hint = f"a file of signers is named with its folder: ./{root}"
+                raise EnvironmentFailure(error.message, hint=hint) from None
+            self.start = self._of_file(Path(root))
+            return
+        if not any(history.is_ancestor(self.repo, pinned, tip) for tip in tips):
+            raise BadRoot(f"the tip does not descend from the trust root {pinned[:12]}")
+        tree = self.tree(pinned)
+        if tree.signers is None and tree.signers_fault is not None:
+            raise BadRoot(f".wtxt/signers of the trust root: {tree.signers_fault}")
+        self.root, self.start = pinned, _root_state(tree)
+
+    def _is_in_work_tree(self, file: Path) -> bool:
+        top = self.repo.top
+        return top is not None and file.resolve().is_relative_to(top.resolve())
+
+    def _of_file(self, file: Path) -> State:
+        """The state before the first commit: that of a signers file, with its ledger if any."""
+        content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
+        signers, fault = self.reader.parse_signers(content)
+        if signers is None or not signers.keys:
+            raise BadRoot(f"{shown(file)}: {fault or 'it names no signer'}")
+        beside = file.with_name(file.name + os.fsdecode(LEDGER_SUFFIX))
+        if not beside.is_file():
+            return start(Signers(signers, is_fixed=True), Tree())
+        report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
+        if report.ledger is None or report.problems:
+            raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
+        if report.ledger.place != SIGNERS_PATH:
+            raise BadRoot(f"{shown(beside)}: it is the ledger of another file")
+        if report.ledger.last.sha256_all != signers.sha256_all:
+            raise BadRoot(f"{shown(beside)}: its last record is of other signers")
+        return start(Signers(signers, report.ledger), Tree())
+
+    def _start_at_first_use(self, tip: str) -> None:
+        """Take the oldest commit on the first parents' line that has signers."""
+        reader = self.reader
+        with PathReader(self.repo, (SIGNERS_PATH,)) as paths:
+            for commit in history.commits(
+                self.repo, [tip], first_parent=True, touching=(_SIGNERS_SPEC,)
+            ):
+                entry = paths.entries(commit.tree).get(SIGNERS_PATH)
+                if entry is None or not entry.is_file:
+                    continue
+                signers, _ = reader.signers(entry.oid)
+                if signers is not None and signers.keys:
+                    self.root, self.is_first_use = commit.oid, True
+                    self.start = _root_state(self.tree(commit.oid))
+                    return
+
+    # Forward.
+
+    def _from_root(self, tips: Sequence[str]) -> list[Commit]:
+        return history.commits(self.repo, tips, [] if self.root is None else [self.root])
+
+    def _go_on_from(self, kept: KeptStates, bases: Sequence[str], tips: Sequence[str]) -> bool:
+        """Walk from commits whose states are kept; tell whether they were enough."""
+        root = self.root or ""
+        near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
+        states = kept.get(root, near, self.reader)
+        left = history.commits(self.repo, tips, [root, *states])
+        known = {*states, root, *(commit.oid for commit in left)}
+        if not states or any(parent not in known for c in left for parent in c.parents):
+            return False
+        self._states |= states
+        self._standings |= {oid: state.standing for oid, state in states.items()}
+        self._known = frozenset(states)
+        self._advance(left, set(tips))
+        return True
+
+    def _advance(self, commits: Sequence[Commit], kept: set[str]) -> None:
+        """Compute all states; those that no child needs any more are dropped."""
+        children = Counter(parent for commit in commits for parent in set(commit.parents))
+        trees: dict[str, Tree] = {}
+        before_root: set[str] = set()
+        self.commits |= {commit.oid: commit for commit in commits}
+        for commit in commits:
+            # Git lists commits without hashing them.
+            if self.snapshots.commit(commit.oid) != commit:
+                raise EnvironmentFailure(
+                    f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
+                )
+            parents = list(dict.fromkeys(commit.parents))
+            tree = trees[commit.oid] = self.tree(commit.oid)
+            if len(parents) == 1 and trees.get(parents[0]) is tree:
+                state, found = self._states[parents[0]], self._violations[parents[0]]
+            else:
+                state, violations = step(tree, self.before(parents), signed)
+                found = tuple(violations)
+            self._states[commit.oid], self._violations[commit.oid] = state, found
+            self._standings[commit.oid] = state.standing
+            if self._visit is not None:
+                self._visit(self, commit.oid)
+            if self._is_before_root(tree) and before_root.issuperset(parents):
+                before_root.add(commit.oid)
+            for parent in parents:
+                children[parent] -= 1
+                if not children[parent]:
+                    trees.pop(parent, None)
+                    if parent not in kept and parent not in self._known:
+                        self._states.pop(parent, None)
+        self.unjudged |= before_root
+
+    def _is_before_root(self, tree: Tree) -> bool:
+        """Whether a tree is older than the signers file that is the trust root."""
+        (signers,) = self.start.signers if self.root is None else (Signers(),)
+        if signers.ledger is None:
+            return False
+        ledger = tree.ledgers.get(SIGNERS_LEDGER)
+        if ledger is None:
+            return tree.signers is None
+        length = len(ledger.records)
+        return length < len(signers.ledger.records) and (
+            ledger.head == signers.ledger.head
+            and ledger.last.merkle_this == signers.ledger.records[length - 1].merkle_this
+        )
+
+
+def _root_state(tree: Tree) -> State:
+    ledger = tree.ledgers.get(SIGNERS_LEDGER)
+    if ledger is not None and ledger.place != SIGNERS_PATH:
+        ledger = None
+    return start(Signers(tree.signers, ledger), tree)
+
+
+def commit_of(repo: Repository, revision: str) -> str:
+    """The object id of the commit that a revision names; raises EnvironmentFailure."""
+    try:
+        return resolve(repo, revision + "^{commit}")
+    except EnvironmentFailure:
+        if revision == "HEAD" and history.head(repo) is None:
+            raise EnvironmentFailure("there is no commit yet") from None
+        return _refuse(repo, revision)
+
+
+def _refuse(repo: Repository, revision: str) -> NoReturn:
+    """Say why a revision is no commit."""
+    try:
+        oid = resolve(repo, revision)
+    except EnvironmentFailure as error:
+        raise EnvironmentFailure(error.message, hint=_REVISIONS_HINT) from None
+    found = repo.call("cat-file", "-t", oid, ok=(0, 128))
+    kind = found.stdout.decode("ascii").strip()
+    told = f"a {kind}, not a commit" if kind not in ("", "commit") else "nothing in this repository"
+    raise EnvironmentFailure(f"{revision!r} names {told}", hint=_REVISIONS_HINT) from None

@@ -1,0 +1,163 @@
+"""numpy arrays in WTXT files: the Python interface.
+
+wtxtgit.dump({"W": w}, "step-100.wtxt", meta=wtxtgit.Meta(gen=100))
+weights = wtxtgit.load("step-100.wtxt")
+with wtxtgit.open("step-100.wtxt") as snapshot:
+    rows = snapshot["W"][128:256]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from numpy.typing import ArrayLike
+
+from wtxtgit.io.files import replace_file, view_file
+from wtxtgit.io.view import Buffer
+from wtxtgit.model import Meta, Snapshot
+from wtxtgit.text import verify as text_verify
+from wtxtgit.text import write
+from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
+from wtxtgit.text.verify import Report
+from wtxtgit.text.write import Signer, TextWriter
+
+File = str | PathLike[str]
+
+
+def dump(
+    arrays: Mapping[str, ArrayLike],
+    path: File,
+    *,
+    meta: Meta | None = None,
+    prev: bytes | None = None,
+    audit: str | None = None,
+    rows_per_chunk: int | None = None,
+    pending: bool = False,
+    hmac_key: bytes | None = None,
+    sign: Signer | None = None,
+    threads: int | None = None,
+) -> None:
+    """Write arrays to a WTXT file, which appears only when it is complete.
+
+    `arrays` are any numpy arrays but objects and records, by any names. `prev`
+    is the merkle_this (32 bytes) of the generation before, `audit` the text of
+    the audit line, `hmac_key` a key that authenticates every array, `sign` a
+    function that signs bytes (`wtxtgit.model.Signature`). What `load` returned
+    is written as it was read, as far as no argument says otherwise. Raises
+    TextError for what no text can hold.
+    """
+    snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
+    writer = TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
+    replace_file(Path(path), writer.write_file)
+
+
+def dumps(
+    arrays: Mapping[str, ArrayLike],
+    *,
+    meta: Meta | None = None,
+    prev: bytes | None = None,
+    audit: str | None = None,
+    rows_per_chunk: int | None = None,
+    pending: bool = False,
+    hmac_key: bytes | None = None,
+    sign: Signer | None = None,
+    threads: int | None = None,
+) -> bytes:
+    """The text of arrays, as `dump` writes it."""
+    snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
+    return write.dumps(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
+
+
+def load(
+    path: File,
+    *,
+    wsum: bytes | None = None,
+    hmac_key: bytes | None = None,
+    public_keys: Sequence[bytes] = (),
+    threads: int | None = None,
+) -> Weights:
+    """Verify a WTXT file and give its arrays by name, read-only.
+
+    Raises TextError with the first thing that does not hold.
+    """
+    text = view_file(Path(path))
+    return read(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
+
+
+def loads(
+    text: Buffer,
+    *,
+    wsum: bytes | None = None,
+    hmac_key: bytes | None = None,
+    public_keys: Sequence[bytes] = (),
+    threads: int | None = None,
+) -> Weights:
+    """Verify a text and give its arrays, as `load` does."""
+    view = memoryview(text).cast("B")
+    return read(view, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
+
+
+@contextmanager
+def open(path: File) -> Iterator[LazySnapshot]:  # noqa: A001 - the name that json, gzip... have
+    """Open a WTXT file whose arrays are decoded only where they are indexed.
+
+    `snapshot["W"][128:256]` decodes and checks the chunks of those rows alone.
+    Raises TextError where the text's structure does not hold.
+    """
+    yield LazySnapshot(view_file(Path(path)))
+
+
+def verify(
+    path: File,
+    *,
+    wsum: bytes | None = None,
+    hmac_key: bytes | None = None,
+    public_keys: Sequence[bytes] = (),
+    allow_unauthenticated: bool = False,
+    threads: int | None = None,
+) -> Report:
+    """Check everything that can be checked of a WTXT file, and say what was found."""
+    return text_verify.verify(
+        view_file(Path(path)),
+        wsum=wsum,
+        hmac_key=hmac_key,
+        public_keys=public_keys,
+        allow_unauthenticated=allow_unauthenticated,
+        threads=threads,
+    )
+
+
+def _snapshot(
+    arrays: Mapping[str, ArrayLike],
+    meta: Meta | None,
+    prev: bytes | None,
+    audit: str | None,
+    rows_per_chunk: int | None,
+    pending: bool,
+) -> Snapshot:
+    if isinstance(arrays, Weights):
+        told = (meta, prev, audit, rows_per_chunk)
+        if all(value is None for value in told) and not pending:
+            return arrays.snapshot
+        if arrays.snapshot.layout is None and rows_per_chunk is None:
+            old = arrays.snapshot
+            return replace(
+                old,
+                meta=meta or old.meta,
+                prev=old.prev if prev is None else prev,
+                audit=old.audit if audit is None else audit,
+                pending=pending or old.pending,
+                signature=None,
+            )
+    return snapshot_from(
+        arrays,
+        meta=meta,
+        prev=prev or bytes(32),
+        audit=audit,
+        rows_per_chunk=rows_per_chunk,
+        pending=pending,
+    )

@@ -1,0 +1,280 @@
+"""Convert: the tensors of one file in a file of another format.
+
+Nothing is rounded: a dtype that the other format lacks is refused. The written
+file is read again and its tensors compared before it takes its place.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.open import members, open_target
+from wtxtgit.checkpoint.sources import (
+    Digests,
+    common_chunk,
+    digests,
+    quoted,
+    refuse_errors,
+    sources_of,
+    without_chunk,
+)
+from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
+from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_all
+from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import Buffer
+from wtxtgit.model.reading import Description, ReadOptions, TensorSource
+
+BY_ENDING = {
+    ".safetensors": "safetensors",
+    ".npz": "npz",
+    ".npy": "npy",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".gguf": "gguf",
+    ".fold": "fold",
+    ".mind": "fold",
+    ".aero": "aero",
+    ".checkpoint": "mlcp",
+}
+NPY_NAME = "data"
+"""What the one array of an npy file is called, which has no name there."""
+SET_FORMATS = frozenset({"safetensors", "aero"})
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was written, and what of the source is not in it."""
+
+    source: str
+    format: str
+    files: tuple[str, ...]
+    tensors: int
+    bytes: int
+    dropped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "source": self.source,
+            "format": self.format,
+            "files": list(self.files),
+            "tensors": self.tensors,
+            "bytes": self.bytes,
+            "dropped": list(self.dropped),
+            "notes": list(self.notes),
+        }
+
+
+class _Writer(Protocol):
+    """What a format's `write` offers."""
+
+    DTYPES: Mapping[str, object]
+    KEEPS_TAGS: bool
+
+    def build_model(
+        self, tensors: Sequence[TensorSource], tags: Mapping[str, str]
+    ) -> Iterator[Buffer]:
+        """The file's bytes; raises FormatError before the first of them."""
+
+
+SetFiles = Iterable[tuple[str, Iterator[Buffer]]]
+"""Names and bytes of a set's files, its index last."""
+
+
+class _SetWriter(Protocol):
+    """What the `write_set` of a format with sets offers."""
+
+    def build_set(
+        self, tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
+    ) -> SetFiles:
+        """The files of a set; raises FormatError before the first of them."""
+
+
+def format_of(out: Path) -> str:
+    """The format that an output's ending names; raises UsageError."""
+    found = BY_ENDING.get(out.suffix.lower())
+    if found is None:
+        raise UsageError(f"{shown(out)}: no ending of a format, one of {', '.join(BY_ENDING)}")
+    return found
+
+
+def convert(
+    source: str,
+    out: Path,
+    options: ReadOptions,
+    *,
+    max_shard: int | None = None,
+    inline_data: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Conversion:
+    """Write the tensors of `source` (a file or REV:PATH) to `out`, by its ending.
+
+    With `max_shard` bytes the tensors go to several files beside one another,
+    named after `out`. `inline_data` writes the bytes of tensors into MLCP.
+    Raises UsageError for endings and options, InputError for what the other
+    format can't hold, CheckError where the source does not hold.
+    """
+    name = format_of(out)
+    if max_shard is not None and name not in SET_FORMATS:
+        raise UsageError(f"{name} has no sets of files: --max-shard is for safetensors and aero")
+    if inline_data and name != "mlcp":
+        raise UsageError("--inline-data is for .checkpoint files")
+    writer = cast(_Writer, import_module(f"wtxtgit.containers.{name}.write"))
+    description, sources, dropped = _read(source, options, threads)
+    notes = []
+    chunk = common_chunk(sources) if description.format == "fold" else None
+    if chunk is not None:
+        sources = without_chunk(sources, chunk)
+        notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
+    _refuse_dtypes(out, sources, writer)
+    wanted = digests(sources, progress)
+    keeps = getattr(writer, "keeps_tag", lambda _key: writer.KEEPS_TAGS)
+    tags = {key: value for key, value in description.tags.items() if keeps(key)}
+    dropped += [f"tag {quoted(key)}" for key in description.tags if key not in tags]
+    if max_shard is not None:
+        notes += [
+            f"tensor {quoted(source.name)} alone is larger than a file should be"
+            for source in sources
+            if source.nbytes > max_shard
+        ]
+        files = _write_set(out, name, sources, tags, max_shard, wanted, options)
+    else:
+        build = cast(Callable[..., Iterator[Buffer]], writer.build_model)
+        extra = {"inline_data": True} if inline_data else {}
+        with named(out):
+            pieces = build(sources, tags, **extra)
+        has_bytes = name != "mlcp" or inline_data
+        if not has_bytes:
+            dropped.insert(0, f"bytes of all {len(sources)} tensors: --inline-data keeps them")
+        if name == "npy" and NPY_NAME not in wanted:
+            dropped += [f"name {quoted(key)}" for key in wanted]
+            (digest,) = wanted.values()
+            wanted = {NPY_NAME: digest}
+        _write(out, pieces, wanted if has_bytes else None, options)
+        files = [out]
+    return Conversion(
+        source,
+        name,
+        tuple(str(file) for file in files),
+        len(sources),
+        sum(file.stat().st_size for file in files),
+        tuple(dropped),
+        tuple(notes),
+    )
+
+
+def _read(
+    name: str, options: ReadOptions, threads: int | None
+) -> tuple[Description, list[TensorSource], list[str]]:
+    """What the source says, its tensors, and what they do not tell."""
+    target = open_target(name, threads=threads)
+    if target.report is not None:
+        raise InputError(
+            f"{name}: a native text", hint=f"wtxtgit restore {name} -o FILE.npz gives its arrays"
+        )
+    open_member = members(name, threads=threads)
+    if containers.identify(target.data) is None:
+        raise InputError(f"{name}: no container that we know")
+    for problem in containers.check(target.data, options, open_member).errors:
+        raise CheckError(
+            f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
+        )
+    description = containers.describe(target.data, options, open_member)
+    for problem in containers.check_nested(description, options).errors:
+        raise CheckError(f"{name}: the file in {problem}")
+    dropped = list(description.untold)
+    sources = sources_of(name, description, options, len(target.data), dropped)
+    if not sources:
+        encrypted = any(part.is_encrypted for part in description.parts)
+        hint = "--key F opens what is encrypted" if encrypted else None
+        raise InputError(f"{name}: a {description.format} file without tensors", hint=hint)
+    return description, sources, dropped
+
+
+def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: _Writer) -> None:
+    for source in sources:
+        if source.element not in writer.DTYPES:
+            raise InputError(
+                f"{shown(out)}: tensor {quoted(source.name)} is {source.element}, "
+                "for which the format has no dtype"
+            )
+
+
+def _write(
+    out: Path, pieces: Iterable[Buffer], wanted: Digests | None, options: ReadOptions
+) -> None:
+    """Write a file, read it again, and put it in its place if it is what it has to be.
+
+    `wanted` is None for a file without bytes of tensors.
+    """
+
+    def write(descriptor: int) -> None:
+        write_all(descriptor, pieces)
+        data = view_of(descriptor)
+        refuse_errors(shown(out), data, options)
+        if wanted is not None:
+            _prove(shown(out), containers.describe(data, options), len(data), wanted, options)
+
+    replace_file(out, write)
+
+
+def _write_set(
+    out: Path,
+    name: str,
+    sources: Sequence[TensorSource],
+    tags: Mapping[str, str],
+    max_shard: int,
+    wanted: Digests,
+    options: ReadOptions,
+) -> list[Path]:
+    """Write the files of a set, read the set again, and put them in their places."""
+    writer = cast(_SetWriter, import_module(f"wtxtgit.containers.{name}.write_set"))
+    with named(out):
+        built = writer.build_set(sources, tags, out.stem, max_shard)
+    # The set is proved in a folder of its own; its index comes into its place last.
+    with failures(out, missing=EnvironmentFailure):
+        folder = Path(tempfile.mkdtemp(prefix=".wtxtgit-", dir=out.parent))
+    try:
+        names = []
+        for file_name, pieces in built:
+            replace_file(folder / file_name, partial(_write_pieces, pieces))
+            names.append(file_name)
+        index = str(folder / names[-1])
+        data = view_file(Path(index))
+        open_member = members(index)
+        for problem in containers.check(data, options, open_member).errors:
+            raise CheckError(f"{shown(out)}: what was written does not hold: {problem}")
+        description = containers.describe(data, options, open_member)
+        _prove(shown(out), description, len(data), wanted, options)
+        files = [out.with_name(file_name) for file_name in names]
+        for file in files:
+            with failures(file, missing=EnvironmentFailure):
+                (folder / file.name).replace(file)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return files
+
+
+def _write_pieces(pieces: Iterable[Buffer], descriptor: int) -> None:
+    write_all(descriptor, pieces)
+
+
+def _prove(
+    name: str, description: Description, size: int, wanted: Digests, options: ReadOptions
+) -> None:
+    """Raise CheckError unless a file's tensors are those that are wanted."""
+    sources = sources_of(name, description, options, size)
+    chunk = common_chunk(sources) if description.format == "fold" else None
+    found = digests(sources if chunk is None else without_chunk(sources, chunk))
+    for key in {**wanted, **found}:
+        if wanted.get(key) != found.get(key):
+            raise CheckError(f"{name}: tensor {quoted(key)} would not be what it was")

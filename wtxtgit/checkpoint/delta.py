@@ -1,0 +1,168 @@
+"""Delta: what changed between two checkpoints as a text, and that put on the first again.
+
+Either side is a file or a blob as REV:PATH. A container is taken as the text
+that git stores for it, which is not written down; a blob that is the text of a
+container counts as the container, as a checkout gives it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.emit import hmac_key
+from wtxtgit.checkpoint.open import is_blob, read
+from wtxtgit.errors import CheckError, InputError, TextError, UsageError
+from wtxtgit.filter.clean import is_pending
+from wtxtgit.io.files import replace_file, shown, write_all
+from wtxtgit.io.view import Buffer
+from wtxtgit.model import Problem
+from wtxtgit.text import grammar
+from wtxtgit.text.cursor import quote
+from wtxtgit.text.delta import contents
+from wtxtgit.text.delta.apply import Regeneration
+from wtxtgit.text.delta.apply import apply as apply_to
+from wtxtgit.text.delta.check import check
+from wtxtgit.text.delta.lines import MAGIC
+from wtxtgit.text.delta.make import Making
+from wtxtgit.text.delta.make import make as make_of
+from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
+from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.verify import verify
+
+ENDING = ".wtxtdelta"
+_QUOTED = 16
+"""How many of the first bytes of what is no delta a message shows."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What `apply` is told of the target of a plain delta; `hmac_key` is a key file."""
+
+    ts: str | None = None
+    build: str | None = None
+    hmac_key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """What is ready to be written."""
+
+    pieces: Iterable[Buffer]
+
+    def write_to(self, path: Path) -> None:
+        """Write a file, which appears only when it is complete."""
+        replace_file(path, lambda fd: write_all(fd, self.pieces))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A side; `is_file` tells that it stands for a file that is no text."""
+
+    side: Side
+    is_file: bool
+
+
+def default_output(delta: str) -> Path:
+    """The target beside the delta that makes it: its name without `.wtxtdelta`.
+
+    Raises UsageError for another ending, and where that file is there already:
+    what is overwritten has to be named.
+    """
+    path = Path(delta)
+    if is_blob(delta) or path.suffix != ENDING or not path.stem:
+        raise UsageError(f"{shown(path)} is no file in {ENDING}: say where to, with -o")
+    out = path.with_suffix("")
+    if os.path.lexists(out):
+        raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")
+    return out
+
+
+def make(
+    base: str,
+    target: str,
+    *,
+    plain: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Making, Output]:
+    """Make the delta from `base` to `target`.
+
+    Raises CheckError for a text that does not verify, UsageError for what the
+    delta can't say.
+    """
+    before = _open(base, threads, progress).side
+    after = _open(target, threads, progress).side
+    try:
+        making = make_of(before, after, plain=plain)
+    except TextError as error:
+        hint = "without --plain it can" if plain else None
+        raise UsageError(error.message, hint=hint) from error
+    return making, Output(making.pieces(threads=threads))
+
+
+def apply(
+    base: str,
+    delta: str,
+    generation: Generation,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Output:
+    """Put a delta on its base; the target is proved before anything is given.
+
+    Raises InputError for what is no delta, CheckError where delta or base do
+    not hold, or do not go together.
+    """
+    text = read(delta)
+    if text[: len(MAGIC)] != MAGIC:
+        raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
+    report = check(text)
+    if not report.ok:
+        raise _refusal(delta, report.problems[0])
+    opened = _open(base, threads, progress)
+    given = _given(generation, opened.side, plain=report.index.head is None)
+    try:
+        made = apply_to(opened.side, text, report.index, given, threads=threads, progress=progress)
+    except TextError as error:
+        raise CheckError(f"{delta} on {base}: {error}") from error
+    layout = made.layout
+    if opened.is_file and layout is not None and layout.is_container:
+        return Output(contents.file_pieces(made.side, layout, threads=threads))
+    return Output(contents.text_pieces(made.side, threads=threads))
+
+
+def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
+    data = read(name)
+    if data[: len(grammar.MAGIC)] != grammar.MAGIC:
+        snapshot = snapshot_of(containers.split(data))
+        return _Opened(side_of_snapshot(snapshot, threads=threads, progress=progress), True)
+    report = verify(data, threads=threads, progress=progress)
+    if is_pending(report):
+        raise InputError(f"{name}: a pending text has no root: no delta is from or to it")
+    if not report.ok:
+        raise _refusal(name, report.problems[0])
+    return _Opened(side_of_text(data, report.index), is_blob(name) and report.is_container)
+
+
+def _given(generation: Generation, base: Side, *, plain: bool) -> Regeneration:
+    if not plain and (generation.ts is not None or generation.build is not None):
+        raise UsageError("--ts and --build are for plain deltas: this one says them itself")
+    given = Regeneration(generation.ts, generation.build, hmac_key(generation.hmac_key))
+    if plain:
+        try:
+            grammar.format_meta(given.meta_after(base.meta))
+        except TextError as error:
+            raise UsageError(error.message) from error
+    return given
+
+
+def _refusal(name: str, problem: Problem) -> CheckError:
+    hint = f"wtxtgit verify -- {shlex.quote(shown(Path(name)))} lists all that is wrong"
+    return CheckError(f"{name}: {problem}", hint=hint)

@@ -1,0 +1,211 @@
+"""Emit: any supported file as WTXT.
+
+Without options the text is what clean gives. Options make a generation of it:
+number, time, build, chain, signature, authentication.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.errors import InputError, TextError, UsageError
+from wtxtgit.filter.clean import clean
+from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
+from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.model import Meta, Signature, Snapshot
+from wtxtgit.remotes import urls
+from wtxtgit.setup.signing_key import key_of_file
+from wtxtgit.text.arrays import read
+from wtxtgit.text.blocking import rows_for
+from wtxtgit.text.digest import keyid
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.verify import read_wsum
+from wtxtgit.text.write import Progress, TextWriter
+from wtxtgit.trust.signing import AskPassphrase
+
+TEXT_SUFFIX = ".wtxt"
+MAX_HMAC_KEY = 1024 * 1024
+MAX_WSUM = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What `emit` is told of a generation; None and empty leave what clean gives.
+
+    `prev` is merkle_prev (32 bytes), `sign` the path of a secret key,
+    `hmac_key` that of a file whose bytes are the key.
+    """
+
+    gen: int | None = None
+    ts: str | None = None
+    build: str | None = None
+    prev: bytes | None = None
+    sign: Path | None = None
+    hmac_key: Path | None = None
+    pending: bool = False
+    rows_per_chunk: int | None = None
+    audit: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self == Generation()
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A text that is ready to be written; `reason` says why a file is stored whole."""
+
+    text: TextWriter | None
+    source: ByteView
+    reason: str | None = None
+    warning: str | None = None
+
+    def pieces(self) -> Iterable[Buffer]:
+        """The text in order, for a pipe."""
+        return pieces(self.source) if self.text is None else self.text.stream()
+
+    def write_to(self, out: Path | str) -> None:
+        """Write the text to a file or URL, where it appears only when it is complete."""
+        if urls.is_url(str(out)):
+            urls.write_url(str(out), self._write)
+        else:
+            replace_file(Path(out), self._write)
+
+    def _write(self, descriptor: int) -> None:
+        if self.text is None:
+            write_all(descriptor, pieces(self.source))
+        else:
+            self.text.write_file(descriptor)
+
+
+def emit(
+    path: Path | str,
+    generation: Generation,
+    folder: Path | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    ask: AskPassphrase | None = None,
+) -> Emission:
+    """Make the text of the file at `path` or URL; a path starts from `folder`, if given.
+
+    `ask` gives the passphrase of the key that signs.
+    """
+    name = str(path)
+    data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
+    if generation.is_plain:
+        cleaned = clean(data, threads=threads, progress=progress)
+        return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
+    snapshot, reason = _snapshot(shown_name(name), data, threads)
+    key = hmac_key(generation.hmac_key)
+    sign = None if generation.sign is None else signer(generation.sign, ask)
+    try:
+        text = TextWriter(
+            _with(snapshot, generation), threads=threads, hmac_key=key, sign=sign, progress=progress
+        )
+    except TextError as error:
+        # The file's own snapshot can be written: what can't be was asked for.
+        raise UsageError(error.message) from error
+    return Emission(text, data, reason)
+
+
+def write_wsum(text: TextWriter, path: Path) -> None:
+    """Write the WSUM that finalizes a pending text."""
+    line = text.wsum()
+    if os.path.lexists(path) and read_wsum(read_small(path, MAX_WSUM, "a WSUM")) is None:
+        raise UsageError(f"{shown(path)} is there already, and is no WSUM")
+    replace_file(path, lambda fd: write_all(fd, (line,)))
+
+
+def wsum_path(out: Path) -> Path:
+    """Where the WSUM of a pending text goes: beside it."""
+    return out.with_name(out.name + ".wsum")
+
+
+def hmac_key(path: Path | None) -> bytes | None:
+    """The bytes of a key file, as they are; raises InputError for an empty one."""
+    if path is None:
+        return None
+    key = read_small(path, MAX_HMAC_KEY, "a key")
+    if not key:
+        raise InputError(f"{shown(path)}: the key file is empty")
+    return key
+
+
+def signer(path: Path, ask: AskPassphrase | None = None) -> Callable[[bytes], Signature]:
+    """Sign with the secret key in the file at `path`."""
+    key = key_of_file(path, ask)
+    return lambda message: Signature(key.sign(message), keyid(key.public_key))
+
+
+def audit_line(fields: Iterable[tuple[str, str]]) -> str | None:
+    """The audit line's fields in order: a value with spaces is quoted."""
+    line = " ".join(
+        f'{key}="{value}"' if " " in value or not value else f"{key}={value}"
+        for key, value in fields
+    )
+    return line or None
+
+
+def out_in(folder: str, path: str) -> str:
+    """Where the text of a file goes in a folder, or below a URL: NAME.wtxt."""
+    name = urls.file_name(path) if urls.is_url(path) else Path(path).name
+    return f"{folder.rstrip('/')}/{name}{TEXT_SUFFIX}"
+
+
+def shown_name(path: str) -> str:
+    """What a message calls a file or URL."""
+    return urls.shown_url(path) if urls.is_url(path) else shown(path)
+
+
+def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot, str | None]:
+    if data[: len(MAGIC)] != MAGIC:
+        cut = containers.split(data)
+        return snapshot_of(cut), cut.reason
+    # A text given again: another generation of the same arrays.
+    try:
+        snapshot = read(data, threads=threads).snapshot
+    except TextError as error:
+        raise InputError(
+            f"{name}: {error}", hint=f"wtxtgit verify -- {shlex.quote(name)}"
+        ) from error
+    if snapshot.pending:
+        raise InputError(f"{name}: the text is pending, finalize it first")
+    return replace(snapshot, signature=None), None
+
+
+def _with(snapshot: Snapshot, generation: Generation) -> Snapshot:
+    meta = snapshot.meta
+    gen = meta.gen if generation.gen is None else generation.gen
+    arrays = snapshot.arrays
+    if generation.rows_per_chunk is not None:
+        if generation.rows_per_chunk < 1:
+            raise UsageError("--rows-per-chunk is at least 1")
+        arrays = tuple(
+            replace(array, rows=rows_for(array.dtype, array.shape, generation.rows_per_chunk))
+            for array in arrays
+        )
+    if generation.hmac_key is not None:
+        # Salts belong to a generation: the key gives this one its own.
+        arrays = tuple(replace(array, hmac=None, salt=None) for array in arrays)
+    return replace(
+        snapshot,
+        meta=Meta(
+            meta.schema,
+            gen,
+            generation.ts or meta.ts,
+            generation.build or meta.build,
+            meta.host,
+            meta.cuda,
+        ),
+        arrays=arrays,
+        prev=snapshot.prev if generation.prev is None else generation.prev,
+        pending=generation.pending,
+        audit=snapshot.audit if generation.audit is None else generation.audit,
+    )

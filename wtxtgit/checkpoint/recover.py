@@ -1,0 +1,50 @@
+"""Recover: a damaged file mended from the parity that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.sources import quoted, refuse_errors
+from wtxtgit.containers.fold.read import Fold
+from wtxtgit.containers.fold.repair import repair
+from wtxtgit.errors import CheckError, InputError
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
+from wtxtgit.io.mapping import view_of
+from wtxtgit.model.reading import ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What became of a file: the chunks that were mended."""
+
+    path: str
+    mended: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {"path": self.path, "mended": list(self.mended)}
+
+
+def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
+    """Mend the FOLD file at `path` from its parity, into `out` (which may be `path`).
+
+    Raises InputError for other files, CheckError where a chunk can't be
+    mended; nothing is written then.
+    """
+    data = view_file(path)
+    with named(path):
+        container = containers.read(data)
+    if not isinstance(container, Fold):
+        raise InputError(f"{shown(path)}: no FOLD file, no other format holds parity")
+    pieces, mended, lost = repair(container, options)
+    for name in lost:
+        raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
+
+    def write(descriptor: int) -> None:
+        write_all(descriptor, pieces)
+        refuse_errors(shown(out), view_of(descriptor), options)
+
+    if mended or out != path:
+        replace_file(out, write)
+    return Recovery(str(out), tuple(mended))

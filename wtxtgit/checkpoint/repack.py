@@ -1,0 +1,122 @@
+"""Repack: an equal container whose compression is another.
+
+Compressed payloads make poor deltas: a small change of the weights changes
+all of them. Without compression git stores what changed alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.sources import content_size, refuse_errors
+from wtxtgit.containers.fold.read import Fold
+from wtxtgit.containers.fold.repack import broken_by_repack
+from wtxtgit.errors import CheckError, InputError, UsageError
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
+from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.tensors import tensor_bytes
+
+_Facts = list[tuple[str, str, tuple[int, ...], bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repacking:
+    """What became of a file; `broken` names fields of it that no longer hold."""
+
+    path: str
+    format: str
+    before: int
+    after: int
+    tensors: int
+    broken: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": self.path,
+            "format": self.format,
+            "size_before": self.before,
+            "size_after": self.after,
+            "tensors": self.tensors,
+            "broken": list(self.broken),
+        }
+
+
+class _Repacker(Protocol):
+    """What a format's `repack` offers."""
+
+    COMPRESSIONS: Sequence[str]
+
+    def repack(
+        self, container: containers.Container, compression: str, options: ReadOptions
+    ) -> Iterator[Buffer]:
+        """The file with another compression; raises FormatError."""
+
+
+def repack(
+    path: Path,
+    out: Path,
+    compression: str,
+    options: ReadOptions,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Repacking:
+    """Write the container at `path` to `out` (which may be `path`) with another compression.
+
+    The file must hold, and what was written is checked and its tensors are
+    compared before it takes its place. Raises InputError for formats without
+    compression, CheckError for a file that does not hold.
+    """
+    data = view_file(path)
+    name = containers.detect(data)
+    if name not in containers.WITH_COMPRESSION:
+        kind = "a file of no known format has" if name == "opaque" else f"{name} files have"
+        raise InputError(f"{shown(path)}: {kind} no compression to change")
+    repacker = cast(_Repacker, import_module(f"wtxtgit.containers.{name}.repack"))
+    if compression not in repacker.COMPRESSIONS:
+        raise UsageError(
+            f"{name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
+        )
+    for problem in containers.check(data, options).errors:
+        raise CheckError(
+            f"{shown(path)}: {problem}",
+            hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
+        )
+    container = containers.read(data)
+    before = _facts(data, options, progress)
+    sizes = []
+
+    def write(descriptor: int) -> None:
+        with named(path):
+            write_all(descriptor, repacker.repack(container, compression, options))
+        written = view_of(descriptor)
+        refuse_errors(shown(out), written, options)
+        if _facts(written, options, progress) != before:
+            raise CheckError(f"{shown(out)}: the tensors would not be what they were")
+        sizes.append(len(written))
+
+    replace_file(out, write)
+    broken = broken_by_repack(container) if isinstance(container, Fold) else ()
+    return Repacking(str(out), name, len(data), sizes[0], len(before), broken)
+
+
+def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:
+    """Name, dtype, shape and SHA-256 of every tensor."""
+    facts = []
+    description = containers.describe(data, options)
+    for tensor in containers.tensors(description, options):
+        hasher = sha256()
+        for block in tensor_bytes.blocks(tensor):
+            hasher.update(block)
+        if progress is not None:
+            progress(content_size(tensor))
+        facts.append((tensor.name, tensor.dtype, tensor.shape, hasher.digest()))
+    return sorted(facts)

@@ -1,0 +1,211 @@
+"""Indexes of tar shards: making one, finding a member, checking one against its shards.
+
+Shards are files of one folder, named by its listing alone: nothing that an
+index says is used as a path, and links are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.open import open_target
+from wtxtgit.containers.taridx import lookup, names, write
+from wtxtgit.containers.taridx.check import check
+from wtxtgit.containers.taridx.read import Taridx, read
+from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
+from wtxtgit.io.files import failures, replace_file, shown, view_file, write_all
+from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.model import Problem
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.report.verdict import FileVerdict, Verdict
+
+ENDING = ".taridx"
+TEXT_ENDING = ".wtxt"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hit:
+    """A member that was found: its bytes, and what a user should know of the choice."""
+
+    data: ByteView
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The shards of a folder; `guessed` where none is called after the index."""
+
+    paths: tuple[Path, ...]
+    guessed: bool
+
+
+def build(
+    shards: Sequence[Path],
+    out: Path | None,
+    *,
+    contiguous: bool = False,
+    write_out: Callable[[Iterable[Buffer]], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[str]:
+    """Index tars into the file `out`, or through `write_out` where it is None.
+
+    Shards are taken in the order that readers find them in. Gives warnings.
+    Raises UsageError for two shards of one name, InputError for what is no tar.
+    """
+    ordered = sorted(shards, key=lambda path: names.shard_order(path.name))
+    for path, following in pairwise(ordered):
+        if path.name == following.name:
+            raise UsageError(f"two shards are called {shown(Path(path.name))}")
+    if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
+        raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
+    made = write.index(_opened(ordered, progress), contiguous=contiguous)
+    if out is not None:
+        replace_file(out, lambda descriptor: write_all(descriptor, made.pieces()))
+    elif write_out is not None:
+        write_out(made.pieces())
+    warnings = []
+    if made.sparse:
+        warnings.append(f"{made.sparse} members are sparse: rows give their bytes without holes")
+    fold = "" if out is None else out.name.removesuffix(ENDING)
+    if out is not None and not all(names.is_shard_of(p.name, fold) for p in ordered):
+        warnings.append(
+            f"readers look for {shown(Path(fold))}_*.tar, not all of the shards are called so"
+        )
+    return warnings
+
+
+def open_index(target: str) -> Taridx:
+    """The index in a file or a blob, with tables that can be read; raises InputError."""
+    data = open_target(target).data
+    if containers.detect(data) != "taridx":
+        raise InputError(f"{shown(Path(target))}: no index of tars, a TARIDX file is wanted")
+    try:
+        index = read(data)
+        index.extensions()
+        index.crash_stems()
+    except FormatError as error:
+        raise InputError(f"{shown(Path(target))}: {error.message}") from error
+    return index
+
+
+def find(target: str, name: str, folder: Path) -> Hit:
+    """The member STEM.EXT of an index, checked against its header in the shards.
+
+    Of several the one whose whole name is `name` is taken, else the first row's.
+    Raises CheckError where there is none.
+    """
+    index = open_index(target)
+    wanted = names.decoded(os.fsencode(name))
+    places = lookup.find(index, wanted)
+    if not len(places):
+        raise CheckError(f'{shown(Path(target))}: no member "{shown(Path(name))}"')
+    shards = _map(_list(folder, fold_of(target)).paths)
+    found = list(find_in_shards(index, places, wanted, shards))
+    if not found:
+        raise CheckError(
+            f'{shown(Path(target))}: no row for "{shown(Path(name))}" leads to it '
+            f"in the {len(shards)} shards in {shown(folder)}",
+            hint=f"wtxtgit taridx verify {shlex.quote(shown(Path(target)))} "
+            f"--shards {shlex.quote(shown(folder))} lists all that is wrong",
+        )
+    best = next((member for member in found if member.name == wanted), found[0])
+    warnings = []
+    if len(found) > 1:
+        others = f"{len(found) - 1} more members match"
+        warnings.append(f'{others} "{shown(Path(name))}", this is "{best.name}" of {best.shard}')
+    if not best.by_place:
+        warnings.append(f"taken from {best.shard}, as an older writer counts after an empty shard")
+    return Hit(best.data, tuple(warnings))
+
+
+def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None = None) -> Verdict:
+    """Check an index by itself, and each row against the header that it points to.
+
+    Raises InputError where there is no index, or no folder of shards.
+    """
+    data = open_target(target).data
+    if containers.detect(data) != "taridx":
+        raise InputError(f"{shown(Path(target))}: no index of tars, a TARIDX file is wanted")
+    listing = _list(folder, fold_of(target))
+    try:
+        index = read(data)
+    except FormatError as error:
+        problem = Problem(error.kind, error.message, offset=error.offset, field=error.field)
+        return Verdict((FileVerdict(target, "taridx", (problem,)),))
+    alone = check(index, ReadOptions())
+    together = check_shards(index, _map(listing.paths), progress)
+    warnings = [*alone.warnings, *together.warnings]
+    if listing.guessed:
+        message = f"no shard is called {fold_of(target)}_*.tar, all tars are taken in order"
+        warnings.append(Problem("structure", message, field="fid"))
+    errors = (*alone.errors, *together.errors)
+    return Verdict((FileVerdict(target, "taridx", errors, tuple(warnings)),))
+
+
+def shards_size(target: str, folder: Path) -> int:
+    """Bytes of the shards of an index, 0 where they can't be listed."""
+    try:
+        return sum(path.stat().st_size for path in _list(folder, fold_of(target)).paths)
+    except (OSError, InputError):
+        return 0
+
+
+def folder_of(target: str) -> Path:
+    """Where the shards of an index are unless the user says otherwise: beside it.
+
+    Raises UsageError for a blob, which has nothing beside it.
+    """
+    if _is_blob(target):
+        raise UsageError(f"{shown(Path(target))} is in a commit: --shards says where the tars are")
+    return Path(target).parent
+
+
+def fold_of(target: str) -> str:
+    """What the shards of an index are called after: its name without endings."""
+    path = target.partition(":")[2] if _is_blob(target) else target
+    return Path(path).name.removesuffix(TEXT_ENDING).removesuffix(ENDING)
+
+
+def _is_blob(target: str) -> bool:
+    return ":" in target and not os.path.lexists(target)
+
+
+def _list(folder: Path, fold: str) -> _Listing:
+    """The shards of an index in a folder, in the order of their fids."""
+    with failures(folder), os.scandir(folder) as entries:
+        modes = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
+    chosen = names.shards_of(modes, fold)
+    guessed = not chosen
+    if guessed:
+        tars = (name for name in modes if name.endswith(names.SHARD_ENDING))
+        chosen = sorted(tars, key=names.shard_order)
+    for name in chosen:
+        if not stat.S_ISREG(modes[name]):
+            # Leaving it out would give all later shards another fid.
+            raise InputError(f"{shown(folder / name)}: a shard has to be a regular file, no link")
+    if not chosen:
+        raise InputError(f"{shown(folder)}: no tars are there")
+    return _Listing(tuple(folder / name for name in chosen), guessed)
+
+
+def _map(paths: Sequence[Path]) -> list[Shard]:
+    return [Shard(shown(Path(path.name)), view_file(path)) for path in paths]
+
+
+def _opened(
+    paths: Sequence[Path], progress: Callable[[int], None] | None
+) -> Iterable[tuple[str, ByteView]]:
+    """Shards one after the other, told as done when the next is asked for."""
+    for path in paths:
+        data = view_file(path)
+        yield shown(path), data
+        if progress is not None:
+            progress(len(data))

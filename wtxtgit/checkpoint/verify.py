@@ -1,0 +1,312 @@
+"""Verify: everything that can be checked of files, as a verdict.
+
+A text is checked to its last hash; a ledger in its order, its chain and its
+signatures; a delta as far as that goes without its base; a container in its
+structure, its limits and every hash that it holds; a set with all files that it
+lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.emit import MAX_WSUM, hmac_key
+from wtxtgit.checkpoint.open import HERE, Place, members, read
+from wtxtgit.errors import WtxtgitError
+from wtxtgit.io.files import read_small, shown, shown_path
+from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.model import Problem
+from wtxtgit.model.reading import Findings, MemberFindings, ReadOptions
+from wtxtgit.remotes import urls
+from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
+from wtxtgit.text import ledger
+from wtxtgit.text.cursor import quote
+from wtxtgit.text.delta import lines as delta_lines
+from wtxtgit.text.delta.check import DeltaReport
+from wtxtgit.text.delta.check import check as check_delta
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.ledger_chain import signed_by
+from wtxtgit.text.signature import SignatureState
+from wtxtgit.text.verify import Report, read_wsum, verify
+from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
+
+LEDGER = "ledger"
+"""What the verdict calls a ledger's format."""
+DELTA = "delta"
+_QUOTED = 16
+"""How many of the first bytes of an unknown file a message shows."""
+_WORST_FIRST = (
+    SignatureState.INVALID,
+    SignatureState.ABSENT,
+    SignatureState.UNKNOWN_KEY,
+    SignatureState.VALID,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a verification knows and demands.
+
+    `reading` are limits and keys for containers; `hmac_key` is their HMAC key
+    as well.
+    """
+
+    wsum: Path | None = None
+    hmac_key: Path | None = None
+    signers: Path | None = None
+    require_signed: bool = False
+    allow_unauthenticated: bool = False
+    reading: ReadOptions = field(default_factory=ReadOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What Keys stand for, read: a verification needs no other file."""
+
+    wsum: bytes | None
+    hmac_key: bytes | None = field(repr=False)
+    public_keys: tuple[bytes, ...]
+    require_signed: bool
+    allow_unauthenticated: bool
+    reading: ReadOptions
+
+    @property
+    def has_secrets(self) -> bool:
+        return self.hmac_key is not None or self.reading.decryption_key is not None
+
+
+Progress = Callable[[int], None]
+
+
+def demands(keys: Keys) -> Demands:
+    """Read what `keys` name; raises InputError, KeyFileError or EnvironmentFailure."""
+    return Demands(
+        wsum=None if keys.wsum is None else read_small(keys.wsum, MAX_WSUM, "a WSUM"),
+        hmac_key=hmac_key(keys.hmac_key),
+        public_keys=_public_keys(keys.signers),
+        require_signed=keys.require_signed,
+        allow_unauthenticated=keys.allow_unauthenticated,
+        reading=keys.reading,
+    )
+
+
+def verify_files(
+    paths: Sequence[Path | str],
+    keys: Keys,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Verify each file, URL, or blob as REV:PATH; what can't be read is a finding, not the end.
+
+    Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM files.
+    """
+    asked = demands(keys)
+    return Verdict(
+        tuple(verify_file(str(p), asked, threads=threads, progress=progress) for p in paths)
+    )
+
+
+def verify_file(
+    name: str,
+    asked: Demands,
+    place: Place = HERE,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> FileVerdict:
+    """Verify a file, URL or REV:PATH; raises nothing because of it."""
+    try:
+        data = read(name, place)
+    except WtxtgitError as error:
+        return unreadable(name, error)
+    return verify_data(name, data, asked, place, threads=threads, progress=progress)
+
+
+def unreadable(name: str, error: WtxtgitError) -> FileVerdict:
+    """The verdict of what could not be read at all."""
+    problem = Problem("structure", error.message)
+    return FileVerdict(shown_name(name), "unreadable", (problem,), known=False, failure=error)
+
+
+def verify_data(
+    name: str,
+    data: ByteView,
+    asked: Demands,
+    place: Place = HERE,
+    checked: Iterable[MemberFindings] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> FileVerdict:
+    """Verify what was read of `name`; of a set whose files were `checked` already the rest."""
+    path = shown_name(name)
+    if data[: len(MAGIC)] == MAGIC:
+        report = verify(
+            data,
+            wsum=asked.wsum,
+            hmac_key=asked.hmac_key,
+            public_keys=asked.public_keys,
+            allow_unauthenticated=asked.allow_unauthenticated,
+            threads=threads,
+            progress=progress,
+        )
+        return _text_verdict(path, report, asked.require_signed)
+    if data[: len(ledger.MAGIC)] == ledger.MAGIC:
+        verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
+        verdict = _with_demands(asked, verdict)
+    elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
+        found = check_delta(data, public_keys=asked.public_keys)
+        verdict = _delta_verdict(path, found, asked)
+    else:
+        options = replace(asked.reading, integrity_key=asked.hmac_key)
+        open_member = members(name, place, threads=threads)
+        findings = containers.check(data, options, open_member, checked)
+        verdict = _with_demands(asked, _container_verdict(path, data, findings))
+    if progress is not None:
+        progress(data.nbytes)
+    return verdict
+
+
+def shown_name(name: str) -> str:
+    """What a verdict calls a file: a URL without what may be credentials."""
+    return urls.shown_url(name) if urls.is_url(name) else name
+
+
+def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
+    """A verdict, and as errors what is asked for that no file of its kind has."""
+    return replace(verdict, errors=(*verdict.errors, *_demands(asked, verdict)))
+
+
+def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
+    if asked.require_signed and verdict.format != LEDGER:
+        yield Problem("signature", "a signature is required: a container carries none, a text can")
+    told = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
+    if asked.hmac_key is not None and not (asked.allow_unauthenticated or told):
+        yield Problem("hmac", "a key is given: this file carries no hmac")
+
+
+def _public_keys(path: Path | None) -> tuple[bytes, ...]:
+    if path is None:
+        return ()
+    content = read_small(path, MAX_SIGNERS_FILE, "a signers file")
+    return tuple(signer.public_key for signer in parse_signers(content, shown(path)))
+
+
+def _text_verdict(path: str, report: Report, require_signed: bool) -> FileVerdict:
+    errors = list(report.problems)
+    if require_signed and (missing := _missing(report.signature)) is not None:
+        errors.append(Problem("signature", missing))
+    arrays = tuple(
+        ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
+        for a in report.index.arrays
+    )
+    complete = report.sha256_all is not None
+    return FileVerdict(
+        path,
+        "wtxt",
+        tuple(errors),
+        sha256_all=report.sha256_all.hex() if report.sha256_all is not None else None,
+        signature=str(report.signature) if report.index.has_header else None,
+        keyid=report.keyid,
+        authenticated=report.authenticated if report.index.has_header else None,
+        arrays=arrays if complete else None,
+    )
+
+
+def _ledger_verdict(
+    path: str, data: ByteView, public_keys: Sequence[bytes], require_signed: bool
+) -> FileVerdict:
+    report = ledger.read(mapped(data))
+    if report.ledger is None:
+        return FileVerdict(path, LEDGER, report.problems)
+    errors = list(report.problems)
+    records, states = [], set()
+    lines = ledger.record_lines(report.ledger)
+    for record, line in zip(report.ledger.records, lines, strict=True):
+        found = signed_by(report.ledger.head, record, public_keys)
+        states.add(found.state)
+        for keyid in found.invalid:
+            message = f"the signature of keyid {keyid} does not fit the record and the keys given"
+            errors.append(Problem("signature", message, line=line))
+        if require_signed and (missing := _missing(found.state)) is not None:
+            errors.append(Problem("signature", missing, line=line))
+        facts = RecordFacts(
+            record.meta.gen,
+            record.meta.ts,
+            record.meta.build,
+            record.sha256_all.hex(),
+            found.signatures,
+            tuple(signature.keyid for signature in record.signatures),
+            None if record.at is None else shown_path(record.at),
+        )
+        records.append(facts)
+    worst = next(state for state in _WORST_FIRST if state in states)
+    return FileVerdict(path, LEDGER, tuple(errors), signature=str(worst), records=tuple(records))
+
+
+def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdict:
+    found = report.index
+    errors = list(report.problems)
+    if asked.require_signed and (missing := _missing(report.signature)) is not None:
+        errors.append(Problem("signature", missing))
+    if asked.hmac_key is not None and not asked.allow_unauthenticated:
+        what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
+        errors.append(Problem("hmac", what))
+    if found.base is None or found.stop is not None:
+        return FileVerdict(path, DELTA, tuple(errors))
+    head = found.head
+    facts = DeltaFacts(
+        "plain" if head is None else "bound",
+        found.base.hex(),
+        None if head is None else head.root.sha256_all.hex(),
+        None if head is None else head.meta.gen,
+        tuple(change.name for change in found.changes if not change.removed),
+        tuple(change.name for change in found.changes if change.removed),
+        sum(len(change.chunks) for change in found.changes),
+    )
+    note = Problem("root", "its target's hashes need the base: wtxtgit delta apply checks them")
+    return FileVerdict(
+        path,
+        DELTA,
+        tuple(errors),
+        (note,),
+        signature=str(report.signature),
+        keyid=None if head is None or head.signature is None else head.signature.keyid,
+        delta=facts,
+    )
+
+
+def _missing(state: SignatureState) -> str | None:
+    """What a demand for a signature says of its state; None where it needs no word."""
+    if state in (SignatureState.VALID, SignatureState.INVALID):
+        return None
+    what = "not signed" if state is SignatureState.ABSENT else "by an unknown key"
+    return f"a signature by a known key is required: {what}"
+
+
+def _container_verdict(path: str, data: ByteView, found: Findings) -> FileVerdict:
+    kind = containers.identify(data)
+    if kind is None:
+        problem = found.errors[0]
+        if not containers.is_foreign(data):
+            problem = Problem("syntax", _unknown(data))
+        return FileVerdict(path, "unknown", (problem,), known=False)
+    return FileVerdict(
+        path,
+        kind,
+        tuple(found.errors),
+        tuple(found.warnings),
+        authenticated=found.authenticated,
+    )
+
+
+def _unknown(data: ByteView) -> str:
+    """What to say of a file that is nothing that we know."""
+    if len(data) <= MAX_WSUM and read_wsum(bytes(data)) is not None:
+        return "a WSUM says nothing without its text: verify the text with --wsum and this file"
+    head = quote(bytes(data[:_QUOTED])) if len(data) else "nothing: it is empty"
+    return f"no WTXT text, no ledger, delta or container that we know, it starts with {head}"

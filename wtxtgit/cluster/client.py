@@ -1,0 +1,272 @@
+"""The client's side: connect, give tasks out, take answers as they come.
+
+A task whose worker is lost is given to another one by the scheduler; one that
+has cost several workers is given up. Waiting ends: for the scheduler and a
+first worker after SECONDS, without any worker left after LONELY rounds of them.
+https://distributed.dask.org/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from wtxtgit.cluster.tasks import Answer, Progress, answer, version
+from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError, counted
+from wtxtgit.version import __version__
+
+SECONDS = 10
+LONELY = 6
+"""Rounds of SECONDS without a worker after which none is waited for."""
+ENCRYPTED = "tls://"
+_ANSWER = 5
+"""Seconds in which a scheduler that has been reached says that it is one."""
+_ROLL_CALL = 60
+"""Seconds in which all workers say what version they have."""
+_RESULT = 600
+"""Seconds in which the result of a task that is done gets here."""
+_AHEAD = 4
+"""Tasks that are given out for each thread of the workers."""
+_LEAST_AHEAD = 64
+_LOGS = ("distributed", "distributed.client", "distributed.gc", "tornado.application")
+"""Loggers that would say on standard error, in many lines, what we say in one."""
+_ADDRESS = "--scheduler tcp://HOST:8786, which dask scheduler prints when it starts"
+_SHOWN = 3
+"""Workers that a message names."""
+
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Cluster]:
+    """Connect to the scheduler at `address`, whose workers have this version of wtxtgit.
+
+    When the context ends, tasks that are left are cancelled. Raises UsageError
+    for what is no address, EnvironmentFailure where Dask is not installed, no
+    scheduler or worker is there, or a worker has another version.
+    """
+    client = _client(address)
+    try:
+        yield Cluster(client, address, _check_workers(client, address))
+    finally:
+        with contextlib.suppress(Exception):
+            client.close(timeout=SECONDS)
+
+
+class Cluster:
+    """A cluster that is connected; `threads` are those of its workers at the start."""
+
+    def __init__(self, client: Any, address: str, threads: int) -> None:
+        self._client = client
+        self._address = address
+        self.threads = threads
+
+    def refuse_secrets(self, what: str) -> None:
+        """Raise UsageError where `what`, a secret, would go over the network in the clear."""
+        if not self._address.startswith(ENCRYPTED):
+            raise UsageError(
+                f"{what} would go to the workers in the clear, as {self._address} is no {ENCRYPTED}"
+            )
+
+    def run(
+        self,
+        task: Callable[[_Item, Progress], _Value],
+        items: Sequence[_Item],
+        kind: type[_Value],
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[int, _Value]]:
+        """Do a task with each item; gives results, of type `kind`, with the item's number.
+
+        `task` is a function of a module. Results come in any order. Raises
+        what a task raised of our errors, and EnvironmentFailure for all else
+        that keeps it from a result.
+        """
+        done: SimpleQueue[int] = SimpleQueue()
+        futures: dict[int, Any] = {}
+        left = iter(range(len(items)))
+        most = max(_LEAST_AHEAD, _AHEAD * self.threads)
+        try:
+            while True:
+                for number in left:
+                    futures[number] = self._submit(task, items[number], number, done)
+                    if len(futures) >= most:
+                        break
+                if not futures:
+                    return
+                number = self._next(done)
+                found = self._taken(futures.pop(number))
+                if found.error is not None:
+                    raise found.error
+                if not isinstance(found.value, kind):
+                    raise EnvironmentFailure(f"a worker gave {type(found.value).__name__}")
+                if progress is not None:
+                    progress(found.done)
+                yield number, found.value
+        finally:
+            if futures:
+                # What a thread has begun it ends, as Python's threads do.
+                with contextlib.suppress(Exception):
+                    self._client.cancel(list(futures.values()), force=True)
+
+    def _submit(
+        self,
+        task: Callable[[_Item, Progress], _Value],
+        item: _Item,
+        number: int,
+        done: SimpleQueue[int],
+    ) -> Any:
+        with self._failures():
+            # Not pure: what a file holds may have changed since the last time.
+            future = self._client.submit(answer, task, item, pure=False)
+        future.add_done_callback(lambda _: done.put(number))
+        return future
+
+    def _next(self, done: SimpleQueue[int]) -> int:
+        """Wait for a task that is done; raises EnvironmentFailure when no worker is left."""
+        lonely = 0
+        while True:
+            try:
+                return done.get(timeout=SECONDS)
+            except Empty:
+                with self._failures():
+                    lonely = 0 if _threads(self._client) else lonely + 1
+            if lonely >= LONELY:
+                raise EnvironmentFailure(f"the scheduler at {self._address} has no workers left")
+
+    def _taken(self, future: Any) -> Answer:
+        with self._failures():
+            found = future.result(timeout=_RESULT)
+            future.release()
+        if not isinstance(found, Answer):
+            raise EnvironmentFailure(f"a worker gave {type(found).__name__}")
+        _check_version([found.version], self._address)
+        return found
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn what Dask raises into our errors."""
+        from concurrent.futures import CancelledError
+
+        from distributed.scheduler import KilledWorker
+
+        try:
+            yield
+        except KilledWorker as error:
+            raise EnvironmentFailure(
+                f"a task has cost {counted(error.allowed_failures + 1, 'worker')}, it is given up",
+                hint="workers that end so mostly lack memory: dask worker --memory-limit",
+            ) from error
+        except (CancelledError, OSError) as error:
+            raise EnvironmentFailure(
+                f"the connection to the scheduler at {self._address} is lost"
+            ) from error
+        except Exception as error:
+            raise EnvironmentFailure(f"a task failed: {type(error).__name__}: {error}") from error
+
+
+def _client(address: str) -> Any:
+    try:
+        import dask
+
+        dask.config.set(logging=dict.fromkeys(_LOGS, "critical"))
+        import distributed
+    except ImportError:
+        raise EnvironmentFailure(
+            "--scheduler needs dask.distributed", hint="pip install 'wtxtgit[dask]'"
+        ) from None
+    _check_address(address)
+    try:
+        # A client of Dask's waits without end for a server of another kind to say something.
+        told = asyncio.run(_identity(address))
+        if told != "Scheduler":
+            raise UsageError(f"at {address} is a {told.lower()}, not a scheduler", hint=_ADDRESS)
+        with warnings.catch_warnings():
+            # What tasks are made of is checked to be the same: our own version.
+            warnings.simplefilter("ignore", distributed.versions.VersionMismatchWarning)
+            typed: Any = distributed
+            return typed.Client(address, timeout=SECONDS, set_as_default=False)
+    except WtxtgitError:
+        raise
+    except OSError as error:
+        raise EnvironmentFailure(f"no Dask scheduler answers at {address}") from error
+    except Exception as error:
+        raise EnvironmentFailure(f"{address}: {type(error).__name__}: {error}") from error
+
+
+def _check_address(address: str) -> None:
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    try:
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        parse_host_port(place)
+    except (ValueError, ImportError) as error:
+        message = f"{address!r} is no address of a scheduler: {error}"
+        raise UsageError(message, hint=_ADDRESS) from error
+
+
+async def _identity(address: str) -> str:
+    """What a server of Dask's says that it is; raises OSError where there is none in time."""
+    import distributed
+    from distributed import core
+
+    # Dask's own functions have no types.
+    typed: Any = distributed
+    arguments = typed.Security().get_connection_args("client")
+    if address.startswith(ENCRYPTED) and arguments.get("ssl_context") is None:
+        raise EnvironmentFailure(
+            f"{address}: no certificates are known here",
+            hint="distributed.comm.tls in Dask's configuration names them",
+        )
+    rpc: Any = core.rpc
+    async with rpc(address, timeout=SECONDS, connection_args=arguments) as server:
+        told = await asyncio.wait_for(server.identity(), SECONDS + _ANSWER)
+    return str(told.get("type"))
+
+
+def _check_workers(client: Any, address: str) -> int:
+    """Wait for a first worker and ask all for their version; gives the number of their threads."""
+    try:
+        client.wait_for_workers(1, timeout=SECONDS)
+    except TimeoutError:
+        raise EnvironmentFailure(
+            f"the scheduler at {address} has no workers", hint=f"dask worker {address}"
+        ) from None
+    try:
+        found = client.run(version, on_error="return", callback_timeout=_ROLL_CALL)
+        threads = _threads(client)
+    except TimeoutError:
+        raise EnvironmentFailure(f"not all workers of {address} answer") from None
+    except Exception as error:
+        raise EnvironmentFailure(f"{address}: {type(error).__name__}: {error}") from error
+    lacking = sorted(worker for worker, told in found.items() if not isinstance(told, str))
+    if lacking:
+        more = ", ..." if len(lacking) > _SHOWN else ""
+        raise EnvironmentFailure(
+            f"{counted(len(lacking), 'worker')} can't run wtxtgit: "
+            f"{', '.join(lacking[:_SHOWN])}{more}",
+            hint=f"pip install 'wtxtgit[dask]=={__version__}' where the workers run",
+        )
+    _check_version(found.values(), address)
+    return threads
+
+
+def _check_version(found: Any, address: str) -> None:
+    others = sorted({told for told in found if told != __version__})
+    if others:
+        raise EnvironmentFailure(
+            f"workers of {address} have wtxtgit {', '.join(map(str, others))}, "
+            f"here it is {__version__}"
+        )
+
+
+def _threads(client: Any) -> int:
+    """Threads of all workers."""
+    return sum(client.nthreads().values())

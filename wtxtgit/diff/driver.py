@@ -1,0 +1,142 @@
+"""What a diff of git shows of a checkpoint.
+
+Git has both sides as files already, smudged: reading those takes a tenth of
+the time that the blobs would take once more (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+from wtxtgit.checkpoint.sources import content_size
+from wtxtgit.diff.diff import compare, listed
+from wtxtgit.diff.side import Side, Source, open_source
+from wtxtgit.errors import InputError
+from wtxtgit.git.external_diff import Pair
+from wtxtgit.git.external_diff import Side as GitSide
+from wtxtgit.io.files import failures, shown, shown_path
+from wtxtgit.io.mapping import view_of
+from wtxtgit.io.read_once import Pages
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.report.diff import DiffReport, Status
+
+OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
+
+
+@dataclass(frozen=True, slots=True)
+class DtypeTotal:
+    """The tensors of one dtype; `nbytes` are those of their items."""
+
+    dtype: str
+    tensors: int
+    elements: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A checkpoint that is on one side alone; `size` in bytes, the largest dtype first."""
+
+    format: str
+    size: int
+    dtypes: tuple[DtypeTotal, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def tensors(self) -> int:
+        return sum(total.tensors for total in self.dtypes)
+
+    @property
+    def elements(self) -> int:
+        return sum(total.elements for total in self.dtypes)
+
+
+def compare_pair(
+    pair: Pair,
+    options: ReadOptions,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> DiffReport | Inventory:
+    """Compare two files of checkpoints, or list the one that there is.
+
+    Messages call the sides "before" and "after". Texts are compared as what
+    they stand for. Raises InputError, CheckError and EnvironmentFailure.
+    """
+    pages = Pages(progress)
+    with ExitStack() as until:
+
+        def opened(side: GitSide, name: str) -> Source:
+            return open_source(
+                Side(name, _content(side.file, name), _no_member), pages, threads, until
+            )
+
+        if pair.old is not None and pair.new is not None:
+            before, after = opened(pair.old, "before"), opened(pair.new, "after")
+            report = compare(before, after, options, pages, threads).report
+            if _is_empty(report) and not _equal(before, after, pages):
+                return replace(report, notes=(*report.notes, OTHER_BYTES))
+            return report
+        name = shown_path(pair.path)
+        if pair.new is not None:
+            return _inventory(opened(pair.new, name), Status.ADDED, options, pages)
+        if pair.old is not None:
+            return _inventory(opened(pair.old, name), Status.REMOVED, options, pages)
+        raise InputError(f"{name}: on neither side")
+
+
+def _inventory(source: Source, status: Status, options: ReadOptions, pages: Pages) -> Inventory:
+    report, held = listed(source, status, options, pages)
+    tensors: Counter[str] = Counter()
+    elements: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for told, tensor in zip(report.tensors, held.tensors, strict=True):
+        tensors[told.dtype] += 1
+        elements[told.dtype] += prod(told.shape)
+        nbytes[told.dtype] += 0 if tensor.absent is not None else content_size(tensor)
+    totals = [DtypeTotal(name, n, elements[name], nbytes[name]) for name, n in tensors.items()]
+    totals.sort(key=lambda total: (-total.nbytes, total.dtype))
+    return Inventory(held.format, source.size, tuple(totals), report.notes)
+
+
+def _is_empty(report: DiffReport) -> bool:
+    """Whether nothing differs, and everything was looked at."""
+    is_same = all(t.status is Status.SAME and t.reason is None for t in report.tensors)
+    return is_same and not report.metadata
+
+
+def _equal(a: Source, b: Source, pages: Pages) -> bool:
+    """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
+    if a.text is not None or b.text is not None:
+        return True
+    before, after = a.side.data, b.side.data
+    return len(before) == len(after) and pages.equal(before, after)
+
+
+def _content(file: Path, name: str) -> ByteView:
+    """Map a file that git says is a regular one; raises InputError and EnvironmentFailure."""
+    with failures(Path(name)):
+        # Git writes down where a link leads as a regular file: one that stands here is none of
+        # git's. What is no file would be waited for.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InputError(f"{name}: no regular file")
+            return view_of(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _no_member(path: str) -> ByteView:
+    """Of a set git gives the index alone: the files beside it may be of another commit."""
+    raise InputError(
+        f"{shown(Path(path))} is not part of this diff, wtxtgit diff REV:PATH PATH compares sets"
+    )

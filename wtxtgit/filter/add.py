@@ -1,0 +1,206 @@
+"""Adding files to the index as `git add` does, with the texts written by us.
+
+Git runs the filter, then deflates what it gives on one core. Here the text is
+hashed and deflated while it is made, all blobs of a command go into one pack,
+and the index gets entries that git takes for unchanged. What is not the
+filter's is left to `git add`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.filter.cache import Known, content_digest
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.content import ArtifactFacts, written_facts
+from wtxtgit.filter.worktree import filtered_alone, is_driven
+from wtxtgit.git import adding, config, index
+from wtxtgit.git.adding import Wanted
+from wtxtgit.git.index_file import StagedFile, stage_files
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.pack import PackWriter
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.store.zlib_stream import Plain
+from wtxtgit.git.work_tree import moment_of
+from wtxtgit.io.files import failures, shown, shown_path
+from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import ByteView
+from wtxtgit.io.workers import default_threads
+from wtxtgit.text.grammar import MAGIC
+
+Warn = Callable[[str, str | None], None]
+"""Takes a message and a hint."""
+Progress = Callable[[int], None]
+
+_PLAIN = 0o100644
+_EXECUTABLE = 0o100755
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What was added, or would be: paths whose texts we make, and those that git adds."""
+
+    filtered: tuple[bytes, ...]
+    others: tuple[bytes, ...]
+    wanted: Wanted
+
+
+def plan(repo: Repository, wanted: Wanted) -> Added:
+    """Find what is to be added; raises UsageError for paths that git would refuse.
+
+    Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
+    """
+    repo.check_worktree()
+    found = adding.candidates(repo, wanted)
+    # Where a new file may be added in a sparse checkout is git's to say.
+    is_sparse = config.is_true("core.sparseCheckout", cwd=repo.home)
+    asked = found.tracked if is_sparse else [*found.tracked, *found.untracked]
+    links = _links(repo)
+    filtered = tuple(
+        path
+        for path in filtered_alone(repo, asked)
+        if path not in links and _is_regular(repo.file(path))
+    )
+    chosen = set(filtered)
+    others = tuple(path for path in (*found.tracked, *found.untracked) if path not in chosen)
+    if filtered and not is_driven(repo):
+        raise EnvironmentFailure(
+            "the filter is not set up here: git would show the files as changed",
+            hint="wtxtgit install",
+        )
+    return Added(filtered, others, wanted)
+
+
+def add(
+    repo: Repository,
+    planned: Added,
+    *,
+    warn: Warn,
+    key_file: Path | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Add what `plan` found.
+
+    Raises EnvironmentFailure for a file that changes while it is read, and
+    where git's folder can't be written; the index is then as it was. `key_file`
+    as for Known.
+    """
+    if planned.filtered:
+        modes = _modes(repo, planned.filtered)
+        with (
+            Known.open(repo, key_file) as known,
+            ObjectStore(repo) as store,
+            PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
+        ):
+            work = _Work(repo, store, pack, known, warn, threads, progress)
+            staged = [work.file(path, modes.get(path)) for path in planned.filtered]
+            pack.finish()
+            work.learn()
+    # First, so that folders are gone where files come, and the other way round.
+    adding.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
+    if planned.filtered:
+        stage_files(repo, staged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A content of which a blob was made: its BLAKE3, its size, and whether it is no text."""
+
+    digest: bytes
+    size: int
+    is_binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """An add under way."""
+
+    repo: Repository
+    store: ObjectStore
+    pack: PackWriter
+    known: Known
+    warn: Warn
+    threads: int | None
+    progress: Progress | None
+    made: dict[str, _Made] = field(default_factory=dict)
+    facts: dict[str, ArtifactFacts] = field(default_factory=dict)
+
+    def file(self, path: bytes, mode: int | None) -> StagedFile:
+        """Write a file's blob, unless it is there; the mode is the file's own where None."""
+        name = self.repo.file(path)
+        with failures(name, missing=EnvironmentFailure):
+            # A link or a pipe in its place would lead elsewhere, or nowhere.
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                before = os.fstat(descriptor)
+                if not stat.S_ISREG(before.st_mode):
+                    raise EnvironmentFailure(f"{shown(name)}: no regular file any more")
+                data = view_of(descriptor)
+                digest = content_digest(data, threads=self.threads)
+                oid = self.known.blob_of(digest, len(data))
+                if oid is None or not self.store.keep(oid):
+                    oid = self._blob(path, data, digest)
+            finally:
+                os.close(descriptor)
+            after = name.stat(follow_symlinks=False)
+        if moment_of(before) != moment_of(after):
+            raise _changed(name)
+        if mode is None:
+            mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
+        return StagedFile(path, mode, oid, before)
+
+    def _blob(self, path: bytes, data: ByteView, digest: bytes) -> str:
+        """Write the blob of a file with this content."""
+        cleaned = clean(data, threads=self.threads, progress=self.progress)
+        writer = cleaned.writer
+        oid = self.pack.add(Plain(cleaned.source) if writer is None else writer)
+        # A program that has the file mapped changes it without its times.
+        if content_digest(data, threads=self.threads) != digest:
+            raise _changed(self.repo.file(path))
+        if cleaned.warning is not None:
+            self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
+            return oid
+        self.made[oid] = _Made(digest, len(data), data[: len(MAGIC)] != MAGIC)
+        if writer is not None:
+            self.facts[oid] = written_facts(writer)
+        return oid
+
+    def learn(self) -> None:
+        """Take note of what was made, for the next time; it is in the repository now."""
+        for oid, made in self.made.items():
+            self.known.put_blob(made.digest, made.size, oid, is_binary=made.is_binary)
+        self.known.put_facts(self.facts)
+
+
+def _changed(name: Path) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"{shown(name)}: changed while it was read", hint="add it when it is written"
+    )
+
+
+def _modes(repo: Repository, paths: Sequence[bytes]) -> dict[bytes, int]:
+    """Modes as the index has them, where those of files say nothing (core.fileMode)."""
+    if config.is_true("core.fileMode", cwd=repo.home, default=True):
+        return {}
+    known = {entry.path: entry.mode for entry in index.entries(repo) if entry.is_file}
+    return {path: known.get(path, _PLAIN) for path in paths}
+
+
+def _links(repo: Repository) -> set[bytes]:
+    """Paths that are links in the index, where the work tree can't tell (core.symlinks)."""
+    if config.is_true("core.symlinks", cwd=repo.home, default=True):
+        return set()
+    return {entry.path for entry in index.entries(repo) if not entry.is_file}
+
+
+def _is_regular(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,227 @@
+"""Writing checkpoints to the work tree from git's objects, without git.
+
+Git inflates a text on one core, hands it to the filter and takes the file
+back through a pipe. Here the objects are read, verified and decoded on all
+cores, the files written in place, and the index is told that they are as it
+has them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.filter import worktree
+from wtxtgit.filter.cache import Known
+from wtxtgit.filter.process import Settings, Warn, is_smudged, warn_of_text
+from wtxtgit.filter.status import text_head
+from wtxtgit.git import index, work_tree
+from wtxtgit.git.blobs import known_sizes
+from wtxtgit.git.index import Change, Entry
+from wtxtgit.git.index_file import StagedFile, refresh_stats
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.work_tree import Moment, moment
+from wtxtgit.io.background import begun_beside
+from wtxtgit.io.files import reason, write_all
+from wtxtgit.io.segments import gathered
+from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.workers import default_threads
+from wtxtgit.text.grammar import MAGIC
+
+_EXECUTABLE = 0o100755
+_LARGE = 32 * 1024 * 1024
+"""A blob of so many bytes is given all threads; smaller ones are read side by side."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOut:
+    """What became of tracked files, by path from the top level.
+
+    `written` hold what the index has. `changed` differ from it, and were left.
+    `left` stand as text, since smudge leaves them so: damaged, native, or not
+    wanted. `failed` have a reason.
+    """
+
+    written: tuple[bytes, ...] = ()
+    changed: tuple[bytes, ...] = ()
+    left: tuple[bytes, ...] = ()
+    failed: tuple[tuple[bytes, str], ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "written": [os.fsdecode(path) for path in self.written],
+            "changed": [os.fsdecode(path) for path in self.changed],
+            "left": [os.fsdecode(path) for path in self.left],
+            "failed": [
+                {"path": os.fsdecode(path), "message": message} for path, message in self.failed
+            ],
+        }
+
+
+def checkout(
+    repo: Repository,
+    pathspecs: Sequence[str],
+    settings: Settings,
+    warn: Warn,
+    *,
+    force: bool = False,
+    key_file: Path | None = None,
+    progress: Progress | None = None,
+) -> CheckedOut:
+    """Write filtered files that are missing, or stand as their blob's text.
+
+    With `force` those that were changed, too. Pathspecs are as given in the
+    folder of the repository's prefix; none means all. `key_file` as for Known,
+    `progress` gets counts of the texts' bytes. Raises UsageError for
+    pathspecs that match nothing.
+    """
+    repo.check_worktree()
+    listed = index.entries(repo, pathspecs)
+    if pathspecs and not listed:
+        raise UsageError(f"nothing tracked matches {' '.join(map(ascii, pathspecs))}")
+    files = {e.path: e for e in listed if not (e.stage or e.skipped or e.intended) and e.is_file}
+    wanted = [files[path] for path in worktree.filtered_alone(repo, files)]
+    with Known.open(repo, key_file) as known:
+        differing = worktree.changes(repo, wanted, known, settings.threads)
+    todo: dict[Entry, Moment | None] = {}
+    changed: list[Entry] = []
+    left: list[bytes] = []
+    for entry in wanted:
+        change = differing.get(entry.path)
+        # Before it is looked at: what is written later is not what was looked at.
+        seen = moment(repo.worktree, entry.path)
+        if change is Change.DELETED:
+            todo[entry] = seen if force else None
+        elif _stands_as_blob(repo, entry, change):
+            if is_smudged(entry.path, settings):
+                todo[entry] = seen
+            else:
+                left.append(entry.path)
+        elif change is not None and force:
+            todo[entry] = seen
+        elif change is not None:
+            changed.append(entry)
+    done = write_files(repo, todo, settings, warn, progress)
+    left += done.as_text
+    return CheckedOut(done.whole, tuple(entry.path for entry in changed), tuple(left), done.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """Paths of files that were written `whole`, or `as_text`, since smudge leaves them so."""
+
+    whole: tuple[bytes, ...]
+    as_text: tuple[bytes, ...]
+    failed: tuple[tuple[bytes, str], ...]
+
+
+def write_files(
+    repo: Repository,
+    entries: Mapping[Entry, Moment | None],
+    settings: Settings,
+    warn: Warn,
+    progress: Progress | None = None,
+) -> WrittenFiles:
+    """Write files of index entries, each in the place of what is given; note them in the index."""
+    written: list[StagedFile] = []
+    failed: list[tuple[bytes, str]] = []
+    if entries:
+        # It takes a while to import, in which git is asked and objects are inflated.
+        begun_beside(partial(import_module, "wtxtgit.filter.smudge"))
+    with ObjectStore(repo) as store:
+        work = _Work(repo, store, settings, warn, entries, progress)
+        for entry, outcome in work.write(list(entries)):
+            if isinstance(outcome, str):
+                failed.append((entry.path, outcome))
+            else:
+                written.append(outcome)
+    refresh_stats(repo, written)
+    heads = {file.path: index.file_head(repo.file(file.path)) or b"" for file in written}
+    texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
+    whole = tuple(path for path in heads if path not in texts)
+    return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
+
+
+def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bool:
+    """Whether a container's text stands in its place, as git writes it without a filter."""
+    if change not in (None, Change.MODIFIED):
+        return False
+    file = repo.file(entry.path)
+    head = text_head(index.file_head(file) or b"")
+    return head is not None and head.is_container and index.file_is_blob(repo, file, entry.oid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A checkout under way."""
+
+    repo: Repository
+    store: ObjectStore
+    settings: Settings
+    warn: Warn
+    replaced: Mapping[Entry, Moment | None]
+    progress: Progress | None
+
+    def write(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, StagedFile | str]]:
+        """Write files; gives what is noted in the index, or why one could not be written."""
+        threads = self.settings.threads or default_threads()
+        if len(entries) == 1:
+            yield entries[0], self._file(entries[0], threads)
+            return
+        known = known_sizes(self.repo, (entry.oid for entry in entries))
+        small = [entry for entry in entries if known.get(entry.oid, 0) < _LARGE]
+        for entry in entries:
+            if known.get(entry.oid, 0) >= _LARGE:
+                yield entry, self._file(entry, threads)
+        if len(small) < 2:
+            yield from ((entry, self._file(entry, threads)) for entry in small)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            yield from zip(small, pool.map(partial(self._file, threads=1), small), strict=True)
+
+    def _file(self, entry: Entry, threads: int) -> StagedFile | str:
+        try:
+            text = gathered(
+                self._told(self.store.blob(entry.oid, threads)),
+                self.settings.folder,
+                in_memory=self.settings.in_memory,
+            )
+            status = work_tree.write_file(
+                self.repo.worktree,
+                entry.path,
+                is_executable=entry.mode == _EXECUTABLE,
+                write=lambda descriptor: self._fill(descriptor, text, entry, threads),
+                replaces=self.replaced[entry],
+            )
+        except OSError as error:
+            return reason(error)
+        except EnvironmentFailure as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 - the other files are written
+            return f"{type(error).__name__}: {error}"
+        return StagedFile(entry.path, entry.mode, entry.oid, status)
+
+    def _fill(self, descriptor: int, text: ByteView, entry: Entry, threads: int) -> None:
+        if not is_smudged(entry.path, self.settings):
+            write_all(descriptor, pieces(text))
+            return
+        from wtxtgit.filter.smudge import smudge_into
+
+        warning = smudge_into(descriptor, text, threads=threads)
+        if warning is not None:
+            warn_of_text(entry.path, warning, self.warn)
+
+    def _told(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            yield piece
+            if self.progress is not None:
+                self.progress(len(piece))

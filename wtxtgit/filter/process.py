@@ -1,0 +1,252 @@
+"""The filter: git's requests answered by clean and smudge.
+
+Git starts one process for all files of a command. It answers the handshake
+before it loads anything heavy, which comes while git sends the first content.
+No content makes it fail: clean stores what it can't read as it is, smudge
+passes it through. Only the environment (a disk that is full while a text is
+made) makes it refuse a file to git.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.filterproc import FilterProcess, Request
+from wtxtgit.io import view
+from wtxtgit.io.background import begun_beside
+from wtxtgit.io.files import shown
+from wtxtgit.io.spool import IN_MEMORY, Spool
+from wtxtgit.io.view import Buffer, ByteView, Windowed
+
+if TYPE_CHECKING:
+    from wtxtgit.filter.clean import Cleaned
+    from wtxtgit.git.store.reader import ObjectStore
+    from wtxtgit.io.incoming import Arriving
+    from wtxtgit.text.write import TextWriter
+
+Warn = Callable[[str, str | None], None]
+"""Takes a message and a hint."""
+
+_WORTH_STORING = 1024 * 1024
+"""Bytes of a text from which on git's own deflating takes longer than finding the store."""
+_MOST_EXPECTED = 64 * 1024**3
+"""A file's length costs nothing to claim, a plan for so many bytes does."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the environment and the config say about filtering.
+
+    `skip_smudge` leaves all texts as they are; `wanted` says of a path
+    whether it is smudged; `folder` gives where inputs of over `in_memory`
+    bytes are spooled. `store` gives where texts become objects before git
+    deflates them, None where git only looks; `learn` takes note of a content,
+    its text, and the blob that this became.
+    """
+
+    skip_smudge: bool = False
+    wanted: Callable[[bytes], bool] = lambda _path: True
+    store: Callable[[], ObjectStore | None] = lambda: None
+    learn: Callable[[ByteView, TextWriter, str], None] = lambda _data, _text, _oid: None
+    folder: Callable[[], Path | None] = lambda: None
+    in_memory: int = IN_MEMORY
+    threads: int | None = None
+
+
+def serve(process: FilterProcess, settings: Settings, warn: Warn) -> None:
+    """Answer requests until git has no more."""
+    process.handshake()
+    for request in process.requests():
+        _answer(process, request, settings, warn)
+
+
+def _answer(process: FilterProcess, request: Request, settings: Settings, warn: Warn) -> None:
+    spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
+    ahead = _Ahead(request, spool.arriving, settings)
+    try:
+        ahead.start()
+        for piece in request.content:
+            spool.write(piece)
+        spool.end()
+        cleaned = ahead.result()
+        if not spool.is_as_expected:
+            cleaned = None
+        try:
+            answer = filtered(
+                request.command, spool.view(), request.pathname, settings, warn, cleaned
+            )
+        except Exception as error:  # noqa: BLE001 - a checkout goes on, an add is refused
+            about = f"{_shown(request.pathname)}: {type(error).__name__}: {error}"
+            if request.command == "smudge":
+                warn(f"{about}, left as text", None)
+                answer = Answer(view.pieces(spool.view()))
+            else:
+                warn(about, None)
+                process.error()
+                return
+        process.success(answer.pieces)
+        # Git has all, and hashes it.
+        answer.done()
+    finally:
+        spool.close()
+        ahead.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request is answered with; `done` is called when all pieces were given."""
+
+    pieces: Iterable[Buffer]
+    done: Callable[[], None] = lambda: None
+
+
+def filtered(
+    command: str,
+    data: ByteView,
+    path: bytes,
+    settings: Settings,
+    warn: Warn,
+    cleaned: Cleaned | None = None,
+) -> Answer:
+    """What `command` (clean or smudge) makes of a content; warnings name `path`.
+
+    `cleaned` is what clean makes of it, where that is known.
+    """
+    if command == "smudge":
+        return Answer(smudged(data, path, settings, warn))
+    if command != "clean":
+        raise EnvironmentFailure(f"git asks for {command!r}")
+    if cleaned is None:
+        from wtxtgit.filter.clean import clean
+
+        cleaned = clean(data, threads=settings.threads)
+    if cleaned.warning is not None:
+        warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
+    writer = cleaned.writer
+    if writer is None or writer.size < _WORTH_STORING:
+        return Answer(cleaned.pieces())
+    store = settings.store()
+    if store is None:
+        return Answer(cleaned.pieces())
+    from wtxtgit.git.store.loose import stored
+    from wtxtgit.io.workers import default_threads
+
+    threads = settings.threads or default_threads()
+    made: list[str] = []
+
+    def learn() -> None:
+        # What can't be kept is found anew when it is needed.
+        with contextlib.suppress(EnvironmentFailure):
+            for oid in made:
+                settings.learn(data, writer, oid)
+
+    return Answer(stored(store, writer, threads, made.append), learn)
+
+
+def smudged(data: ByteView, path: bytes, settings: Settings, warn: Warn) -> Iterable[Buffer]:
+    """What smudge makes of a blob; warnings name `path`."""
+    if not is_smudged(path, settings):
+        return view.pieces(data)
+    from wtxtgit.filter.smudge import smudge
+
+    made = smudge(data, threads=settings.threads)
+    if made.warning is not None:
+        warn_of_text(path, made.warning, warn)
+    return made.pieces()
+
+
+def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
+    """Tell why a text is left as it is."""
+    name = shlex.quote(_shown(path))
+    warn(
+        f"{_shown(path)}: {warning}",
+        f"wtxtgit verify -- {name} shows the damage; another clone or an earlier "
+        f"commit may hold a good copy: git checkout COMMIT -- {name}",
+    )
+
+
+class _Ahead:
+    """What a request needs is made on threads, beside the content that git still sends.
+
+    It saves time and decides nothing: what fails here is met again, and told,
+    when the request is answered.
+    """
+
+    def __init__(self, request: Request, arriving: Arriving | None, settings: Settings) -> None:
+        self._request = request
+        self._settings = settings
+        self._cleaned: Cleaned | None = None
+        self._arriving = arriving
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        """Begin; what is begun ends with `result`, or where the spool is closed."""
+        if self._arriving is not None:
+            self._start(self._settings.store)
+            self._start(partial(self._clean, Windowed(self._arriving)))
+        elif self._module not in sys.modules:
+            self._start(self._load)
+
+    def result(self) -> Cleaned | None:
+        """What clean makes of the content if it is as expected; None where that is not known."""
+        for thread in self._threads:
+            thread.join()
+        return self._cleaned
+
+    @property
+    def _module(self) -> str:
+        return f"wtxtgit.filter.{self._request.command}"
+
+    def _start(self, task: Callable[[], object]) -> None:
+        if (thread := begun_beside(task)) is not None:
+            self._threads.append(thread)
+
+    def _load(self) -> None:
+        request = self._request
+        if request.command == "clean" or is_smudged(request.pathname, self._settings):
+            import_module(self._module)
+
+    def _clean(self, data: ByteView) -> None:
+        from wtxtgit.filter.clean import clean
+
+        cleaned = clean(data, threads=self._settings.threads)
+        if cleaned.writer is not None:
+            _ = cleaned.writer.root
+        self._cleaned = cleaned
+
+
+def _expected(request: Request) -> int | None:
+    """How many bytes git will probably send: those of the file that it names.
+
+    Git need not read them from there, nor find as many. No byte of the file
+    is looked at.
+    """
+    if request.command != "clean":
+        return None
+    try:
+        status = os.lstat(request.pathname)
+    except (OSError, ValueError):
+        return None
+    is_likely = stat.S_ISREG(status.st_mode) and _WORTH_STORING <= status.st_size <= _MOST_EXPECTED
+    return status.st_size if is_likely else None
+
+
+def is_smudged(path: bytes, settings: Settings) -> bool:
+    """Whether the settings let a path be smudged at all."""
+    return not settings.skip_smudge and settings.wanted(path)
+
+
+def _shown(path: bytes) -> str:
+    return shown(Path(os.fsdecode(path)))

@@ -1,0 +1,276 @@
+"""Status: what became of every tracked file, in the index and in the work tree.
+
+Git is asked once for each kind of fact. Blobs are known by their beginning;
+only a text that should not stand in the work tree is verified. Whether files
+are changed is told in `ops.worktree`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wtxtgit.filter import worktree
+from wtxtgit.filter.cache import Known
+from wtxtgit.git import attributes, index
+from wtxtgit.git.config import DRIVER
+from wtxtgit.git.index import BlobHead, Change, Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import view_file
+from wtxtgit.model import CONTAINER_FORMATS
+from wtxtgit.text import grammar
+
+NATIVE = "wtxt"
+RAW = "raw"
+
+
+class State(StrEnum):
+    """What a tracked file is in; `HELP` says what to do about it."""
+
+    OK = "ok"
+    MODIFIED = "modified"
+    TEXT = "text"
+    RAW = "raw-binary"
+    CORRUPT = "corrupt"
+    MISSING = "missing"
+    CONFLICT = "conflict"
+    SPARSE = "sparse"
+
+
+HELP = {
+    State.MODIFIED: "git add -- PATH takes the change up",
+    State.TEXT: "stands as text in the work tree: wtxtgit install writes the files again",
+    State.RAW: "the index holds a raw binary: git add --renormalize -- PATH",
+    State.CORRUPT: "the text is damaged: wtxtgit verify -- PATH shows where",
+    State.MISSING: "the file is gone: git checkout -- PATH brings it back",
+    State.CONFLICT: "wtxtgit resolve PATH shows what both sides changed, and settles it; "
+    "of a file that one side deleted git add -- PATH keeps it, git rm -- PATH does not",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextHead:
+    """What a text's first lines say; `format` is a container's, or `wtxt` for native text."""
+
+    format: str
+
+    @property
+    def is_container(self) -> bool:
+        return self.format != NATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
+
+    path: bytes
+    state: State
+    oid: str
+    format: str | None = None
+    blob_size: int | None = None
+    file_size: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": os.fsdecode(self.path),
+            "state": str(self.state),
+            "oid": self.oid,
+            "format": self.format,
+            "blob_size": self.blob_size,
+            "file_size": self.file_size,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    files: tuple[FileStatus, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(file.state in (State.OK, State.SPARSE, State.MODIFIED) for file in self.files)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A tracked file of the index or of a revision; `format` is `raw` for a raw binary."""
+
+    path: bytes
+    oid: str
+    size: int | None
+    format: str | None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": os.fsdecode(self.path),
+            "oid": self.oid,
+            "size": self.size,
+            "format": self.format,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    files: tuple[Listed, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {"files": [file.as_dict() for file in self.files]}
+
+
+def text_head(head: bytes) -> TextHead | None:
+    """Read a text's first lines; None where they are not those of a text."""
+    pos = len(grammar.FIRST_LINE)
+    if not head.startswith(grammar.FIRST_LINE):
+        return None
+    if (meta := grammar.parse_meta(head, pos)) is None:
+        return None
+    if (cap := grammar.parse_cap(head, meta[1])) is None:
+        return None
+    name, _, version = meta[0].schema.partition("/")
+    if grammar.CAP_LAYOUT in cap[0] and version == "v1" and name in CONTAINER_FORMATS:
+        return TextHead(name)
+    return TextHead(NATIVE)
+
+
+def format_of(head: bytes) -> str:
+    """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+    if not head.startswith(grammar.MAGIC):
+        return RAW
+    found = text_head(head)
+    return found.format if found else NATIVE
+
+
+def tracked(repo: Repository) -> list[Entry]:
+    """List the index entries of regular files that go through the filter."""
+    return filtered(repo, index.entries(repo))
+
+
+def filtered(
+    repo: Repository,
+    entries: Iterable[Entry],
+    *,
+    from_index: bool = False,
+    index_file: Path | None = None,
+) -> list[Entry]:
+    """Keep the entries of regular files whose attributes name our filter."""
+    files = [entry for entry in entries if entry.is_file]
+    found = attributes.effective(
+        repo,
+        (entry.path for entry in files),
+        ("filter",),
+        from_index=from_index,
+        index_file=index_file,
+    )
+    return [entry for entry in files if found[entry.path]["filter"] == DRIVER.encode()]
+
+
+def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
+    """Find the state of every tracked file of the work tree.
+
+    What `ops.known` knows under the secret in `key_file` is not found again.
+    """
+    repo.check_worktree()
+    entries = tracked(repo)
+    with Known.open(repo, key_file) as known:
+        changes = worktree.changes(repo, entries, known, threads)
+    present = _with_content(entries)
+    heads = index.blob_heads(repo, (entry.oid for entry in present))
+    files = []
+    conflicts: set[bytes] = set()
+    for entry in entries:
+        path = repo.file(entry.path)
+        if entry.stage:
+            if entry.path not in conflicts:
+                conflicts.add(entry.path)
+                size = index.file_size(path)
+                files.append(FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size))
+        elif entry.skipped:
+            files.append(FileStatus(entry.path, State.SPARSE, entry.oid))
+        elif entry.intended:
+            size = index.file_size(path)
+            state = State.MISSING if size is None else State.MODIFIED
+            files.append(FileStatus(entry.path, state, entry.oid, file_size=size))
+        else:
+            change = changes.get(entry.path, Change.NONE)
+            head = heads[entry.oid]
+            files.append(
+                FileStatus(
+                    entry.path,
+                    _state(path, head, change),
+                    entry.oid,
+                    format_of(head.head),
+                    head.size,
+                    index.file_size(path),
+                )
+            )
+    return Status(tuple(files))
+
+
+def list_files(repo: Repository, revision: str | None = None) -> Listing:
+    """List the tracked files of the index, or of a revision by that revision's attributes."""
+    if revision is None:
+        repo.check_worktree()
+        entries = [entry for entry in tracked(repo) if entry.stage == 0]
+    else:
+        # An index of its own: check-attr then reads the gitattributes of that tree.
+        with tempfile.TemporaryDirectory(prefix="wtxtgit-") as folder:
+            index_file = Path(folder) / "index"
+            tree = index.resolve_tree(repo, revision)
+            repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
+            entries = filtered(
+                repo, index.tree_entries(repo, tree), from_index=True, index_file=index_file
+            )
+    # A sparse checkout of a partial clone lacks the blobs of what it skips.
+    heads = index.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
+    return Listing(
+        tuple(_listed(entry, None if entry.intended else heads.get(entry.oid)) for entry in entries)
+    )
+
+
+def raw_files(repo: Repository, entries: Sequence[Entry]) -> list[Entry]:
+    """Find the entries whose blob is no text."""
+    there = _with_content(entries)
+    heads = index.blob_heads(repo, (entry.oid for entry in there))
+    return [entry for entry in there if format_of(heads[entry.oid].head) == RAW]
+
+
+def _with_content(entries: Iterable[Entry]) -> list[Entry]:
+    """Keep the entries whose blob is what is staged, and is here."""
+    return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
+
+
+def _listed(entry: Entry, head: BlobHead | None) -> Listed:
+    if head is None:
+        return Listed(entry.path, entry.oid, None, None)
+    return Listed(entry.path, entry.oid, head.size, format_of(head.head))
+
+
+def _state(path: Path, blob: BlobHead, change: Change) -> State:
+    if change is Change.DELETED:
+        return State.MISSING
+    if not blob.head.startswith(grammar.MAGIC):
+        return State.RAW
+    unchanged = change is Change.NONE
+    file = index.file_head(path)
+    if file is None or not file.startswith(grammar.MAGIC):
+        return State.OK if unchanged else State.MODIFIED
+    # A text stands in the work tree.
+    head = text_head(file)
+    if unchanged and head is not None and not head.is_container:
+        return State.OK
+    # Reading texts needs numpy, which takes longer than all the rest of a status.
+    from wtxtgit.filter.clean import is_pending
+    from wtxtgit.text.verify import verify
+
+    report = verify(view_file(path))
+    if not report.ok and not is_pending(report):
+        return State.CORRUPT
+    if not unchanged:
+        return State.MODIFIED
+    return State.TEXT if report.ok else State.OK

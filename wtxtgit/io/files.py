@@ -1,0 +1,181 @@
+"""Files on disk: whole or not at all.
+
+Reading maps a file; writing goes to a temporary sibling that takes the file's
+place only when it is complete and on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from threading import Lock
+
+from wtxtgit.errors import (
+    EnvironmentFailure,
+    FormatError,
+    InputError,
+    UsageError,
+    WtxtgitError,
+)
+from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.io.writing import WRITE_STEP, write_on
+
+_UMASK_PROBE = 0o666
+_UMASK_LOCK = Lock()
+_COMPARED = 1024 * 1024
+_SMALL_PIECE = 64 * 1024
+"""Bytes from which on a piece is written by itself."""
+_ALL = sys.maxsize
+
+
+def view_file(path: Path, folder: Path | None = None) -> ByteView:
+    """The content of a regular file, read-only; `path` starts from `folder`, if given.
+
+    A large file is mapped a window at a time. Raises InputError for what is
+    not there or no regular file, and EnvironmentFailure where reading is not
+    allowed.
+    """
+    with failures(path), (path if folder is None else folder / path).open("rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            # A pipe, a device: what it gives is all there is.
+            return memoryview(file.read())
+        return view_of(file.fileno())
+
+
+def map_file(path: Path, folder: Path | None = None) -> memoryview:
+    """The same as one buffer; raises EnvironmentFailure where there is no room to map it."""
+    return mapped(view_file(path, folder))
+
+
+def same_bytes(a: ByteView, b: ByteView) -> bool:
+    """Whether two views hold the same bytes; without numpy, for what starts fast."""
+    # Bytes are compared in one go, views item by item.
+    return len(a) == len(b) and all(
+        bytes(a[start : start + _COMPARED]) == bytes(b[start : start + _COMPARED])
+        for start in range(0, len(a), _COMPARED)
+    )
+
+
+def read_small(path: Path, limit: int, what: str) -> bytes:
+    """The content of a small file such as a key; raises InputError over `limit` bytes."""
+    with failures(path), path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"{shown(path)}: over {limit} bytes, too large for {what}")
+    return content
+
+
+def replace_file(path: Path, write: Callable[[int], None]) -> None:
+    """Call `write` with a descriptor of a temporary sibling, then put it in `path`'s place.
+
+    The sibling is removed if anything fails. A symbolic link is replaced, not
+    followed. An existing file's permission bits are kept. Raises UsageError for
+    a pipe or a device, which can't be replaced.
+    """
+    with failures(path, missing=EnvironmentFailure):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{shown(path)} is no regular file", hint="-o - writes to a pipe")
+        descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
+        try:
+            try:
+                write(descriptor)
+                os.fchmod(descriptor, _mode_for(path))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(name).unlink()
+            raise
+
+
+def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
+    """Write pieces in order, whatever the system takes at a time, small ones together."""
+    step = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
+    small = bytearray()
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        is_small = view.nbytes < _SMALL_PIECE
+        if is_small:
+            # Copied now: what gives the pieces may use their memory again.
+            small += view
+        if len(small) >= _SMALL_PIECE or (small and not is_small):
+            write_on(descriptor, small, step)
+            small = bytearray()
+        if not is_small:
+            write_on(descriptor, view, step)
+    write_on(descriptor, small, step)
+
+
+@contextlib.contextmanager
+def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterator[None]:
+    """Turn the system's errors about `path` into ours; `missing` where it is not there."""
+    try:
+        yield
+    except WtxtgitError:
+        raise
+    except BrokenPipeError:
+        raise
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise missing(f"{shown(path)}: {reason(error)}") from error
+    except OSError as error:
+        raise EnvironmentFailure(f"{shown(path)}: {reason(error)}") from error
+
+
+@contextlib.contextmanager
+def named(path: Path | str) -> Iterator[None]:
+    """Put a file's name before what a format's reader or writer refuses."""
+    try:
+        yield
+    except FormatError as error:
+        raise InputError(f"{shown(Path(path))}: {error.message}") from error
+
+
+def reason(error: OSError) -> str:
+    """The system's words for an error, as one lower-case phrase."""
+    words = error.strerror or type(error).__name__
+    return words[:1].lower() + words[1:]
+
+
+def shown(path: Path | str) -> str:
+    """A path for a message: control characters and undecodable bytes escaped."""
+    return (
+        str(path)
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+        .translate({code: f"\\x{code:02x}" for code in (*range(32), 127)})
+    )
+
+
+def shown_path(path: bytes) -> str:
+    """A path as git has it, for a message."""
+    return shown(Path(os.fsdecode(path)))
+
+
+def _mode_for(path: Path) -> int:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return _UMASK_PROBE & ~_umask()
+    if stat.S_ISREG(status.st_mode):
+        return stat.S_IMODE(status.st_mode)
+    return _UMASK_PROBE & ~_umask()
+
+
+def _umask() -> int:
+    # It is the process's, and can only be read by setting it.
+    with _UMASK_LOCK:
+        mask = os.umask(0)
+        os.umask(mask)
+    return mask

@@ -1,0 +1,268 @@
+"""Rows kept in a file of the repository, of which only this user's own are believed.
+
+Whoever can write to the git folder can write rows, and a git folder may come
+from somewhere else: a tarball, a cache of another machine. So each row has a
+MAC by a secret that is outside of the repository, over the program's version,
+the row's name and its value; any other row is as none. So is a file that is
+damaged, locked or can't be written: nothing here raises because of it.
+
+The file is SQLite's, for several processes at once. A database with anything
+but the table and index that we make is not asked: views and triggers are
+programs of whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from wtxtgit.version import __version__
+
+if TYPE_CHECKING:
+    import sqlite3
+
+MOST_BYTES = 32 * 1024 * 1024
+"""The file's size, over which the quarter of the rows goes that was not used for longest."""
+MAX_VALUE = 64 * 1024
+"""Bytes of a value: longer ones are neither kept nor read."""
+
+_SECONDS = 2.0
+"""How long another process may hold the file."""
+_MAC_SIZE = 32
+_CONTEXT = b"wtxtgit kept row 1\0" + __version__.encode() + b"\0"
+_FOLDER_MODE = 0o700
+_TABLE = (
+    "CREATE TABLE kept "
+    "(name BLOB PRIMARY KEY, value BLOB NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
+)
+_SCHEMA = (_TABLE, "CREATE INDEX by_use ON kept (used)")
+_LAG = 100
+"""Writings after which a row that is read is marked as used again: reading seldom writes."""
+_MOST_USED = 2**62
+_MOST_ROW = MAX_VALUE + 1024
+"""Bytes of a row with its name and MAC."""
+_OF_THE_PLACE = {3, 5, 6, 7, 8, 10, 13, 14, 15, 22, 23}
+"""SQLITE_PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL, NOLFS, AUTH:
+https://sqlite.org/rescode.html"""
+
+_T = TypeVar("_T")
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""How a journal ends that names another one."""
+
+
+class KeptRows:
+    """Rows of a file, names to values; threads may share it.
+
+    `secret` has 32 bytes. Nothing is opened before it is needed; the folder is
+    made for the first row.
+    """
+
+    def __init__(self, file: Path, secret: bytes) -> None:
+        self._file = file
+        self._secret = secret
+        self._db: sqlite3.Connection | None = None
+        self._is_given_up = False
+        self._stale: set[bytes] = set()
+        self._lock = Lock()
+
+    def get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The values of those names that have one."""
+        found = {}
+        with self._lock:
+            rows = self._safely(lambda db: self._read(db, names), write=False)
+        for name, value in (rows or {}).items():
+            mac, content = value[:_MAC_SIZE], value[_MAC_SIZE:]
+            if hmac.compare_digest(mac, self._mac(name, content)):
+                found[name] = content
+        return found
+
+    def put(self, rows: Mapping[bytes, bytes]) -> None:
+        """Keep values by their names, in the place of others."""
+        signed = {
+            name: self._mac(name, value) + value
+            for name, value in rows.items()
+            if len(value) <= MAX_VALUE
+        }
+        with self._lock:
+            self._safely(lambda db: self._write(db, signed), write=True)
+
+    def close(self) -> None:
+        """Take note of what was used, and give the file back."""
+        with self._lock:
+            if self._stale:
+                self._safely(lambda db: self._write(db, {}), write=True)
+            self._disconnect()
+
+    def _mac(self, name: bytes, value: bytes) -> bytes:
+        from blake3 import blake3
+
+        covered = _CONTEXT + len(name).to_bytes(8, "little") + name + value
+        return blake3(covered, key=self._secret).digest()
+
+    def _safely(self, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T | None:
+        """Do what asks the database, None where it can't be asked, now or any more."""
+        import sqlite3
+
+        if self._is_given_up:
+            return None
+        try:
+            db = self._connected(write=write)
+            return None if db is None else work(db)
+        except sqlite3.Error as error:
+            self._give_up()
+            if _is_damage(error):
+                self._remove()
+        except OSError:
+            self._give_up()
+        return None
+
+    def _connected(self, *, write: bool) -> sqlite3.Connection | None:
+        """The file, where there is one or `write` makes it; one that is not ours is replaced."""
+        import sqlite3
+
+        if self._db is not None:
+            return self._db
+        file = self._file
+        if not os.path.lexists(file):
+            if not write:
+                return None
+            file.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        elif not stat.S_ISREG(file.lstat().st_mode):
+            return None
+        self._drop_foreign_journal()
+        db = self._db = sqlite3.connect(
+            file, timeout=_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_ROW)
+        db.execute("PRAGMA trusted_schema = OFF")
+        # What a loss of power spoils is found out again.
+        db.execute("PRAGMA synchronous = OFF")
+        try:
+            schema = _schema(db)
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise
+            schema = {""}
+        if schema == set(_SCHEMA):
+            return db
+        if schema:
+            self._disconnect()
+            self._remove()
+            # One that can't be removed is as none.
+            return None if os.path.lexists(file) else self._connected(write=write)
+        if write:
+            _make_schema(db)
+            return db
+        self._disconnect()
+        return None
+
+    def _drop_foreign_journal(self) -> None:
+        """Remove a journal that names another file, and what it belongs to.
+
+        SQLite deletes a file that a journal left behind names as that of
+        several databases (https://sqlite.org/fileformat.html, "The Rollback
+        Journal"). There is one here, so such a journal is not ours.
+        """
+        journal = self._file.with_name(self._file.name + "-journal")
+        if not os.path.lexists(journal):
+            return
+        if stat.S_ISREG(journal.lstat().st_mode):
+            with journal.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - len(_JOURNAL_MAGIC)))
+                if file.read() != _JOURNAL_MAGIC:
+                    return
+        journal.unlink()
+        self._remove()
+
+    def _read(self, db: sqlite3.Connection, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        newest = _newest(db)
+        found = {}
+        for name in names:
+            row = db.execute("SELECT value, used FROM kept WHERE name = ?", (name,)).fetchone()
+            if row is None or type(row[0]) is not bytes:
+                continue
+            found[name] = row[0]
+            if type(row[1]) is not int or row[1] < newest - _LAG:
+                self._stale.add(name)
+        return found
+
+    def _write(self, db: sqlite3.Connection, rows: Mapping[bytes, bytes]) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        used = _newest(db) + 1
+        if used > _MOST_USED:
+            db.execute("DELETE FROM kept")
+            used = 1
+        db.executemany(
+            "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)",
+            [(name, value, used) for name, value in rows.items()],
+        )
+        db.executemany(
+            "UPDATE kept SET used = ? WHERE name = ?",
+            [(used, name) for name in self._stale if name not in rows],
+        )
+        self._stale.clear()
+        if _bytes_used(db) > MOST_BYTES:
+            db.execute(
+                "DELETE FROM kept WHERE name IN "
+                "(SELECT name FROM kept ORDER BY used LIMIT (SELECT count(*) / 4 + 1 FROM kept))"
+            )
+        db.execute("COMMIT")
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _remove(self) -> None:
+        file = self._file
+        for ending in ("", "-journal", "-wal", "-shm"):
+            with suppress(OSError):
+                file.with_name(file.name + ending).unlink()
+
+
+def _schema(db: sqlite3.Connection) -> set[object]:
+    """How everything in a database was made."""
+    return {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master LIMIT 10")}
+
+
+def _make_schema(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    # Another process may have been faster.
+    if not _schema(db):
+        for statement in _SCHEMA:
+            db.execute(statement)
+    db.execute("COMMIT")
+
+
+def _newest(db: sqlite3.Connection) -> int:
+    """The number of the last writing."""
+    (newest,) = db.execute("SELECT max(used) FROM kept").fetchone()
+    if newest is None:
+        return 0
+    return newest if type(newest) is int else _MOST_USED
+
+
+def _bytes_used(db: sqlite3.Connection) -> int:
+    pages, free, size = (
+        int(db.execute(f"PRAGMA {what}").fetchone()[0])
+        for what in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error is the file's own, not of a moment or of the place."""
+    # Extended codes have the kind in their lowest byte; Python's own errors have none.
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or code & 0xFF not in _OF_THE_PLACE

@@ -1,0 +1,105 @@
+"""The merge driver that git calls: it never asks, and always leaves a valid file.
+
+What can't be merged is a conflict: then ours stays as it is, and a record
+beside git's own state of the merge says which tensors and rows it is about.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from wtxtgit.errors import UsageError, WtxtgitError
+from wtxtgit.git import attributes, config
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import replace_file, same_bytes, view_file, write_all
+from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.merge import conflicts
+from wtxtgit.report.merge import MergeReport, Strategy
+
+ATTRIBUTE = "wtxt-merge"
+STRATEGY = "wtxtgit.mergeStrategy"
+_UNSPECIFIED = b"unspecified"
+
+
+def merge(
+    repo: Repository | None,
+    base: Path,
+    ours: Path,
+    theirs: Path,
+    path: bytes | None = None,
+    *,
+    threads: int | None = None,
+) -> MergeReport:
+    """Merge three contents as git stores them, given as files; the result stands in `ours`.
+
+    `base` is empty where both sides added the file. `path`, from the top
+    level of `repo`, is whose attribute and record it is. Raises UsageError for
+    a strategy that there is not.
+    """
+    if repo is not None and path is not None:
+        # Of a merge before this one.
+        conflicts.forget(repo, path)
+    side = one_sided(base, ours, theirs)
+    if side is not None:
+        return MergeReport("", side)
+    # Numpy and the formats, which one-sided changes do without.
+    from wtxtgit.merge.container import Merger
+    from wtxtgit.merge.policy import Policy
+    from wtxtgit.merge.texts import merge_texts
+
+    strategy = strategy_of(repo, path)
+    contents = view_file(base), view_file(ours), view_file(theirs)
+    report, merged = merge_texts(*contents, Merger(Policy(strategy)), threads=threads)
+    if report.ok:
+        replace_file(ours, lambda descriptor: write_all(descriptor, pieces(merged)))
+    elif repo is not None and path is not None:
+        try:
+            oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
+            blobs = {conflicts.OURS: oid.decode("ascii").strip()}
+            conflicts.save(repo, path, conflicts.Record(strategy, report, (), blobs))
+        except WtxtgitError as error:
+            # The merge is what it is without a record of it.
+            return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
+    return report
+
+
+def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
+    """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
+    before, mine, other = view_file(base), view_file(ours), view_file(theirs)
+    side = side_taken(before, mine, other)
+    if side == "theirs":
+        replace_file(ours, lambda descriptor: write_all(descriptor, pieces(other)))
+    return side
+
+
+def side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
+    """The side that alone changed a content, ours where both are the same; None if both did."""
+    if same_bytes(ours, theirs) or same_bytes(base, theirs):
+        return "ours"
+    return "theirs" if len(base) and same_bytes(base, ours) else None
+
+
+def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
+    """What the attribute says of a path, or else the config; raises UsageError."""
+    if repo is None:
+        return Strategy.FAIL
+    if path is not None:
+        found = attributes.effective(repo, [path], [ATTRIBUTE], from_index=repo.is_bare)
+        value = found.get(path, {}).get(ATTRIBUTE, _UNSPECIFIED)
+        if value == attributes.UNSET:
+            return Strategy.FAIL
+        if value != _UNSPECIFIED:
+            return _parsed(os.fsdecode(value), f"the attribute {ATTRIBUTE} in .gitattributes")
+    configured = config.effective(STRATEGY, cwd=repo.home)
+    return Strategy.FAIL if configured is None else _parsed(configured, f"the config {STRATEGY}")
+
+
+def _parsed(value: str, where: str) -> Strategy:
+    from wtxtgit.merge.policy import parse_strategy
+
+    try:
+        return parse_strategy(value)
+    except UsageError as error:
+        raise UsageError(error.message, hint=f"it is {where} that says so") from None

@@ -1,0 +1,159 @@
+"""Settling a conflict: the merge of the index's three stages again, with decisions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from dataclasses import dataclass
+
+from wtxtgit.errors import CheckError, InputError, WtxtgitError
+from wtxtgit.git import attributes, index, staging
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import Staged
+from wtxtgit.io.files import shown_path, view_file
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import PIECE, ByteView, mapped
+from wtxtgit.merge import conflicts
+from wtxtgit.merge.container import Merger
+from wtxtgit.merge.driver import strategy_of
+from wtxtgit.merge.policy import Policy, check_takes
+from wtxtgit.merge.texts import merge_texts
+from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.report.merge import MergeReport, Strategy
+from wtxtgit.text.grammar import MAGIC
+
+_BASE, _OURS, _THEIRS = 1, 2, 3
+_DRIVER = b"wtxt"
+_MARKER = b"\n<<<<<<< "
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What became of a conflict: the merge again; it is staged if nothing is open."""
+
+    path: bytes
+    report: MergeReport
+    has_ledger: bool
+
+    @property
+    def is_staged(self) -> bool:
+        return self.report.ok
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "path": os.fsdecode(self.path),
+            "staged": self.is_staged,
+            **self.report.as_dict(),
+        }
+
+
+def resolve(
+    repo: Repository,
+    path: str,
+    takes: tuple[tuple[str, Strategy], ...] = (),
+    strategy: Strategy | None = None,
+    *,
+    threads: int | None = None,
+) -> Resolution:
+    """Merge the conflict at `path` (from here) again, with `takes` besides those of before.
+
+    With nothing left open the file is written and staged. Otherwise what was
+    settled is kept for the next time, and the file stays. Raises InputError
+    where there is no such conflict, UsageError for names that nothing has.
+    """
+    from_top = repo.path_from_top(path)
+    stages = {e.stage: e for e in index.entries(repo) if e.path == from_top and e.stage}
+    _check(from_top, stages)
+    blobs = {str(stage): entry.oid for stage, entry in sorted(stages.items())}
+    before = conflicts.begun(repo, from_top, blobs)
+    if before is None:
+        before = conflicts.Begun(strategy_of(repo, from_top))
+    taken = (*before.taken, *takes)
+    chosen = strategy or before.strategy
+    base, ours, theirs = (_content(repo, stages.get(stage)) for stage in (_BASE, _OURS, _THEIRS))
+    report, merged = merge_texts(base, ours, theirs, Merger(Policy(chosen, taken)), threads=threads)
+    check_takes(takes, report)
+    found = Resolution(from_top, report, has_ledger(repo, from_top))
+    if not report.ok:
+        conflicts.save(repo, from_top, conflicts.Record(chosen, report, taken, blobs))
+        return found
+    _refuse_edited(repo, from_top, stages)
+    _stage(repo, stages[_OURS], merged)
+    conflicts.forget(repo, from_top)
+    return found
+
+
+def unmerged(repo: Repository) -> list[bytes]:
+    """Paths in conflict that are merged as checkpoints."""
+    paths = list(dict.fromkeys(e.path for e in index.entries(repo) if e.stage))
+    drivers = attributes.effective(repo, paths, ["merge"])
+    return [path for path in paths if drivers.get(path, {}).get("merge") == _DRIVER]
+
+
+def has_ledger(repo: Repository, path: bytes) -> bool:
+    """Whether the index has a ledger of an artifact, settled or not."""
+    return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
+
+
+def _check(path: bytes, stages: dict[int, Entry]) -> None:
+    shown = shown_path(path)
+    if not stages:
+        raise InputError(f"{shown}: no conflict", hint="git status lists those that there are")
+    if path.endswith(LEDGER_SUFFIX):
+        raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
+    if _BASE not in stages and len(stages) == 1:
+        raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
+    if _OURS not in stages or _THEIRS not in stages:
+        quoted = shlex.quote(shown)
+        side = "ours" if _OURS not in stages else "theirs"
+        raise InputError(
+            f"{shown}: {side} deleted it, there is nothing to merge",
+            hint=f"git add -- {quoted} keeps it, git rm -- {quoted} does not",
+        )
+    for entry in stages.values():
+        if not entry.is_file:
+            raise InputError(f"{shown}: a link or a submodule on one side")
+
+
+def _content(repo: Repository, entry: Entry | None) -> ByteView:
+    if entry is None:
+        return memoryview(b"")
+    return spooled(index.blob_chunks(repo, entry.oid), repo.state_dir)
+
+
+def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> None:
+    """Raise CheckError where the file is neither what a merge leaves nor a side of it."""
+    file = repo.file(path)
+    if not os.path.lexists(file) or any(
+        index.file_is_blob(repo, file, entry.oid) for entry in stages.values()
+    ):
+        return
+    with contextlib.suppress(WtxtgitError):
+        content = view_file(file)
+        if content[: len(MAGIC)] == MAGIC and _has_marker(content):
+            # What git leaves without the driver.
+            return
+        cleaned = repo.git("hash-object", b"--path=" + path, "--", os.fsencode(file))
+        if cleaned.decode("ascii").strip() in {entry.oid for entry in stages.values()}:
+            return
+    quoted = shlex.quote(shown_path(path))
+    raise CheckError(
+        f"{shown_path(path)}: the file was changed since the merge",
+        hint=f"git add -- {quoted} takes it as it is, git checkout --ours -- {quoted} drops it",
+    )
+
+
+def _has_marker(content: ByteView) -> bool:
+    # One may lie across the end of a piece.
+    starts = range(0, len(content), PIECE)
+    parts = (content[max(start - len(_MARKER), 0) : start + PIECE] for start in starts)
+    return any(bytes(part).find(_MARKER) >= 0 for part in parts)
+
+
+def _stage(repo: Repository, ours: Entry, merged: ByteView) -> None:
+    """Stage the merged content, and have git write the file as a checkout does."""
+    oid = staging.write_blob(repo, mapped(merged))
+    staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
+    index.checkout(repo, [ours.path])

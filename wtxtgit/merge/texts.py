@@ -1,0 +1,72 @@
+"""Merging what git stores: texts, each merged as the file that it stands for."""
+
+from __future__ import annotations
+
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.smudge import smudge_verified
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+from wtxtgit.merge.container import Merged, Merger
+from wtxtgit.merge.driver import side_taken
+from wtxtgit.report.merge import MergeReport
+from wtxtgit.text.grammar import MAGIC
+from wtxtgit.text.verify import verify
+
+
+def merge_texts(
+    base: ByteView,
+    ours: ByteView,
+    theirs: ByteView,
+    merger: Merger,
+    *,
+    threads: int | None = None,
+) -> tuple[MergeReport, ByteView]:
+    """Merge three contents as git stores them; `base` is empty where both sides added the file.
+
+    Gives the report and the merged content: a text where ours is one, ours
+    itself where there are conflicts. A change of one side alone is taken as it
+    is. Raises nothing because of content.
+    """
+    side = side_taken(base, ours, theirs)
+    if side is not None:
+        return MergeReport("", side), ours if side == "ours" else theirs
+    found: list[ByteView] = []
+    for name, content in (("base", base), ("ours", ours), ("theirs", theirs)):
+        data, fault = _file_of(content, threads)
+        if fault is not None:
+            reason = f"{name} is {fault}"
+            merged = merger.by_side(base if len(base) else None, ours, theirs, reason)
+            return _report(merged), merged.data
+        found.append(data)
+    merged = merger.merge(found[0] if len(base) else None, found[1], found[2])
+    report = _report(merged)
+    if merged.conflicts:
+        return report, ours
+    whole = {"ours": ours, "theirs": theirs, "base": base}.get(merged.taken or "")
+    is_text = _is_text(ours)
+    if whole is not None and _is_text(whole) == is_text:
+        return report, whole
+    if not is_text:
+        return report, merged.data
+    return report, spooled(clean(merged.data, threads=threads).pieces())
+
+
+def _is_text(content: ByteView) -> bool:
+    return content[: len(MAGIC)] == MAGIC
+
+
+def _file_of(content: ByteView, threads: int | None) -> tuple[ByteView, str | None]:
+    """The file that a content stands for, or why there is none."""
+    if not _is_text(content):
+        return content, None
+    report = verify(content, threads=threads)
+    smudged = smudge_verified(content, report, threads=threads)
+    if smudged.layout is not None:
+        return spooled(smudged.pieces()), None
+    if smudged.warning is not None:
+        return content, f"no text of a file: {smudged.warning.replace(', left as text', '', 1)}"
+    return content, "a native text, which has a generation and maybe a signature of its own"
+
+
+def _report(merged: Merged) -> MergeReport:
+    return MergeReport(merged.format, merged.taken, merged.settled, merged.conflicts, merged.notes)

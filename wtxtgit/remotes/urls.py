@@ -1,0 +1,216 @@
+"""Files at URLs, as fsspec opens them: read whole into a spool, written whole.
+
+fsspec is there with the extra `dask`, and a store's own package with it (s3fs,
+gcsfs, adlfs). Messages name a URL without user, password and query: those may
+be credentials. https://filesystem-spec.readthedocs.io/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
+from wtxtgit.io.files import replace_file, shown, view_file
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+
+_BLOCK = 8 * 1024 * 1024
+"""Bytes that are asked for at a time."""
+_SILENCE = 60
+"""Seconds that an HTTP server may say nothing."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+_AUTHORITY = re.compile(r"([^/?#@:]*):(?![0-9]*(?:[/?#]|$))")
+"""A user and the begin of a password, which may hold what ends a name elsewhere."""
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
+_NOT_IN_MEMBERS = re.compile(r"[%?#:*{}\[\]\\\x00-\x1f\x7f]")
+"""What a store may read as more than a character of a name: escapes, queries, patterns, URLs."""
+
+
+def is_url(name: str) -> bool:
+    """Whether a file is named by a URL, such as s3://bucket/model.aero."""
+    return _URL.match(name) is not None
+
+
+def shown_url(url: str) -> str:
+    """A URL for a message: without user, password and query."""
+    scheme, sign, rest = url.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        rest = rest[authority.rindex("@") + 1 :]
+    elif _AUTHORITY.match(rest):
+        rest = rest.rpartition("@")[2]
+    return shown(scheme + sign + _QUERY.sub("", rest))
+
+
+def file_name(url: str) -> str:
+    """The last part of a URL's path."""
+    return _QUERY.sub("", url).rpartition("/")[2]
+
+
+def read_url(url: str) -> ByteView:
+    """The bytes of the file at `url`.
+
+    Raises InputError where there is no such file or it is not as long as the
+    store says, EnvironmentFailure where the store can't be read or the
+    temporary folder has no room.
+    """
+    with _failures(url):
+        fs, path = _opened(url)
+        if _is_local(fs):
+            return view_file(Path(path))
+        return _fetched(fs, path, url)
+
+
+def member_of(url: str, path: str) -> ByteView:
+    """The bytes of a file of the set whose index is at `url`, by its path in the set's folder.
+
+    Raises as `read_url` does, and InputError for a path that the store might
+    take for another one.
+    """
+    if _NOT_IN_MEMBERS.search(path):
+        raise InputError("its name has characters that URLs give a meaning")
+    with _failures(url):
+        fs, index = _opened(url)
+        folder = _QUERY.sub("", index) if _is_http(fs) else index
+        folder = folder.rpartition("/")[0]
+        return _fetched(fs, f"{folder}/{path}" if folder else path, url)
+
+
+def local_path(url: str) -> Path | None:
+    """The path that a file:// URL stands for; None for URLs of other stores."""
+    with _failures(url):
+        fs, path = _opened(url)
+        return Path(path) if _is_local(fs) else None
+
+
+def write_url(url: str, write: Callable[[int], None]) -> int:
+    """Call `write` with a descriptor of a temporary file, then store that at `url`; gives its size.
+
+    Raises EnvironmentFailure where the store does not take it.
+    """
+    with _failures(url):
+        fs, path = _opened(url)
+        if _is_local(fs):
+            replace_file(Path(path), write)
+            return Path(path).stat().st_size
+        with tempfile.NamedTemporaryFile(prefix="wtxtgit-") as file:
+            write(file.fileno())
+            size = Path(file.name).stat().st_size
+            fs.put_file(file.name, path)
+        # What was there before may be cached.
+        fs.invalidate_cache()
+        stored = _size(fs, path, url)
+        if stored != size:
+            raise EnvironmentFailure(f"{shown_url(url)}: has {stored} of {size} bytes")
+        return size
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path that it knows the file by."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise EnvironmentFailure(
+            f"{shown_url(url)}: reading URLs needs fsspec",
+            hint="pip install 'wtxtgit[dask]'",
+        ) from None
+    try:
+        fs, path = url_to_fs(url, **(_patient() if url.startswith(("http://", "https://")) else {}))
+    except ValueError:
+        raise InputError(f"{shown_url(url)}: no store is known for such URLs") from None
+    except ImportError as error:
+        # Its words name the package that is missing.
+        raise EnvironmentFailure(f"{shown_url(url)}: {_phrase(error)}") from None
+    return fs, str(path)
+
+
+def _patient() -> dict[str, Any]:
+    """Options for HTTP: a large file may take any time, as long as something comes."""
+    from aiohttp import ClientTimeout
+
+    timeout = ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
+    return {"client_kwargs": {"timeout": timeout}}
+
+
+def _is_local(fs: Any) -> bool:
+    return "file" in _protocols(fs)
+
+
+def _is_http(fs: Any) -> bool:
+    return "http" in _protocols(fs)
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+def _size(fs: Any, path: str, url: str) -> int:
+    info = fs.info(path)
+    size = info.get("size")
+    if info.get("type") == "directory":
+        raise InputError(f"{shown_url(url)}: is a folder")
+    if type(size) is not int or size < 0:
+        raise InputError(f"{shown_url(url)}: the store does not tell its length")
+    return size
+
+
+def _fetched(fs: Any, path: str, url: str) -> ByteView:
+    size = _size(fs, path, url)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if size > free:
+        raise EnvironmentFailure(
+            f"{shown_url(url)}: {size} bytes, the temporary folder has room for {free}",
+            hint="TMPDIR names another folder",
+        )
+    # Not every server gives parts of a file; as a stream any does.
+    options = {"block_size": 0} if _is_http(fs) else {}
+    with fs.open(path, "rb", **options) as file:
+        return spooled(_pieces(file, size, url))
+
+
+def _pieces(file: Any, size: int, url: str) -> Iterator[bytes]:
+    left = size
+    while left:
+        piece = file.read(min(left, _BLOCK))
+        if not piece:
+            raise InputError(f"{shown_url(url)}: ends after {size - left} of {size} bytes")
+        left -= len(piece)
+        if left < 0:
+            break
+        yield piece
+    if left < 0 or file.read(1):
+        raise InputError(f"{shown_url(url)}: has more than the {size} bytes that were told")
+
+
+@contextlib.contextmanager
+def _failures(url: str) -> Iterator[None]:
+    """Turn what stores raise into our errors.
+
+    Only its kind is told: their words may hold the whole URL, or a request with
+    its credentials.
+    """
+    try:
+        yield
+    except WtxtgitError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{shown_url(url)}: no such file") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each store has exceptions of its own
+        status = getattr(error, "status", None)
+        code = f" {status}" if type(status) is int else ""
+        raise EnvironmentFailure(
+            f"{shown_url(url)}: can't be reached: {type(error).__name__}{code}"
+        ) from None
+
+
+def _phrase(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    return (words[:1].lower() + words[1:]).rstrip(".")

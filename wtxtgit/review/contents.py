@@ -1,0 +1,222 @@
+"""What a changed checkpoint holds on both sides, compared as far as that can be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from wtxtgit import containers
+from wtxtgit.checkpoint.open import tree_members
+from wtxtgit.diff import diff
+from wtxtgit.diff.diff import Compared
+from wtxtgit.diff.side import Checkpoint, NoCheckpoint, Side, Source, open_source
+from wtxtgit.errors import CheckError, FormatError, InputError
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.read_once import Pages
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.report.diff import DiffReport, Numbers, Status
+from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
+from wtxtgit.review.branch import Branch
+from wtxtgit.review.changes import Changed
+from wtxtgit.review.flags import flags_of, limited
+from wtxtgit.review.groups import groups
+from wtxtgit.tensors.compare import as_numbers
+from wtxtgit.tensors.distributions import distributions
+from wtxtgit.tensors.statistics import statistics
+from wtxtgit.text.grammar import MAGIC
+
+MOST_DISTRIBUTIONS = 100
+"""Tensors whose values are counted: those that changed most."""
+_OID_SHOWN = 12
+_BASE, _HEAD = "base", "head"
+_STORED_WHOLE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A blob's size, and whether it begins as a text does."""
+
+    size: int
+    is_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a comparison came to.
+
+    `sizes` are those of the files before and after, `stored` what git has of
+    them, None for what is no file.
+    """
+
+    report: DiffReport | None = None
+    reason: str | None = None
+    groups: tuple[LayerGroup, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    sizes: tuple[int | None, int | None] = (None, None)
+    stored: tuple[Stored | None, Stored | None] = (None, None)
+    distributions: dict[str, Distributions] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Compares changed checkpoints of a branch; `progress` gets counts of bytes read."""
+
+    repo: Repository
+    blobs: BlobReader
+    branch: Branch
+    options: ReadOptions
+    threads: int | None
+    with_distributions: bool
+    progress: Callable[[int], None] | None = None
+
+    def compare(self, changed: Changed) -> Contents:
+        """Compare a checkpoint's two sides; what can't be compared has a reason and a flag.
+
+        Raises EnvironmentFailure where git can't give a blob.
+        """
+        entries = {_BASE: changed.before, _HEAD: changed.after}
+        blobs = {
+            name: spooled(self.blobs.chunks(entry.oid), self.repo.state_dir)
+            for name, entry in entries.items()
+            if entry is not None and entry.is_file
+        }
+        stored = _stored(blobs.get(_BASE)), _stored(blobs.get(_HEAD))
+        if any(entry is not None and not entry.is_file for entry in entries.values()):
+            unread = _unread(Risk.UNREAD, "a link or submodule stands in its place")
+            return replace(unread, stored=stored)
+        pages = Pages(self.progress)
+        sources: dict[str, Source] = {}
+        with ExitStack() as until:
+            try:
+                for name, entry in entries.items():
+                    if entry is not None:
+                        side = self._side(name, entry, blobs.pop(name))
+                        sources[name] = open_source(side, pages, self.threads, until)
+                found = self._compared(changed, sources, pages)
+            except CheckError as error:
+                found = _unread(Risk.DAMAGED, error.message)
+            except NoCheckpoint as error:
+                found = _unread(Risk.OPAQUE, error.message)
+            except InputError as error:
+                found = _unread(Risk.UNREAD, error.message)
+            sizes = [sources[name].size if name in sources else None for name in (_BASE, _HEAD)]
+        return replace(found, sizes=(sizes[0], sizes[1]), stored=stored)
+
+    def _side(self, name: str, entry: Entry, data: ByteView) -> Side:
+        commit = self.branch.before if name == _BASE else self.branch.after
+        members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
+        return Side(name, data, members)
+
+    def _compared(self, changed: Changed, sources: dict[str, Source], pages: Pages) -> Contents:
+        """Compare, or list, what is open; raises CheckError and InputError."""
+        if changed.fate in (Fate.ADDED, Fate.REMOVED):
+            (source,) = sources.values()
+            return self._listed(changed, source, pages)
+        before, after = sources[_BASE], sources[_HEAD]
+        found = diff.compare(before, after, self.options, pages, self.threads)
+        report = self._named(changed, found.report)
+        by_layer = groups(report)
+        flags = [
+            *flags_of(report, by_layer),
+            *_not_numbers(found.after, report, pages),
+            *_held_back(found.after, after),
+        ]
+        return Contents(
+            report,
+            groups=tuple(by_layer),
+            flags=tuple(flags),
+            distributions=dict(self._distributions(found, pages)),
+        )
+
+    def _listed(self, changed: Changed, source: Source, pages: Pages) -> Contents:
+        is_new = changed.fate is Fate.ADDED
+        status = Status.ADDED if is_new else Status.REMOVED
+        found, held = diff.listed(source, status, self.options, pages)
+        report = self._named(changed, found)
+        flags = []
+        if is_new:
+            flags = [*_not_numbers(held, report, pages), *_held_back(held, source)]
+        return Contents(report, groups=tuple(groups(report)), flags=tuple(flags))
+
+    def _named(self, changed: Changed, report: DiffReport) -> DiffReport:
+        """A report whose sides are called as they can be asked for."""
+        names = [
+            "" if entry is None else f"{commit.oid[:_OID_SHOWN]}:{os.fsdecode(entry.path)}"
+            for commit, entry in (
+                (self.branch.before, changed.before),
+                (self.branch.after, changed.after),
+            )
+        ]
+        return replace(report, a=names[0], b=names[1])
+
+    def _distributions(self, found: Compared, pages: Pages) -> Iterator[tuple[str, Distributions]]:
+        """Count the values of the tensors that changed most, in a second reading of them."""
+        if not self.with_distributions:
+            return
+        before, after = ({t.name: t for t in side.tensors} for side in (found.before, found.after))
+        changes = ((t.name, t.change) for t in found.report.by_change())
+        measured = [(name, c) for name, c in changes if isinstance(c, Numbers)]
+        for name, change in measured[:MOST_DISTRIBUTIONS]:
+            try:
+                told = distributions(before[name], after[name], change, threads=self.threads)
+            except FormatError:
+                # Of one name there may be several tensors.
+                continue
+            pages.advance(before[name].nbytes)
+            if told is not None:
+                yield name, told
+
+
+Comparer = Callable[[Reader, Sequence[Changed]], Iterator[Contents]]
+"""Compares all changed checkpoints of a branch, in their order."""
+
+
+def here(reader: Reader, found: Sequence[Changed]) -> Iterator[Contents]:
+    """Compare checkpoints one after the other, in this process."""
+    return map(reader.compare, found)
+
+
+def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:
+    """NaN and Inf in tensors of the head that the base has not; raises CheckError."""
+    added = {tensor.name for tensor in report.of(Status.ADDED)}
+    nan, inf = [], []
+    for tensor in checkpoint.tensors:
+        if tensor.name not in added or tensor.absent or checkpoint.take(tensor) is not None:
+            continue
+        checkpoint.prepare(tensor)
+        try:
+            found = statistics(as_numbers(tensor) or tensor)
+        except FormatError:
+            continue
+        pages.advance(tensor.nbytes)
+        if found is not None and found.nan:
+            nan.append((tensor.name, f"{found.nan} of {found.count} items of a new tensor are NaN"))
+        if found is not None and found.inf:
+            inf.append((tensor.name, f"{found.inf} of {found.count} items of a new tensor are Inf"))
+    yield from limited(Risk.NEW_NAN, nan)
+    yield from limited(Risk.NEW_INF, inf)
+
+
+def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
+    """What of the head is not looked into."""
+    for note in checkpoint.notes:
+        yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
+    layout = source.text.layout if source.text is not None else None
+    is_whole = layout is not None and layout.format == _STORED_WHOLE
+    if is_whole and checkpoint.format not in containers.SETS:
+        message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
+        yield Flag(Risk.OPAQUE, message)
+
+
+def _stored(blob: ByteView | None) -> Stored | None:
+    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] == MAGIC)
+
+
+def _unread(risk: Risk, reason: str) -> Contents:
+    return Contents(reason=reason, flags=(Flag(risk, reason),))

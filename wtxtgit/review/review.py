@@ -1,0 +1,293 @@
+"""Review: every checkpoint that a branch changes, what changed in it, and what is risky.
+
+Whatever a checkpoint holds, the review goes on: what can't be compared is
+told with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from wtxtgit.chain import judge
+from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.judge import Files
+from wtxtgit.chain.reader import ChainReader
+from wtxtgit.chain.walk import BadRoot, Walk
+from wtxtgit.errors import clipped
+from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.git import history
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import AlteredHistory, CommitReader
+from wtxtgit.git.path_history import changing
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+from wtxtgit.model.reading import ReadOptions
+from wtxtgit.report.audit import Finding
+from wtxtgit.report.review import (
+    Commit,
+    Fate,
+    Flag,
+    Review,
+    Reviewed,
+    Risk,
+    Sizes,
+)
+from wtxtgit.report.risks import SEVERE
+from wtxtgit.review.attributes import attribute_notes
+from wtxtgit.review.branch import Branch, branch_of
+from wtxtgit.review.changes import Changed, changes
+from wtxtgit.review.contents import Comparer, Contents, Reader, Stored, here
+from wtxtgit.review.seals import Seals
+from wtxtgit.setup.forge import large_blob, max_blob
+
+MOST_COMMITS = 50
+"""Commits that are told of a checkpoint, the newest."""
+MOST_SUBJECT = 200
+"""Characters of a commit's subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be reviewed, and how.
+
+    `asked` is a range as `branch.branch_of` reads it, `trust_root` a revision
+    or a signers file. `with_distributions` has tensors read a second time for
+    histograms of their values.
+    """
+
+    asked: str | None = None
+    trust_root: str | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
+    with_distributions: bool = False
+
+
+def review(
+    repo: Repository,
+    request: Request,
+    facts: Facts,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    comparer: Comparer = here,
+) -> Review:
+    """Review what a branch changes; `progress` gets counts of bytes read.
+
+    Raises UsageError for a range that is none, EnvironmentFailure for
+    revisions that there are not, and KeyFileError for a trust root's file.
+    """
+    branch = branch_of(repo, request.asked)
+    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots, CommitReader(repo) as commits:
+        seals, notes = _seals(repo, request, branch, blobs, snapshots)
+        contents = Reader(
+            repo,
+            blobs,
+            branch,
+            request.options,
+            threads,
+            request.with_distributions,
+            progress,
+        )
+        under_way = _Review(repo, branch, commits, seals, contents, comparer)
+        return under_way.run(facts, notes, progress)
+
+
+def _seals(
+    repo: Repository,
+    request: Request,
+    branch: Branch,
+    blobs: BlobReader,
+    snapshots: Snapshots,
+) -> tuple[Seals, list[str]]:
+    """The chain, and what a reader has to know of it."""
+    reader = ChainReader(blobs)
+    notes = []
+    fault = None
+    try:
+        history.refuse_altered(repo)
+        walk = Walk.to(repo, [branch.after.oid], request.trust_root, reader, snapshots)
+    except (AlteredHistory, BadRoot) as error:
+        walk = Walk(repo, reader, snapshots)
+        fault = error.message
+        notes.append(f"nobody is trusted: {fault}")
+    excluded = [branch.tip, branch.before.oid]
+    line = history.commits(repo, [branch.after.oid], excluded, first_parent=True)
+    every = history.commits(repo, [branch.after.oid], excluded)
+    ids = frozenset(commit.oid for commit in every)
+    seals = Seals(walk, blobs, branch, tuple(line), ids, fault)
+    seals.read()
+    notes += _notes_on_trust(seals)
+    return seals, notes
+
+
+def _notes_on_trust(seals: Seals) -> Iterator[str]:
+    walk, branch = seals.walk, seals.branch
+    if walk.is_first_use and walk.root is not None:
+        whose = ", which is the branch's own" if seals.is_self_made else ""
+        where = f"trust starts at {walk.root[:12]}, the first commit with signers{whose}"
+        yield f"no trust root is given: {where}"
+    elif walk.root is not None and not walk.start.is_signed:
+        yield "the trust root has no signers"
+    states = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
+    before, after = (state.entries.get(SIGNERS_PATH) for state in states)
+    if before != after:
+        yield "the branch changes .wtxt/signers: who may sign is another matter, for wtxtgit audit"
+    for violation in seals.signer_changes():
+        yield f".wtxt/signers: {violation.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Review:
+    """A review under way."""
+
+    repo: Repository
+    branch: Branch
+    commits: CommitReader
+    seals: Seals
+    contents: Reader
+    comparer: Comparer
+
+    def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
+        branch, walk = self.branch, self.seals.walk
+        found, more = changes(self.repo, branch, walk.snapshots, walk.reader)
+        files = self._files(found)
+        wanted = [*self._to_be_verified(found), *files.blobs.values()]
+        known = facts.of(wanted, progress, opaque=files.unfiltered)
+        after = branch.after.oid
+        judged: dict[bytes, list[Finding]] = {}
+        for finding in judge.judge(
+            after, files, walk.reader, known.__getitem__, walk.standing(after)
+        ):
+            judged.setdefault(finding.path, []).append(finding)
+        ends = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
+        more += attribute_notes(self.repo, *ends)
+        limit = max_blob(self.repo)
+        compared = self.comparer(self.contents, found)
+        reviewed = [
+            self._reviewed(one, contents, known, judged.get(one.path, ()), limit, touching)
+            for one, contents, touching in zip(found, compared, self._commits(found), strict=True)
+        ]
+        return Review(
+            branch.base,
+            branch.head,
+            branch.before.oid,
+            branch.after.oid,
+            len(self.seals.all_commits),
+            tuple(sorted(reviewed, key=_weight)),
+            (*notes, *more),
+        )
+
+    def _files(self, found: list[Changed]) -> Files:
+        """What is judged at the head: the artifacts among what the branch changes."""
+        walk, oid = self.seals.walk, self.branch.after.oid
+        listing = walk.snapshots.listing(oid)
+        files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
+        return files.only({path for one in found for path in one.paths})
+
+    def _to_be_verified(self, found: list[Changed]) -> list[str]:
+        """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
+        ledgers = self.seals.walk.snapshot(self.branch.after.oid).entries
+        return [
+            one.after.oid
+            for one in found
+            if one.after is not None
+            and one.after.is_file
+            and (one.fate is Fate.ADDED or one.path + LEDGER_SUFFIX in ledgers)
+        ]
+
+    def _reviewed(
+        self,
+        changed: Changed,
+        found: Contents,
+        facts: dict[str, ArtifactFacts],
+        findings: Sequence[Finding],
+        limit: int,
+        touching: tuple[Commit, ...],
+    ) -> Reviewed:
+        seal, of_seal = self.seals.seal(changed, facts, findings)
+        before, after = found.stored
+        sizes = Sizes(
+            *found.sizes,
+            None if before is None else before.size,
+            None if after is None else after.size,
+            limit,
+        )
+        flags = [*self._of_blob(changed, facts, after, limit), *found.flags, *of_seal]
+        return Reviewed(
+            changed.path,
+            changed.fate,
+            changed.base_path,
+            found.report,
+            found.reason,
+            found.groups,
+            tuple(_once(flags)),
+            seal,
+            sizes,
+            touching,
+            found.distributions,
+        )
+
+    def _of_blob(
+        self,
+        changed: Changed,
+        facts: dict[str, ArtifactFacts],
+        stored: Stored | None,
+        limit: int,
+    ) -> Iterator[Flag]:
+        """What is risky about the blob at the head as such."""
+        entry = changed.after
+        if entry is None:
+            yield Flag(Risk.REMOVED, "the checkpoint is gone")
+            return
+        if stored is None:
+            return
+        known = facts.get(entry.oid)
+        if known is not None and known.fault is not None:
+            yield Flag(Risk.DAMAGED, known.fault)
+        state = self.seals.walk.snapshot(self.branch.after.oid)
+        base = self.seals.walk.snapshot(self.branch.before.oid)
+        was_filtered = changed.base_path in base.filtered
+        if changed.path not in state.filtered and was_filtered:
+            yield Flag(Risk.RAW, "its attributes no longer name the filter")
+        elif changed.path in state.filtered and not stored.is_text:
+            yield Flag(Risk.RAW, "a binary, not the text that the filter makes of it")
+        large = large_blob(stored.size, limit)
+        if large is not None:
+            yield Flag(Risk.LARGE, large)
+
+    def _commits(self, found: Sequence[Changed]) -> Iterator[tuple[Commit, ...]]:
+        """Commits of the branch that change each checkpoint, the newest first."""
+        excluded = [self.branch.tip, self.branch.before.oid]
+        every = history.commits(self.repo, [self.branch.after.oid], excluded)
+        paths = {path for one in found for path in one.paths}
+        touching = changing(self.repo, every, paths, self.commits)
+        told: dict[str, Commit] = {}
+        for one in found:
+            numbers = sorted({number for path in one.paths for number in touching[path]})
+            newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
+            for oid in newest:
+                if oid not in told:
+                    told[oid] = Commit(oid, clipped(self.commits.subject(oid), MOST_SUBJECT))
+            yield tuple(told[oid] for oid in newest)
+
+
+def _once(flags: list[Flag]) -> Iterator[Flag]:
+    """Flags in their order; what is told of the whole file in two ways is told once."""
+    seen = set()
+    for flag in flags:
+        key = flag.risk, flag.tensor, flag.message if flag.risk is not Risk.DAMAGED else ""
+        if key not in seen:
+            seen.add(key)
+            yield flag
+
+
+def _weight(one: Reviewed) -> tuple[int, int, float, bytes]:
+    """Most severe risks first, then most flags, then the largest change."""
+    severe = {flag.risk for flag in one.flags} & SEVERE
+    relative = 0.0
+    if one.diff is not None:
+        told = one.diff.summary.relative_l2
+        relative = inf if told is None else told
+    return -len(severe), -len(one.flags), -relative, one.path

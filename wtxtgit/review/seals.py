@@ -1,0 +1,207 @@
+"""What the chain says of a changed checkpoint: the seal of its content, and what the branch added.
+
+Trust is computed as an audit does, from the trust root on. What the branch
+did is judged along its first parents, as an audit of it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wtxtgit.chain import log
+from wtxtgit.chain.reader import signed
+from wtxtgit.chain.walk import Walk
+from wtxtgit.errors import counted
+from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import Commit
+from wtxtgit.git.snapshots import Snapshot
+from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
+from wtxtgit.report.audit import UNTRUSTED, Finding
+from wtxtgit.report.review import Flag, Generation, Risk, Seal, Sealing
+from wtxtgit.review.branch import Branch
+from wtxtgit.review.changes import Changed
+from wtxtgit.trust.state import Violation
+
+MOST_GENERATIONS = 100
+"""Generations of a branch that are told, the newest."""
+MOST_VIOLATIONS = 20
+
+_RISKS = {
+    "altered-checkout": Risk.CHAIN,
+    "untracked-artifact": Risk.CHAIN,
+    "bad-signature": Risk.SIGNER,
+    "untrusted-signer": Risk.SIGNER,
+}
+"""What a review calls findings that it tells in no other way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seals:
+    """The chain of a branch's checkpoints.
+
+    `line` are the commits of the branch that are judged, `all_commits` the
+    ids of all of them. `fault` says why nobody is trusted, where that is so.
+    """
+
+    walk: Walk
+    blobs: BlobReader
+    branch: Branch
+    line: tuple[Commit, ...]
+    all_commits: frozenset[str]
+    fault: str | None = None
+    _violations: list[Violation] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Find out what the branch's commits did to ledgers, and what is wrong at its head."""
+        for commit in self.line:
+            if commit.oid in self.walk.commits:
+                self._violations.extend(self.walk.brought(commit.oid))
+        told = {(one.path, one.kind) for one in self._violations}
+        for one in self.walk.violations(self.branch.after.oid):
+            if (one.path, one.kind) not in told:
+                self._violations.append(one)
+
+    @property
+    def is_self_made(self) -> bool:
+        """Whether the branch itself brings the first signers."""
+        return self.walk.is_first_use and self.walk.root in self.all_commits
+
+    def signer_changes(self) -> list[Violation]:
+        """Changes of the signers that do not count."""
+        return [one for one in self._violations if one.kind == "signers-changed"]
+
+    def seal(
+        self,
+        changed: Changed,
+        facts: Mapping[str, ArtifactFacts],
+        findings: Sequence[Finding],
+    ) -> tuple[Seal, list[Flag]]:
+        """The seal of a checkpoint at the head, and what is risky about it.
+
+        `findings` are those of judging what is there.
+        """
+        flags = list(self._judged(changed))
+        flags += [
+            Flag(_RISKS[one.kind], f"{one.kind}: {one.message}")
+            for one in findings
+            if one.kind in _RISKS
+        ]
+        ledger, why = self._ledger(changed.path)
+        if ledger is None:
+            state = Sealing.UNSEALED if why is None else Sealing.UNTRUSTED
+            if why is not None:
+                flags.append(Flag(Risk.CHAIN, f"the ledger can't be read: {why}"))
+                return Seal(state, f"the ledger can't be read: {why}"), flags
+            if changed.after is None:
+                return Seal(state, "deleted; no ledger is left of it"), flags
+            message = "no ledger has a record of it"
+            return Seal(state, message), [*flags, Flag(Risk.UNSEALED, message)]
+        added = self._added(changed, ledger)
+        told, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
+        rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
+        seal, found = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
+        if found is not None and found.risk not in {flag.risk for flag in flags}:
+            flags.append(found)
+        return Seal(seal.state, seal.message + rest, told), flags
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the head holds."""
+        return self.walk.snapshot(self.branch.after.oid)
+
+    def _ledger(self, path: bytes) -> tuple[Ledger | None, str | None]:
+        """The ledger of a path at the head, or why it can't be read."""
+        ledger_path = path + LEDGER_SUFFIX
+        entry = self.walk.snapshot(self.branch.after.oid).entries.get(ledger_path)
+        if entry is None:
+            return None, None
+        if not entry.is_file:
+            return None, "a link or submodule stands in its place"
+        report = self.walk.reader.ledger(ledger_path, entry.oid)
+        if report is None:
+            return None, None
+        return report.ledger, str(report.problems[0]) if report.problems else None
+
+    def _judged(self, changed: Changed) -> Iterator[Flag]:
+        """What the branch did to the ledger that it may not, each kind of thing once."""
+        paths = changed.paths
+        found = dict.fromkeys(
+            (Risk.SIGNER if one.kind in UNTRUSTED - {"bad-signature"} else Risk.CHAIN,
+             f"{one.kind}: {one.message}")
+            for one in self._violations
+            if one.path in paths
+        )  # fmt: skip
+        for risk, message in list(found)[:MOST_VIOLATIONS]:
+            yield Flag(risk, message)
+        if len(found) > MOST_VIOLATIONS:
+            yield Flag(Risk.CHAIN, f"and {len(found) - MOST_VIOLATIONS} more findings of an audit")
+
+    def _of_last(
+        self,
+        changed: Changed,
+        ledger: Ledger,
+        facts: Mapping[str, ArtifactFacts],
+        findings: Sequence[Finding],
+        *,
+        is_broken: bool,
+    ) -> tuple[Seal, Flag | None]:
+        """Whether the last record seals what is there, and who says so."""
+        gen = ledger.last.meta.gen
+        if changed.after is not None and changed.after.is_file:
+            held = facts[changed.after.oid]
+            if changed.path in self.snapshot.filtered and held.sha256_all is None:
+                return Seal(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
+                    Risk.DAMAGED, held.fault or "the text is damaged"
+                )
+            for one in findings:
+                if one.kind == "content-mismatch":
+                    return Seal(Sealing.STALE, one.message), Flag(Risk.UNSEALED, one.message)
+                if one.kind == "bad-record":
+                    return Seal(Sealing.UNTRUSTED, one.message), Flag(Risk.CHAIN, one.message)
+        kept = "deleted, its ledger kept: " if changed.after is None else ""
+        state, by, flag = self._signers(ledger)
+        if is_broken:
+            state = Sealing.UNTRUSTED
+        return Seal(state, f"{kept}generation {gen} {by}"), flag
+
+    def _signers(self, ledger: Ledger) -> tuple[Sealing, str, Flag | None]:
+        """Who signed the last record: its state, words, and what is risky about it."""
+        walk = self.walk
+        states = walk.state(self.branch.after.oid).signers
+        keys = frozenset[bytes]().union(*(one.keys for one in states))
+        who = signed(ledger, len(ledger.records) - 1, keys)
+        names = ", ".join(sorted(walk.reader.principals.get(key, key.hex()) for key in who.valid))
+        if self.fault is not None:
+            message = f"nobody is trusted: {self.fault}"
+            return Sealing.UNTRUSTED, message, Flag(Risk.SIGNER, message)
+        if names and self.is_self_made:
+            by = f"by {names}, whom the branch itself brings"
+        elif names:
+            return Sealing.SEALED, f"by {names}", None
+        elif ledger.last.signatures:
+            by = "by no trusted signer"
+        else:
+            by = "not signed"
+        return Sealing.UNTRUSTED, by, Flag(Risk.SIGNER, f"generation {ledger.last.meta.gen} {by}")
+
+    def _added(self, changed: Changed, ledger: Ledger) -> tuple[Generation, ...]:
+        """The generations that the base has not, the newest first."""
+        known = set()
+        before = self.walk.snapshot(self.branch.before.oid).entries
+        for path in changed.paths:
+            entry = before.get(path + LEDGER_SUFFIX)
+            if entry is not None and entry.is_file:
+                report = self.walk.reader.ledger(path + LEDGER_SUFFIX, entry.oid)
+                held = report.ledger if report is not None else None
+                known |= {record.merkle_this for record in held.records} if held else set()
+        is_new = [record.merkle_this not in known for record in reversed(ledger.records)]
+        if not any(is_new):
+            return ()
+        every = log.generations(self.walk, self.blobs, changed.path, ledger, self.branch.after.oid)
+        return tuple(
+            Generation(one.gen, one.ts, one.commit, one.signers, one.verdict)
+            for one, new in zip(every, is_new, strict=True)
+            if new
+        )

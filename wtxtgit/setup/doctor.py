@@ -1,0 +1,383 @@
+"""Doctor: whether everything that wtxtgit rests on is as it should be, and repairs.
+
+Each check looks at one thing and gives one finding, with what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module, metadata
+
+from wtxtgit import containers
+from wtxtgit.errors import EnvironmentFailure, WtxtgitError
+from wtxtgit.filter.process import Settings
+from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
+from wtxtgit.git import attributes, config, index, run
+from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import view_file
+from wtxtgit.setup import hooks, install, size_checks, sizes, track
+from wtxtgit.setup.diagnosis import Check, Diagnosis, Level, arguments, counted_files, listed, shown
+
+MODULES = {
+    "numpy": "numpy",
+    "pybase64": "pybase64",
+    "crc32c": "crc32c",
+    "pynacl": "nacl.signing",
+    "blake3": "blake3",
+    "xxhash": "xxhash",
+    "zstandard": "zstandard",
+    "msgpack": "msgpack",
+    "pyrage": "pyrage",
+    "pygit2": "pygit2",
+    "reedsolo": "reedsolo",
+    "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
+}
+"""Distributions that wtxtgit needs, and a module of each that shows that it works."""
+
+
+def examine(repo: Repository | None) -> Diagnosis:
+    """Check the installation, and the repository where there is one."""
+    driver = _guarded("driver", lambda: _configured(repo))
+    checks = [_guarded("git", _git_version), _guarded("python", _modules), driver]
+    if driver.level is Level.OK:
+        checks.append(_guarded("start", lambda: _starts(repo)))
+    if repo is not None and not repo.is_bare:
+        checks += _repository_checks(repo)
+    return Diagnosis(tuple(checks))
+
+
+def repair(repo: Repository | None, settings: Settings | None = None) -> Diagnosis:
+    """Repair what can be repaired without losing anything, then examine again."""
+    done: list[str] = []
+    driver = partial(_fix_driver, settings=settings)
+    repairs: dict[str, Callable[[Repository | None], list[str]]] = {
+        "driver": driver,
+        "start": driver,
+        "attributes": _fix_attributes,
+        "raw-binary": _fix_raw,
+        "work-tree": partial(_fix_work_tree, settings=settings),
+        "deltas": _fix_settings,
+        "memory": _fix_settings,
+    }
+    for check in examine(repo).checks:
+        if check.fixable and check.level is not Level.OK:
+            done += repairs[check.name](repo)
+    return Diagnosis(examine(repo).checks, tuple(done))
+
+
+def _guarded(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except WtxtgitError as error:
+        return Check(name, Level.ERROR, error.message, error.hint)
+
+
+def _git_version() -> Check:
+    version = run.version()
+    said = ".".join(map(str, version))
+    if version < run.MIN_VERSION:
+        wanted = ".".join(map(str, run.MIN_VERSION))
+        return Check("git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later")
+    return Check("git", Level.OK, f"git {said}")
+
+
+def _modules() -> Check:
+    versions, broken = [], []
+    for distribution, module in MODULES.items():
+        try:
+            import_module(module)
+            versions.append(f"{distribution} {metadata.version(distribution)}")
+        except (ImportError, metadata.PackageNotFoundError, OSError) as error:
+            broken.append(f"{distribution} ({error})")
+    if broken:
+        return Check(
+            "python",
+            Level.ERROR,
+            f"can't be imported: {', '.join(broken)}",
+            "install wtxtgit again for this interpreter",
+        )
+    return Check("python", Level.OK, ", ".join(versions))
+
+
+def _configured(repo: Repository | None) -> Check:
+    cwd = repo.home if repo else None
+    values = {key: config.effective(key, cwd=cwd) for key in config.KEYS}
+    foreign = [key for key, value in values.items() if value and not config.is_ours(key, value)]
+    missing = [key for key, value in values.items() if value is None]
+    if foreign:
+        return Check(
+            "driver",
+            Level.ERROR,
+            f"not set by wtxtgit: {', '.join(foreign)}",
+            "wtxtgit install --force",
+        )
+    if missing:
+        what = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
+        return Check("driver", Level.ERROR, f"the driver {what}", "wtxtgit install", fixable=True)
+    return Check("driver", Level.OK, "the filter, diff and merge drivers are set up")
+
+
+def _starts(repo: Repository | None) -> Check:
+    """Every launcher that the commands have starts: a diff driver's failure ends `git diff`."""
+    cwd = repo.home if repo else None
+    values = {key: config.effective(key, cwd=cwd) or "" for key in config.COMMANDS}
+    launchers = {config.launcher_of(key, value): None for key, value in values.items()}
+    try:
+        for launcher in filter(None, launchers):
+            config.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
+    except EnvironmentFailure as error:
+        return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
+    return Check("start", Level.OK, "the filter and the drivers start and answer")
+
+
+def _repository_checks(repo: Repository) -> list[Check]:
+    try:
+        entries = tracked(repo)
+    except EnvironmentFailure as error:
+        return [Check("repository", Level.ERROR, error.message, error.hint)]
+    # Asked for once, by whichever check comes first: it looks at every file.
+    files = cache(lambda: status(repo).files)
+    return [
+        _guarded("attributes", lambda: _attributes(repo, entries)),
+        _guarded("eol", lambda: _line_endings(repo)),
+        _guarded("nested", lambda: _overridden(repo, entries)),
+        _guarded("raw-binary", lambda: _raw(repo, entries)),
+        _guarded("work-tree", lambda: _work_tree(files())),
+        *_size_checks(repo, entries),
+        _guarded("compression", lambda: _compression(repo, files())),
+        _guarded("hook", lambda: _hook(repo)),
+    ]
+
+
+def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
+    if incomplete := track.incomplete_lines(repo):
+        first = incomplete[0]
+        return Check(
+            "attributes",
+            Level.ERROR,
+            f"{shown(first.file)}: the line of {shown(first.pattern)} lacks an attribute of ours",
+            f"wtxtgit track -- {shown(first.pattern)}",
+            fixable=True,
+        )
+    paths = [entry.path for entry in entries]
+    found = attributes.effective(repo, paths, ("text", "eol", "diff", "merge"))
+    converted = [path for path in dict.fromkeys(paths) if found[path]["text"] != attributes.UNSET]
+    if converted:
+        return Check(
+            "attributes",
+            Level.ERROR,
+            f"git may convert line endings of {listed(converted)}",
+            "put -text on the last gitattributes line that matches, or track the pattern again",
+            paths=tuple(converted),
+        )
+    driver = config.DRIVER.encode()
+    plain = [
+        path
+        for path in dict.fromkeys(paths)
+        if not found[path]["diff"] == found[path]["merge"] == driver
+    ]
+    if plain:
+        return Check(
+            "attributes",
+            Level.WARN,
+            f"without diff=wtxt and merge=wtxt: {listed(plain)}",
+            "a later gitattributes line takes them back",
+            paths=tuple(plain),
+        )
+    return Check("attributes", Level.OK, f"-text stands on {counted_files(entries)}")
+
+
+def _line_endings(repo: Repository) -> Check:
+    """Our text files have `eol=lf`, where git is told to convert line endings."""
+    suffixes = tuple(
+        pattern.removeprefix(b"*") for pattern, _ in track.COMPANIONS if pattern[:1] == b"*"
+    )
+    paths = [
+        entry.path
+        for entry in index.entries(repo)
+        if entry.is_file and entry.path.endswith(suffixes)
+    ]
+    converts = (config.effective("core.autocrlf", cwd=repo.home) or "false").lower()
+    found = attributes.effective(repo, paths, ("text", "eol"))
+    unsafe = [
+        path
+        for path in dict.fromkeys(paths)
+        if found[path]["eol"] != b"lf" and found[path]["text"] != attributes.UNSET
+    ]
+    if unsafe:
+        risky = converts not in ("false", "no", "off", "0")
+        return Check(
+            "eol",
+            Level.ERROR if risky else Level.WARN,
+            f"without eol=lf: {listed(unsafe)} (core.autocrlf is {converts})",
+            "add the lines of gitattributes.template for *.wtxt, *.wtxtdelta and *.wsum",
+            paths=tuple(unsafe),
+        )
+    return Check("eol", Level.OK, f"no conversion of line endings (core.autocrlf is {converts})")
+
+
+def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
+    through_filter = {entry.path for entry in entries}
+    lost: list[bytes] = []
+    # Git reads these from its command line alone.
+    for pathspecs in run.batches(map(_pathspec, track.list_patterns(repo).patterns)):
+        matched = run.records(repo.git("ls-files", "-z", "--", *pathspecs))
+        lost += [path for path in matched if path not in through_filter]
+    # Links and submodules match a pattern too, and never go through a filter.
+    files = {entry.path for entry in index.entries(repo) if entry.is_file}
+    lost = sorted({path for path in lost if path in files})
+    if lost:
+        return Check(
+            "nested",
+            Level.WARN,
+            f"a tracked pattern matches, but other attributes win: {listed(lost)}",
+            f"git check-attr -a -- {shown(lost[0])} shows them",
+            paths=tuple(lost),
+        )
+    return Check("nested", Level.OK, "no attribute overrides a tracked pattern")
+
+
+def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
+    raw = [entry.path for entry in raw_files(repo, entries)]
+    if raw:
+        unedited = set(_unedited_raw(repo, entries))
+        others = [path for path in raw if path not in unedited]
+        left = f"; --fix leaves {listed(others)}, which differ from the index" if others else ""
+        return Check(
+            "raw-binary",
+            Level.ERROR,
+            f"committed as raw binary: {listed(raw)}",
+            f"git add --renormalize -- {arguments(raw)}, then commit{left}",
+            fixable=bool(unedited),
+            paths=tuple(raw),
+        )
+    return Check("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
+
+
+def _work_tree(files: Sequence[FileStatus]) -> Check:
+    corrupt = [file.path for file in files if file.state is State.CORRUPT]
+    if corrupt:
+        return Check(
+            "work-tree",
+            Level.ERROR,
+            f"damaged text: {listed(corrupt)}",
+            f"wtxtgit verify -- {shown(corrupt[0])} shows where; "
+            f"git checkout COMMIT -- {shown(corrupt[0])} brings that of a commit back",
+            paths=tuple(corrupt),
+        )
+    texts = [file.path for file in files if file.state is State.TEXT]
+    if texts:
+        return Check(
+            "work-tree",
+            Level.WARN,
+            f"stands as text in the work tree: {listed(texts)}",
+            "wtxtgit install writes the files again",
+            fixable=True,
+            paths=tuple(texts),
+        )
+    # A stat of size 0 fits no blob but the empty one: git's index does not trust it.
+    empty = [file.path for file in files if file.file_size == 0 and file.state is State.OK]
+    if empty:
+        return Check(
+            "work-tree",
+            Level.WARN,
+            f"empty files: git merge and git stash take them for changed: {listed(empty)}",
+            f"git rm -- {arguments(empty)}, or take the filter from them: PATTERN !filter -text",
+            paths=tuple(empty),
+        )
+    return Check("work-tree", Level.OK, "the work tree holds binaries")
+
+
+def _size_checks(repo: Repository, entries: Sequence[Entry]) -> list[Check]:
+    """Whether tracked files are too large, for forges and for git as it is set."""
+    try:
+        return size_checks.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
+    except WtxtgitError as error:
+        return [Check("sizes", Level.ERROR, error.message, error.hint)]
+
+
+def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
+    """Compressed files make poor deltas: a small change of the weights changes all of them."""
+    packed = []
+    for file in files:
+        if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
+            continue
+        data = view_file(repo.file(file.path))
+        if containers.is_compressed(data):
+            packed.append(file.path)
+    if packed:
+        return Check(
+            "compression",
+            Level.WARN,
+            f"compressed, so that git makes no small deltas: {listed(packed)}",
+            f"wtxtgit repack {arguments(packed[:1])} stores it uncompressed",
+            paths=tuple(packed),
+        )
+    return Check("compression", Level.OK, "no compression stands in the way of deltas")
+
+
+def _hook(repo: Repository) -> Check:
+    there = hooks.installed(repo)
+    missing = [name for name in hooks.NAMES if name not in there]
+    if not there:
+        return Check("hook", Level.OK, "no hooks are installed; wtxtgit install --hooks adds them")
+    if missing:
+        names = ", ".join(missing)
+        return Check("hook", Level.OK, f"no hook {names}; wtxtgit install --hooks adds it")
+    return Check("hook", Level.OK, f"the hooks are installed: {', '.join(there)}")
+
+
+def _fix_driver(repo: Repository | None, settings: Settings | None = None) -> list[str]:
+    scope = "global"
+    if repo is not None and any(
+        config.get_all(key, scope="local", cwd=repo.home) for key in config.KEYS
+    ):
+        scope = "local"
+    done = install.install(scope=scope, with_hooks=False, force=False, repo=repo, settings=settings)
+    return [f"set {key} in the {scope} config" for key in done.keys]
+
+
+def _fix_attributes(repo: Repository | None) -> list[str]:
+    return [f"completed {shown(path)}" for path in track.repair(repo)] if repo else []
+
+
+def _fix_raw(repo: Repository | None) -> list[str]:
+    if repo is None:
+        return []
+    raw = _unedited_raw(repo, tracked(repo))
+    if raw:
+        index.renormalize(repo, raw)
+    return [f"staged {shown(path)} as text" for path in raw]
+
+
+def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
+    """Find the raw binaries whose file is the blob, byte for byte: staging them loses nothing."""
+    return [
+        entry.path
+        for entry in raw_files(repo, entries)
+        if index.file_is_blob(repo, repo.file(entry.path), entry.oid)
+    ]
+
+
+def _fix_settings(repo: Repository | None) -> list[str]:
+    return sizes.tune(repo, tracked(repo)) if repo else []
+
+
+def _fix_work_tree(repo: Repository | None, settings: Settings | None = None) -> list[str]:
+    if repo is None:
+        return []
+    return [f"restored {shown(path)}" for path in install.resmudge(repo, settings).written]
+
+
+def _pathspec(pattern: track.Pattern) -> bytes:
+    """Spell a gitattributes pattern as a pathspec from the top level."""
+    folder = pattern.file.rpartition(b"/")[0]
+    # The folder's own name is no pattern.
+    start = b"".join(b"\\" + bytes([c]) if c in b"*?[\\" else bytes([c]) for c in folder)
+    start += b"/" if folder else b""
+    text = pattern.pattern
+    if b"/" not in text:
+        return b":(top,glob)" + start + b"**/" + text
+    return b":(top,glob)" + start + text.removeprefix(b"/")

@@ -1,0 +1,197 @@
+"""Hooks: installed beside foreign ones, and removed exactly.
+
+Each is a script of ours with an id line; a foreign hook of that name is kept
+beside it and runs first.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from wtxtgit.errors import CheckError, EnvironmentFailure
+from wtxtgit.git.config import Launcher
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import failures, replace_file, write_all
+
+NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    """A hook of one name in a folder of hooks."""
+
+    folder: Path
+    name: str
+
+    @property
+    def file(self) -> Path:
+        return self.folder / self.name
+
+    @property
+    def before(self) -> Path:
+        """Where a foreign hook is kept."""
+        return self.folder / f"{self.name}.before-wtxtgit"
+
+    @property
+    def ready(self) -> Path:
+        """What is about to become the hook."""
+        return self.folder / f"{self.name}.new-wtxtgit"
+
+    @property
+    def id_line(self) -> bytes:
+        return b"# wtxtgit-hook: %b\n" % self.name.encode("ascii")
+
+    def is_there(self) -> bool:
+        return os.path.lexists(self.file)
+
+    def is_ours(self) -> bool:
+        """Tell whether it is one that wtxtgit installed, by its id line."""
+        try:
+            return self.id_line in self.file.read_bytes()
+        except OSError:
+            return False
+
+    def template(self) -> tuple[bytes, bytes]:
+        """Give what stands before and after the command in the script as it is shipped."""
+        call = b"exec wtxtgit hook " + self.name.encode("ascii")
+        start, found, end = _shipped(self.name).partition(call)
+        if self.id_line not in start or not found:
+            raise EnvironmentFailure(f"the {self.name} hook of this installation is damaged")
+        return start, end
+
+    def is_as_written(self) -> bool:
+        """Tell whether it differs from the shipped one in nothing but the command."""
+        start, end = self.template()
+        with failures(self.file):
+            script = self.file.read_bytes()
+        if not (script.startswith(start) and script.endswith(end)):
+            return False
+        call = os.fsdecode(script[len(start) : len(script) - len(end)])
+        try:
+            words = shlex.split(call)
+        except ValueError:
+            return False
+        # Spelled as a launcher spells it: one command, whose words nothing can follow.
+        spelled = shlex.join(words) == call
+        return words[:1] == ["exec"] and words[-2:] == ["hook", self.name] and spelled
+
+    def check_unedited(self) -> None:
+        if self.is_ours() and not self.is_as_written():
+            quoted = _quoted(self.file)
+            edited = _quoted(self.folder / f"{self.name}.edited")
+            raise CheckError(
+                f"{quoted} was edited, or is of another version of wtxtgit",
+                hint=f"mv -i -- {quoted} {edited} keeps it; then try again",
+            )
+
+    def check_place(self) -> None:
+        self.check_unedited()
+        if self.is_there() and not self.is_ours() and os.path.lexists(self.before):
+            raise CheckError(
+                f"{_quoted(self.file)} is not ours, and {_quoted(self.before)} is there already",
+                hint="remove the one that is not needed",
+            )
+
+    def install(self, launcher: Launcher) -> None:
+        start, end = self.template()
+        script = start + os.fsencode(f"exec {launcher.command()} hook {self.name}") + end
+        with failures(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            foreign = self.is_there() and not self.is_ours()
+            try:
+                replace_file(self.ready, lambda descriptor: write_all(descriptor, (script,)))
+                self.ready.chmod(0o755)
+                if foreign:
+                    self.file.rename(self.before)
+                self.ready.replace(self.file)
+            except BaseException:
+                if foreign and not self.is_there():
+                    self.before.rename(self.file)
+                self.ready.unlink(missing_ok=True)
+                raise
+
+    def uninstall(self) -> bool:
+        """Remove it where it is ours, and put the one before it back; tell whether that was so."""
+        kept = os.path.lexists(self.before)
+        # Ours may have been moved away, with the one before it still aside.
+        if not (self.is_ours() or (kept and not self.is_there())):
+            return False
+        with failures(self.file):
+            if kept:
+                self.before.replace(self.file)
+            else:
+                self.file.unlink()
+        return True
+
+
+def installed(repo: Repository) -> tuple[str, ...]:
+    """Name our hooks that are installed."""
+    return tuple(hook.name for hook in _hooks(repo) if hook.is_ours())
+
+
+def check_unedited(repo: Repository) -> None:
+    """Raise CheckError where one of our hooks holds more than install writes."""
+    for hook in _hooks(repo):
+        hook.check_unedited()
+
+
+def check_place(repo: Repository, *, force: bool = False) -> None:
+    """Raise CheckError where the hooks can't be installed politely."""
+    folder = repo.hooks_dir
+    if not force and not folder.is_relative_to(repo.common_dir):
+        raise CheckError(
+            f"core.hooksPath names {_quoted(folder)}, which is not this repository's own",
+            hint="call wtxtgit hook pre-commit from the pre-commit hook there, and so on, "
+            "or wtxtgit install --hooks --force",
+        )
+    for hook in _hooks(repo):
+        hook.check_place()
+
+
+def install(repo: Repository, launcher: Launcher, *, force: bool = False) -> tuple[Path, ...]:
+    """Install all hooks, or none; a foreign one is kept beside ours and runs first."""
+    check_place(repo, force=force)
+    hooks = _hooks(repo)
+    added: list[_Hook] = []
+    try:
+        for hook in hooks:
+            is_new = not hook.is_ours()
+            hook.install(launcher)
+            if is_new:
+                added.append(hook)
+    except BaseException:
+        for hook in added:
+            hook.uninstall()
+        raise
+    return tuple(hook.file for hook in hooks)
+
+
+def uninstall(repo: Repository) -> tuple[Path, ...]:
+    """Remove our hooks and put back those before them; names the places where that was done.
+
+    Raises CheckError, with nothing removed, for a hook that was edited since.
+    """
+    check_unedited(repo)
+    return tuple(hook.file for hook in _hooks(repo) if hook.uninstall())
+
+
+def _hooks(repo: Repository) -> tuple[_Hook, ...]:
+    folder = repo.hooks_dir
+    return tuple(_Hook(folder, name) for name in NAMES)
+
+
+def _shipped(name: str) -> bytes:
+    """Read a hook as it is shipped: in the package, or beside it in a source tree."""
+    package = files("wtxtgit")
+    for place in (package / "share" / "hooks" / name, Path(str(package)).parent / "hooks" / name):
+        if place.is_file():
+            return place.read_bytes()
+    raise EnvironmentFailure(f"the {name} hook is not part of this installation")
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(os.fspath(path))

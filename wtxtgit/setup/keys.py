@@ -1,0 +1,135 @@
+"""The user's keys: made, imported, listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wtxtgit.errors import UsageError, WtxtgitError
+from wtxtgit.io.files import failures, shown
+from wtxtgit.text.digest import keyid
+from wtxtgit.trust.keyring import Keyring, check_name, is_name, read_secret_file
+from wtxtgit.trust.keys import (
+    KeyFileError,
+    PublicKey,
+    SecretKey,
+    fingerprint,
+    format_public,
+    format_secret_key,
+    generate,
+    parse_secret_key,
+)
+from wtxtgit.trust.passphrase import is_protected, protect
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """What may be told of a key; `public` is its line as a `.pub` file has it.
+
+    `protected` tells of a passphrase, None where the secret file can't be
+    read.
+    """
+
+    name: str
+    public: str
+    fingerprint: str
+    keyid: str
+    protected: bool | None
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "public": self.public,
+            "fingerprint": self.fingerprint,
+            "keyid": self.keyid,
+            "protected": self.protected,
+        }
+
+
+def new(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts:
+    """Make a key; None for no passphrase. Raises UsageError for a name that is taken."""
+    check_free(ring, name)
+    return _add(ring, name, generate(name), passphrase)
+
+
+def check_free(ring: Keyring, name: str) -> None:
+    """Raise UsageError for a name that no key can have or one has, before anybody is asked."""
+    check_name(name)
+    with failures(ring.folder):
+        if name in ring.names():
+            raise UsageError(
+                f'there is a key "{name}" already', hint="--name gives the key another name"
+            )
+
+
+def import_key(ring: Keyring, path: Path, name: str, passphrase: str | None) -> KeyFacts:
+    """Copy an OpenSSH private key file into the ring; what it holds is checked first."""
+    check_free(ring, name)
+    return _add(ring, name, read_importable(path), passphrase)
+
+
+def read_importable(path: Path) -> SecretKey:
+    """The key of an unencrypted OpenSSH private key file; raises KeyFileError for others."""
+    with failures(path):
+        content = read_secret_file(path)
+    if is_protected(content):
+        raise KeyFileError(f"{shown(path)}: a key of wtxtgit's own: copy it with its .pub")
+    return parse_secret_key(content, shown(path))
+
+
+def name_for(path: Path) -> str:
+    """The name that an imported file gives its key."""
+    if not is_name(path.name):
+        raise UsageError(f"{shown(path)} gives the key no name", hint="--name NAME gives one")
+    return path.name
+
+
+def list_keys(ring: Keyring) -> tuple[KeyFacts, ...]:
+    """All keys of the ring, by name."""
+    with failures(ring.folder):
+        return tuple(_facts(ring, name) for name in ring.names())
+
+
+def show(ring: Keyring, name: str | None) -> KeyFacts:
+    """One key; without a name the only one. Raises UsageError where there is no such key."""
+    with failures(ring.folder):
+        return _facts(ring, only_name(ring) if name is None else name)
+
+
+def only_name(ring: Keyring) -> str:
+    """The name of the only key that there is; raises UsageError for none or several."""
+    names = ring.names()
+    if not names:
+        raise UsageError("there is no key", hint="wtxtgit key new makes one")
+    if len(names) > 1:
+        raise UsageError(
+            f"there are {len(names)} keys, and one has to be named",
+            hint="wtxtgit key list names all",
+        )
+    return names[0]
+
+
+def _add(ring: Keyring, name: str, key: SecretKey, passphrase: str | None) -> KeyFacts:
+    content = format_secret_key(key)
+    if passphrase is not None:
+        content = protect(content, passphrase)
+    public = PublicKey(key.public_key, key.comment or name)
+    with failures(ring.folder):
+        ring.add(name, content, public)
+    return _describe(name, public, passphrase is not None)
+
+
+def _facts(ring: Keyring, name: str) -> KeyFacts:
+    public = ring.public(name)
+    protected: bool | None
+    try:
+        protected = is_protected(ring.secret(name))
+    except (WtxtgitError, OSError):
+        # Who signs with it is told why; the public half is good for all that.
+        protected = None
+    return _describe(name, public, protected)
+
+
+def _describe(name: str, public: PublicKey, protected: bool | None) -> KeyFacts:
+    key = public.key
+    return KeyFacts(name, format_public(public), fingerprint(key), keyid(key), protected)

@@ -1,0 +1,289 @@
+"""Track and untrack: pattern lines of a folder's gitattributes file.
+
+`-text` stands on every line of ours: end-of-line conversion runs before
+smudge, and would change the text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.filter.status import filtered, raw_files
+from wtxtgit.git import attributes, index, tuning
+from wtxtgit.git.attributes import Line
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import failures, replace_file, write_all
+from wtxtgit.setup import sizes
+from wtxtgit.setup.forge import MAX_DIFF_TEXT, max_blob
+from wtxtgit.setup.sizes import Machine, Settings, TextSize
+from wtxtgit.text.blocking import binary_size
+
+FILTER = b"filter=wtxt"
+ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
+COMPANIONS = (
+    (b"*.wtxt", (b"text", b"eol=lf", b"diff=wtxt")),
+    (b"*.wtxtdelta", (b"text", b"eol=lf")),
+    (b"*.wsum", (b"text", b"eol=lf", b"merge=wtxt-ledger")),
+    (b".wtxt/*", (b"text", b"eol=lf")),
+)
+"""Lines for our text files, which git must not convert."""
+
+MEMORY_HINT_SIZE = 256 * 1024 * 1024
+"""From this size of binary on, what git holds in memory is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWarning:
+    """A file that is large for git: `size` in bytes of binary, `message` says of what limit."""
+
+    path: bytes
+    size: int
+    message: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"path": os.fsdecode(self.path), "size": self.size, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """What follows for the files that are tracked now.
+
+    `raw` are committed raw binaries: they become text with
+    `git add --renormalize`. `sizes` are those of files that are large, largest
+    first, `settings` the values of git's keys that suit them better. `long`
+    counts the files whose diff forges may not show.
+    """
+
+    raw: tuple[bytes, ...] = ()
+    sizes: tuple[SizeWarning, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    long: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
+
+    file: Path
+    changed: tuple[bytes, ...]
+    unchanged: tuple[bytes, ...]
+    found: Consequences = field(default_factory=Consequences)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "file": os.fspath(self.file),
+            "changed": [os.fsdecode(pattern) for pattern in self.changed],
+            "unchanged": [os.fsdecode(pattern) for pattern in self.unchanged],
+            "raw": [os.fsdecode(path) for path in self.found.raw],
+            "sizes": [warning.as_dict() for warning in self.found.sizes],
+            "settings": dict(self.found.settings),
+            "over_diff_limit": self.found.long,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A tracked pattern, and the gitattributes file (from the top level) that has it."""
+
+    pattern: bytes
+    file: bytes
+
+    def as_dict(self) -> dict[str, object]:
+        return {"pattern": os.fsdecode(self.pattern), "file": os.fsdecode(self.file)}
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    patterns: tuple[Pattern, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {"patterns": [pattern.as_dict() for pattern in self.patterns]}
+
+
+def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
+    """Track patterns in the folder that `repo` was found from.
+
+    Raises UsageError for a pattern that git would not obey.
+    """
+    file = _file(repo)
+    lines = attributes.parse(_read(file))
+    lines, changed, unchanged = _edited(lines, patterns, _tracked)
+    for pattern, names in COMPANIONS:
+        if not any(line.pattern == pattern for line in lines):
+            lines = attributes.append(lines, pattern, names)
+    _write(repo, file, lines)
+    return Tracking(file, changed, unchanged, _consequences(repo, sizes.machine()))
+
+
+def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
+    """Take patterns back; with the last one go the lines for our text files."""
+    file = _file(repo)
+    lines = attributes.parse(_read(file))
+    lines, changed, unchanged = _edited(lines, patterns, _untracked)
+    if changed and not any(_is_filter_line(line) for line in lines):
+        lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
+    if changed:
+        _write(repo, file, lines)
+    return Tracking(file, changed, unchanged)
+
+
+def list_patterns(repo: Repository) -> Patterns:
+    """List the tracked patterns of all gitattributes files of the work tree."""
+    repo.check_worktree()
+    return Patterns(tuple(pattern for pattern, _ in _pattern_lines(repo)))
+
+
+def repair(repo: Repository) -> list[bytes]:
+    """Give every pattern line of ours the attributes that it lacks; list the files changed."""
+    repaired = []
+    for path in attribute_files(repo):
+        file = repo.file(path)
+        before = attributes.parse(_read(file))
+        after = [_complete(line) if _is_filter_line(line) else line for line in before]
+        if after != before:
+            _write(repo, file, after)
+            repaired.append(path)
+    return repaired
+
+
+def incomplete_lines(repo: Repository) -> list[Pattern]:
+    """Find the pattern lines of ours that lack an attribute."""
+    return [pattern for pattern, line in _pattern_lines(repo) if _complete(line) != line]
+
+
+def attribute_files(repo: Repository) -> list[bytes]:
+    """List the gitattributes files of the work tree, git's own or about to be."""
+    name = attributes.FILE_NAME.encode()
+    known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
+    files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
+    return [path for path in files if index.file_size(repo.file(path)) is not None]
+
+
+def _edited(
+    lines: list[Line],
+    patterns: Iterable[bytes],
+    edit: Callable[[list[Line], bytes], list[Line]],
+) -> tuple[list[Line], tuple[bytes, ...], tuple[bytes, ...]]:
+    """Edit lines for each pattern; give them, the patterns that changed some, and the others."""
+    changed: list[bytes] = []
+    unchanged: list[bytes] = []
+    for pattern in dict.fromkeys(patterns):
+        after = edit(lines, pattern)
+        (unchanged if after == lines else changed).append(pattern)
+        lines = after
+    return lines, tuple(changed), tuple(unchanged)
+
+
+def _tracked(lines: list[Line], pattern: bytes) -> list[Line]:
+    attributes.check_pattern(pattern)
+    ours = [i for i, line in enumerate(lines) if line.pattern == pattern and _is_filter_line(line)]
+    if not ours:
+        return attributes.append(lines, pattern, ATTRIBUTES)
+    changed = list(lines)
+    changed[ours[-1]] = _complete(lines[ours[-1]])
+    return changed
+
+
+def _untracked(lines: list[Line], pattern: bytes) -> list[Line]:
+    kept = []
+    for line in lines:
+        if line.pattern != pattern or not _is_filter_line(line):
+            kept.append(line)
+        elif others := [name for name in line.attributes if name not in ATTRIBUTES]:
+            kept.append(attributes.with_attributes(line, others))
+    return kept
+
+
+def _complete(line: Line) -> Line:
+    others = [name for name in line.attributes if name not in ATTRIBUTES and not _conflicts(name)]
+    if all(name in line.attributes for name in ATTRIBUTES) and not any(
+        _conflicts(name) for name in line.attributes
+    ):
+        return line
+    return attributes.with_attributes(line, (*ATTRIBUTES, *others))
+
+
+def _conflicts(name: bytes) -> bool:
+    """Tell whether an attribute on our own line takes back what ours say."""
+    key = name.lstrip(b"-!").partition(b"=")[0]
+    return key in (b"text", b"eol", b"crlf", b"binary") and name not in (b"-text", b"-eol")
+
+
+def _pattern_lines(repo: Repository) -> Iterator[tuple[Pattern, Line]]:
+    for path in attribute_files(repo):
+        for line in attributes.parse(_read(repo.file(path))):
+            if line.pattern is not None and _is_filter_line(line):
+                yield Pattern(line.pattern, path), line
+
+
+def _is_filter_line(line: Line) -> bool:
+    return line.pattern is not None and FILTER in line.attributes
+
+
+def _file(repo: Repository) -> Path:
+    return repo.file(repo.prefix + attributes.FILE_NAME.encode())
+
+
+def _read(file: Path) -> bytes:
+    if file.is_symlink():
+        # Git does not follow it either, and a file elsewhere is not ours to change.
+        raise EnvironmentFailure(f"{os.fspath(file)!r} is a symbolic link, which git ignores")
+    if not file.exists():
+        return b""
+    with failures(file):
+        return file.read_bytes()
+
+
+def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
+    content = attributes.content(lines)
+    if content == _read(file):
+        return
+    # Git goes on obeying the index's copy of a file that is gone, so one that
+    # is committed is left empty.
+    path = os.fsencode(file.relative_to(repo.worktree))
+    if content or any(entry.path == path for entry in index.entries(repo)):
+        replace_file(file, lambda descriptor: write_all(descriptor, (content,)))
+    else:
+        file.unlink()
+
+
+def _consequences(repo: Repository, here: Machine) -> Consequences:
+    """Look at the files that are tracked now, staged or not."""
+    entries = filtered(repo, index.entries(repo))
+    raw = tuple(entry.path for entry in raw_files(repo, entries))
+    found = sizes.text_sizes(repo, entries)
+    now = sizes.settings(repo, here)
+    most = max_blob(repo)
+    return Consequences(
+        raw,
+        tuple(
+            SizeWarning(size.path, size.binary, message)
+            for size in found
+            if (message := size_message(size, now, most))
+        ),
+        sizes.changes(now, sizes.suited(found, now, here)),
+        sum(size.text > MAX_DIFF_TEXT for size in found),
+    )
+
+
+def size_message(size: TextSize, now: Settings, most: int) -> str | None:
+    """Say what a file of this size meets as text; None where there is nothing to say."""
+    parts = []
+    if size.text > now.threshold:
+        parts.append(
+            f"over {tuning.BIG_FILE_THRESHOLD} as text: git makes no deltas "
+            f"(from about {sizes.told(binary_size(now.threshold))} of binary)"
+        )
+    if size.text > most:
+        parts.append(
+            f"about {sizes.told(size.text)} as text: most forges refuse a blob over "
+            f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
+        )
+    if size.binary > MEMORY_HINT_SIZE:
+        held = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
+        parts.append(f"git checkout holds up to {held} in memory, wtxtgit checkout does not")
+    return "; ".join(parts) or None

@@ -1,0 +1,283 @@
+"""How the values of a tensor changed, in one pass over bounded blocks of both sides.
+
+Blocks are compared as bytes first: of those that are equal one side alone is
+worked on. Formulas: `docs/diff.md`, section "Numbers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from math import frexp, prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.workers import Pool
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import Tensor
+from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts
+from wtxtgit.tensors import numbers, tensor_bytes
+from wtxtgit.tensors.block_change import BlockChange, BlockComparer, Measures
+from wtxtgit.tensors.row_changes import RowChanges
+from wtxtgit.tensors.statistics import BLOCK
+from wtxtgit.tensors.sums import Moments, Sum, scaled
+
+Advance = Callable[[int], None]
+"""Told how many bytes of either side were read."""
+
+_PREFIX_BLOCK = 1024 * 1024
+
+
+def logical_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as numpy has it, the slowest dimension first."""
+    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+
+
+def label(tensor: Tensor) -> str:
+    """A dtype by the name that all formats share, or by its own."""
+    return tensor.element or tensor.dtype
+
+
+def as_numbers(tensor: Tensor) -> Tensor | None:
+    """The tensor without padding behind it; None where its bytes are no numbers of its shape."""
+    if tensor.element is None or tensor.absent is not None:
+        return None
+    if tensor.strides is None:
+        items = tensor_bytes.item_count(tensor.shape, tensor.nbytes)
+    elif 0 in tensor.shape:
+        items = 0
+    else:
+        # From the first to the last one; whether strides fit the shape is seen on reading.
+        steps = zip(tensor.shape, tensor.strides, strict=False)
+        items = 1 + sum((size - 1) * stride for size, stride in steps)
+    needed = items * ITEM_BYTES[tensor.element]
+    return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
+
+
+def equal_bytes(a: ByteView, b: ByteView) -> bool:
+    """Whether two views hold the same bytes."""
+    if len(a) != len(b):
+        return False
+    for start in range(0, len(a), _PREFIX_BLOCK):
+        end = start + _PREFIX_BLOCK
+        x, y = mapped(a[start:end]), mapped(b[start:end])
+        word: Any = np.uint64 if len(x) % 8 == 0 else np.uint8
+        if not (np.frombuffer(x, word) == np.frombuffer(y, word)).all():
+            return False
+    return True
+
+
+def is_same(a: Tensor, b: Tensor, advance: Advance) -> bool:
+    """Whether two tensors of one dtype and shape have equal bytes in C order.
+
+    Reads up to the first difference. Raises FormatError.
+    """
+    total_a = total_b = 0
+    pairs = aligned(a, 1, b, 1, _PREFIX_BLOCK)
+    for raw_a, raw_b in pairs:
+        advance(len(raw_a))
+        total_a += len(raw_a)
+        total_b += len(raw_b)
+        if not equal_bytes(raw_a, raw_b):
+            return False
+    return total_a == total_b
+
+
+def compare_numbers(
+    a: Tensor, b: Tensor, advance: Advance, *, threads: int | None = None
+) -> Numbers:
+    """Compare tensors of one shape, which `as_numbers` gave; raises FormatError."""
+    if a.element is None or b.element is None:
+        raise TypeError("a tensor without numbers")
+    comparer = BlockComparer(a.element, b.element)
+    comparison = _Comparison(comparer, logical_shape(b))
+    sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
+    blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
+    tasks = (partial(comparer.compare, raw_a, raw_b) for raw_a, raw_b in blocks)
+    with Pool(threads, a.nbytes, 1) as pool:
+        for found in pool.ordered(tasks):
+            comparison.join(found)
+            advance(found.count * sizes[0])
+    return comparison.result()
+
+
+def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
+    """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
+    shape = logical_shape(b)
+    rows = shape[0] if shape else 1
+    whole_rows = rows > 0 and b.nbytes % rows == 0
+    tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
+    done = changed = 0
+    for raw_a, raw_b in aligned(a, 1, b, 1, BLOCK):
+        if not equal_bytes(raw_a, raw_b):
+            picks = np.flatnonzero(_u1(raw_a) != _u1(raw_b))
+            changed += len(picks)
+            if tracked is not None:
+                tracked.add(picks + done)
+        done += len(raw_b)
+        advance(len(raw_a))
+    facts = None if tracked is None else _row_facts(tracked, with_norms=False)
+    return ByteChange(done, changed, facts)
+
+
+@dataclass(slots=True)
+class _Largest:
+    """The largest change so far: exact, and comparable where it is beyond all floats."""
+
+    value: float = 0
+    index: int | None = None
+    _key: tuple[int, float] = (-(2**62), 0.0)
+
+    def offer(self, magnitude: float, shift: int, index: int) -> None:
+        """Offer magnitude x 2^shift at the number `index`; the first of equals counts."""
+        if not magnitude:
+            return
+        if isinstance(magnitude, int):
+            if magnitude > self.value:
+                self.value, self.index = magnitude, index
+            return
+        mantissa, exponent = frexp(magnitude)
+        if (exponent + shift, mantissa) > self._key:
+            self._key = (exponent + shift, mantissa)
+            self.value, self.index = scaled(magnitude, shift), index
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """The sums of a comparison, which is given what became of the blocks in order."""
+
+    comparer: BlockComparer
+    shape: tuple[int, ...]
+    done: int = 0
+    changed: int = 0
+    new_nan: int = 0
+    new_inf: int = 0
+    sign_flips: int = 0
+    before: Moments = field(default_factory=Moments)
+    after: Moments = field(default_factory=Moments)
+    base: Sum = field(default_factory=Sum)
+    target: Sum = field(default_factory=Sum)
+    dot: Sum = field(default_factory=Sum)
+    change: Sum = field(default_factory=Sum)
+    largest: _Largest = field(default_factory=_Largest)
+    rows: RowChanges = field(init=False)
+    ulp: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = RowChanges(self.shape[0] if self.shape else 1, prod(self.shape[1:]))
+        self.ulp = np.zeros(numbers.BUCKETS, np.int64)
+
+    def join(self, block: BlockChange) -> None:
+        """Take in what became of the next block."""
+        for sums_a, sums_b in block.sides:
+            self.before.join(sums_a)
+            self.after.join(sums_b)
+        for products in block.products:
+            for total, product in zip((self.base, self.target, self.dot), products, strict=True):
+                total.add(*product)
+        self.new_nan += block.new_nan
+        self.new_inf += block.new_inf
+        if block.items is not None:
+            self.changed += len(block.items)
+            self.rows.add(block.items + self.done)
+        if block.measures is not None:
+            self._measure(block.measures)
+        self.done += block.count
+
+    def _measure(self, found: Measures) -> None:
+        self.sign_flips += found.sign_flips
+        if found.ulp is not None:
+            self.ulp += found.ulp
+        self.largest.offer(found.most, found.shift, found.at + self.done)
+        self.change.add(float(found.squares.sum()), found.exponent)
+        self.rows.weigh(found.items + self.done, found.squares, found.exponent)
+
+    def result(self) -> Numbers:
+        index = self.largest.index
+        at = None if index is None else _unravelled(index, self.shape)
+        held = np.flatnonzero(self.ulp).tolist()
+        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in held]
+        return Numbers(
+            self.done,
+            self.changed,
+            _row_facts(self.rows, with_norms=True),
+            self.change.root(),
+            self.base.root(),
+            self._relative(),
+            self.largest.value,
+            at,
+            self._cosine(),
+            _side(self.before),
+            _side(self.after),
+            self.new_nan,
+            self.new_inf,
+            self.sign_flips,
+            tuple(buckets) if self.comparer.has_ulp else None,
+        )
+
+    def _relative(self) -> float | None:
+        if not self.change.total:
+            return 0.0
+        if not self.base.total:
+            return None
+        exponent = (self.change.exponent - self.base.exponent) // 2
+        return scaled(sqrt(self.change.total) / sqrt(self.base.total), exponent)
+
+    def _cosine(self) -> float | None:
+        if not self.base.total or not self.target.total:
+            return None
+        norms = sqrt(self.base.total) * sqrt(self.target.total)
+        exponent = self.dot.exponent - (self.base.exponent + self.target.exponent) // 2
+        return max(-1.0, min(1.0, scaled(self.dot.total / norms, exponent)))
+
+
+def _side(moments: Moments) -> SideFacts:
+    return SideFacts(
+        moments.count, moments.mean, moments.std, moments.zeros, moments.nan, moments.inf
+    )
+
+
+def _row_facts(rows: RowChanges, *, with_norms: bool) -> RowFacts:
+    ranges = rows.ranges
+    return RowFacts(rows.rows, rows.changed, ranges, rows.exact, rows.blocks(with_norms=with_norms))
+
+
+def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    found = []
+    for size in reversed(shape):
+        index, at = divmod(index, size)
+        found.append(at)
+    return tuple(reversed(found))
+
+
+def _u1(raw: memoryview) -> NDArray[np.uint8]:
+    return np.frombuffer(raw, np.uint8)
+
+
+def aligned(
+    a: Tensor, item_a: int, b: Tensor, item_b: int, size: int
+) -> Iterator[tuple[memoryview, memoryview]]:
+    """Pieces of both tensors in C order, with as many items of either, to the end of both.
+
+    Raises FormatError where one has fewer bytes than it says.
+    """
+    blocks_a, blocks_b = tensor_bytes.blocks(a, size), tensor_bytes.blocks(b, size)
+    left_a = left_b = memoryview(b"")
+    while True:
+        left_a = left_a if len(left_a) else next(blocks_a, left_a)
+        left_b = left_b if len(left_b) else next(blocks_b, left_b)
+        if not len(left_a) and not len(left_b):
+            return
+        count = min(len(left_a) // item_a, len(left_b) // item_b)
+        if not count:
+            short = a if len(left_a) < item_a else b
+            raise FormatError(
+                f"tensor has fewer than {short.nbytes} bytes", offset=short.offset, field="shape"
+            )
+        yield left_a[: count * item_a], left_b[: count * item_b]
+        left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]

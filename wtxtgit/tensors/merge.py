@@ -1,0 +1,298 @@
+"""Three-way merge of a tensor's values, row by row of its first dimension.
+
+A row that one side changed is that side's. Of a row that both changed the
+strategy decides. Rows are compared as bytes, in blocks: no tensor is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wtxtgit.errors import FormatError
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import Tensor
+from wtxtgit.report.merge import Strategy
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.arithmetic import U1, combine
+from wtxtgit.tensors.compare import logical_shape
+from wtxtgit.tensors.row_changes import RowChanges
+
+BLOCK = 4 * 1024 * 1024
+"""Bytes of a block, unless a row is larger."""
+_COMPUTED = frozenset({Strategy.AVERAGE, Strategy.TASK})
+
+_Truth = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class RowOutcome:
+    """Counts of rows: taken from one side, changed alike, and changed by both.
+
+    `open` are those that stay without a decision.
+    """
+
+    open: RowChanges
+    ours: int = 0
+    theirs: int = 0
+    equal: int = 0
+    both: int = 0
+
+    @property
+    def how(self) -> str | None:
+        """Whose changes these are, None where both sides changed the same rows."""
+        if self.both:
+            return None
+        if self.ours and self.theirs:
+            return "both"
+        if self.ours or self.theirs:
+            return "ours" if self.ours else "theirs"
+        return "equal"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Whole rows of all three, as (rows, bytes of a row) or parts of one row."""
+
+    base: U1 | None
+    ours: U1
+    theirs: U1
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Which rows differ between which sides."""
+
+    ours: _Truth
+    theirs: _Truth
+    apart: _Truth
+
+    def join(self, other: _Marks, row: int) -> None:
+        """Take in those of a part of one row."""
+        self.ours[row] |= other.ours[0]
+        self.theirs[row] |= other.theirs[0]
+        self.apart[row] |= other.apart[0]
+
+    def of(self, row: int) -> _Marks:
+        """Those of one row."""
+        cut = slice(row, row + 1)
+        return _Marks(self.ours[cut], self.theirs[cut], self.apart[cut])
+
+    @property
+    def both(self) -> _Truth:
+        """Rows that both sides changed, each in its own way."""
+        return self.ours & self.theirs & self.apart
+
+
+@dataclass(slots=True, eq=False)
+class RowMerge:
+    """A merge of tensors of one element and shape, which `as_numbers` gave.
+
+    Without `base` every row that differs was changed by both sides.
+    """
+
+    base: Tensor | None
+    ours: Tensor
+    theirs: Tensor
+    strategy: Strategy
+    rows: int = field(init=False)
+    row_bytes: int = field(init=False)
+    element: str = field(init=False)
+    _large: _Marks | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        shape = logical_shape(self.ours)
+        self.element = self.ours.element or "u8"
+        self.rows = shape[0] if shape else 1
+        self.row_bytes = prod(shape[1:]) * ITEM_BYTES[self.element]
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    def outcome(self) -> RowOutcome:
+        """Which rows are whose; raises FormatError where bytes can't be read."""
+        items = max(self.row_bytes // ITEM_BYTES[self.element], 1)
+        found = RowOutcome(RowChanges(self.rows, items))
+        if not self.nbytes:
+            return found
+        if self.row_bytes > BLOCK:
+            marks = self._marks_of_large()
+            failed = marks.both.copy()
+            if self.strategy is not Strategy.FAIL:
+                failed[:] = False
+                for row, sides in self._parts_of_large():
+                    if marks.both[row]:
+                        failed[row] |= self._decided(sides)[1].any()
+            _count(found, marks, failed, 0, items)
+            return found
+        done = 0
+        for sides in self._blocks():
+            marks = self._marked(sides)
+            failed = self._failed(sides, marks)
+            _count(found, marks, failed, done, items)
+            done += len(marks.ours)
+        return found
+
+    def blocks(self) -> Iterator[memoryview]:
+        """The merged items in C order, little-endian; rows without a decision are ours."""
+        if not self.nbytes:
+            return
+        if self.row_bytes > BLOCK:
+            marks = self._marks_of_large()
+            for row, sides in self._parts_of_large():
+                yield self._merged(sides, marks.of(row))
+            return
+        for sides in self._blocks():
+            yield self._merged(sides, self._marked(sides))
+
+    def _marks_of_large(self) -> _Marks:
+        if self._large is None:
+            marks = _Marks(*(np.zeros(self.rows, np.bool_) for _ in range(3)))
+            for row, sides in self._parts_of_large():
+                marks.join(self._marked(sides), row)
+            self._large = marks
+        return self._large
+
+    def _merged(self, sides: _Sides, marks: _Marks) -> memoryview:
+        made = sides.ours
+        theirs = marks.theirs & ~marks.ours
+        both = marks.both
+        if theirs.any() or both.any():
+            made = made.copy()
+            made[theirs] = sides.theirs[theirs]
+            if both.any():
+                made[both] = self._decided(_rows_of(sides, both))[0]
+        return made.reshape(-1).data
+
+    def _failed(self, sides: _Sides, marks: _Marks) -> _Truth:
+        """Rows of both sides that the strategy does not settle."""
+        both = marks.both
+        failed = both.copy()
+        if self.strategy is not Strategy.FAIL and both.any():
+            failed[both] = self._decided(_rows_of(sides, both))[1]
+        return failed
+
+    def _decided(self, sides: _Sides) -> tuple[U1, _Truth]:
+        """Rows that both changed as the strategy has them, and those that it can't make."""
+        held = {
+            Strategy.OURS: sides.ours,
+            Strategy.THEIRS: sides.theirs,
+            Strategy.BASE: sides.base,
+            Strategy.FAIL: sides.ours,
+        }.get(self.strategy)
+        rows = len(sides.ours)
+        if held is not None:
+            return held, np.full(rows, self.strategy is Strategy.FAIL)
+        if self.strategy not in _COMPUTED or (
+            self.strategy is Strategy.TASK and sides.base is None
+        ):
+            return sides.ours, np.ones(rows, np.bool_)
+        base = None if sides.base is None else np.ascontiguousarray(sides.base).reshape(-1)
+        ours, theirs = (
+            np.ascontiguousarray(side).reshape(-1) for side in (sides.ours, sides.theirs)
+        )
+        made, good = combine(self.strategy, base, ours, theirs, self.element)
+        failed: _Truth = ~np.logical_and.reduce(good.reshape(rows, -1), axis=1)
+        merged = made.reshape(sides.ours.shape)
+        if failed.any():
+            merged = merged.copy()
+            merged[failed] = sides.ours[failed]
+        return merged, failed
+
+    def _marked(self, sides: _Sides) -> _Marks:
+        apart = _differ(sides.ours, sides.theirs)
+        if sides.base is None:
+            return _Marks(np.ones_like(apart), np.ones_like(apart), apart)
+        return _Marks(_differ(sides.base, sides.ours), _differ(sides.base, sides.theirs), apart)
+
+    def _blocks(self) -> Iterator[_Sides]:
+        """Blocks of whole rows."""
+        size = BLOCK // self.row_bytes * self.row_bytes
+        for base, ours, theirs in self._pieces(size):
+            yield _Sides(
+                None if base is None else base.reshape(-1, self.row_bytes),
+                ours.reshape(-1, self.row_bytes),
+                theirs.reshape(-1, self.row_bytes),
+            )
+
+    def _parts_of_large(self) -> Iterator[tuple[int, _Sides]]:
+        """Parts of rows that are larger than a block, with the row's number."""
+        item = ITEM_BYTES[self.element]
+        size = BLOCK // item * item
+        at = 0
+        for pieces in self._pieces(size):
+            done, length = 0, len(pieces[1])
+            while done < length:
+                row, inside = divmod(at + done, self.row_bytes)
+                end = min(length, done + self.row_bytes - inside)
+                cut = slice(done, end)
+                base, ours, theirs = (None if p is None else p[cut].reshape(1, -1) for p in pieces)
+                # Of the three only the base may be missing.
+                yield row, _Sides(base, ours, theirs)  # type: ignore[arg-type]
+                done = end
+            at += length
+
+    def _pieces(self, size: int) -> Iterator[tuple[U1 | None, U1, U1]]:
+        streams = [
+            _exact(tensor_bytes.blocks(side, size), size, self.nbytes, side)
+            for side in (self.ours, self.theirs)
+        ]
+        if self.base is None:
+            yield from ((None, ours, theirs) for ours, theirs in zip(*streams, strict=True))
+            return
+        base = _exact(tensor_bytes.blocks(self.base, size), size, self.nbytes, self.base)
+        yield from zip(base, *streams, strict=True)
+
+
+def _count(found: RowOutcome, marks: _Marks, failed: _Truth, first: int, items: int) -> None:
+    both = marks.both
+    found.both += int(both.sum())
+    found.ours += int((marks.ours & ~marks.theirs).sum())
+    found.theirs += int((marks.theirs & ~marks.ours).sum())
+    found.equal += int((marks.ours & marks.theirs & ~marks.apart).sum())
+    rows = np.flatnonzero(failed)
+    if len(rows):
+        found.open.add((rows + first) * items)
+
+
+def _rows_of(sides: _Sides, rows: _Truth) -> _Sides:
+    base = None if sides.base is None else sides.base[rows]
+    return _Sides(base, sides.ours[rows], sides.theirs[rows])
+
+
+def _differ(a: U1, b: U1) -> _Truth:
+    """Which rows of two blocks of one shape differ."""
+    x, y = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    if x.shape[1] % 8 == 0:
+        x, y = x.view("<u8"), y.view("<u8")
+    found: _Truth = (x != y).any(axis=1)
+    return found
+
+
+def _exact(blocks: Iterable[memoryview], size: int, nbytes: int, tensor: Tensor) -> Iterator[U1]:
+    """The blocks cut anew to `size` bytes each, `nbytes` together; raises FormatError."""
+    held: list[U1] = []
+    have = given = 0
+    for block in blocks:
+        rest = np.frombuffer(block, np.uint8)
+        while len(rest):
+            taken = rest[: size - have]
+            rest = rest[len(taken) :]
+            held.append(taken)
+            have += len(taken)
+            if have == size:
+                given += have
+                yield held[0] if len(held) == 1 else np.concatenate(held)
+                held, have = [], 0
+    if have:
+        given += have
+        yield held[0] if len(held) == 1 else np.concatenate(held)
+    if given != nbytes:
+        raise FormatError(
+            f"tensor has {given} bytes, not {nbytes}", offset=tensor.offset, field="shape"
+        )

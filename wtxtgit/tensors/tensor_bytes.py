@@ -1,0 +1,289 @@
+"""A tensor's bytes in C order, little-endian, however its file stores them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from wtxtgit.containers import npy_literal
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import pieces
+from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.reading import Tensor
+
+BLOCK = 4 * 1024 * 1024
+"""Bytes of a block, unless the caller says otherwise."""
+NUMPY = {
+    "f64": "f8",
+    "f32": "f4",
+    "f16": "f2",
+    "i64": "i8",
+    "u64": "u8",
+    "i32": "i4",
+    "u32": "u4",
+    "i16": "i2",
+    "u16": "u2",
+    "i8": "i1",
+    "u8": "u1",
+    "bool": "?",
+    "c64": "c8",
+    "c128": "c16",
+}
+"""numpy's word for each element that it knows."""
+PARTS = {"c64": 2, "c128": 2}
+"""Numbers of an item, each of which has a byte order."""
+MAX_RANK = 32
+"""Dimensions that arrays of every numpy can have."""
+
+_DESCR = re.compile(r"[<>|][biufcmMSUV][0-9]{0,10}(?:\[[A-Za-z0-9/]{1,32}\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Where items lie: sizes and strides (in items), without what makes no difference."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.strides in {(), (1,)}
+
+    @property
+    def span(self) -> int:
+        """Items from the first to the last one."""
+        steps = zip(self.shape, self.strides, strict=True)
+        return 1 + sum((size - 1) * stride for size, stride in steps)
+
+
+def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
+    """The tensor's bytes in C order, little-endian, in blocks of about `size` bytes.
+
+    What is stored so already is given as it is, without a copy, be it what
+    the shape needs or not. Items of an unknown dtype keep their own byte
+    order. A view that repeats items may be far longer than the file: blocks
+    are made one at a time, and the caller limits how many it takes.
+
+    Raises FormatError where the tensor has no bytes or they don't fit its shape.
+    """
+    if tensor.absent is not None:
+        raise _wrong(tensor, f"has no bytes: {tensor.absent}")
+    shape = _shape(tensor)
+    if 0 in shape:
+        return
+    steps = _steps(tensor, shape)
+    swap = _swapping(tensor)
+    item = 1
+    if swap is not None or not steps.is_contiguous:
+        item = _item_size(tensor, steps)
+    if steps.is_contiguous:
+        stored = pieces(tensor.view, max(size // item, 1) * item)
+    else:
+        _check_bounds(tensor, steps, item)
+        stored = _gathered(tensor.data, steps, item, size)
+    for piece in stored:
+        yield piece if swap is None else _little(tensor, piece, swap)
+
+
+def array(tensor: Tensor) -> NDArray[Any]:
+    """A read-only view of the tensor as numpy has it, in the file's byte order.
+
+    The shape is numpy's: that of a "reversed" tensor is turned round. Raises
+    FormatError where numpy has no such dtype, or the bytes don't fit.
+    """
+    if tensor.absent is not None:
+        raise _wrong(tensor, f"has no bytes: {tensor.absent}")
+    if tensor.element is None:
+        dtype = _described(tensor.dtype)
+    else:
+        word = NUMPY.get(tensor.element)
+        sign = "<" if tensor.byteorder == "little" else ">"
+        dtype = None if word is None else np.dtype(sign + word)
+    if dtype is None or not dtype.itemsize:
+        raise _wrong(tensor, f"is {quoted(tensor.dtype)}, which numpy does not have")
+    shape = _shape(tensor)
+    if len(shape) > MAX_RANK:
+        raise _wrong(tensor, f"has {len(shape)} dimensions, over {MAX_RANK}")
+    if 0 in shape:
+        return _numpy_made(tensor, lambda: np.empty(shape, dtype))
+    strides = _strides(tensor, shape)
+    steps = _Steps(shape, strides)
+    _check_bounds(tensor, steps, dtype.itemsize)
+    flat = np.frombuffer(tensor.data, dtype, steps.span)
+    # No step is taken along a dimension of one item, however long it would be.
+    steps_taken = (stride if size > 1 else 0 for size, stride in zip(shape, strides, strict=True))
+    bytes_apart = [stride * dtype.itemsize for stride in steps_taken]
+    return _numpy_made(tensor, lambda: as_strided(flat, shape, bytes_apart, writeable=False))
+
+
+def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape as numpy has it, and how far apart items are stored in each dimension, in items.
+
+    Raises FormatError where shape or strides make no sense.
+    """
+    shape = _shape(tensor)
+    return shape, _strides(tensor, shape)
+
+
+def item_count(shape: Sequence[int], most: int) -> int:
+    """How many items a shape has; `most` + 1 where they are more, so that no product grows long."""
+    if 0 in shape:
+        return 0
+    count = 1
+    for size in shape:
+        count *= size
+        if abs(count) > most:
+            return most + 1
+    return count
+
+
+def _numpy_made(tensor: Tensor, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    try:
+        return make()
+    except ValueError:
+        # Sizes whose product has over 63 bits, though nothing or little is stored.
+        raise _wrong(tensor, "has a shape that numpy does not hold") from None
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as numpy has it."""
+    if any(size < 0 for size in tensor.shape):
+        raise _wrong(tensor, "has a negative dimension")
+    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+
+
+def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if tensor.strides is not None:
+        if len(tensor.strides) != len(shape) or any(stride < 0 for stride in tensor.strides):
+            raise _wrong(tensor, "has strides that do not fit its shape")
+        return tensor.strides
+    if tensor.order == "F":
+        return _products(shape)
+    return _products(shape[::-1])[::-1]
+
+
+def _products(shape: Sequence[int]) -> tuple[int, ...]:
+    """How far apart items are in each dimension, the first one the fastest."""
+    found, step = [], 1
+    for size in shape:
+        found.append(step)
+        step *= size
+    return tuple(found)
+
+
+def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Steps:
+    """Dimensions of one item left out, those that continue one another made one.
+
+    A tensor in C order has none: its bytes are given whatever its shape needs.
+    """
+    if tensor.strides is None and tensor.order != "F":
+        return _Steps((), ())
+    sizes: list[int] = []
+    apart: list[int] = []
+    for size, stride in zip(shape, _strides(tensor, shape), strict=True):
+        if size == 1:
+            continue
+        if sizes and apart[-1] == stride * size:
+            sizes[-1] *= size
+            apart[-1] = stride
+        else:
+            sizes.append(size)
+            apart.append(stride)
+    return _Steps(tuple(sizes), tuple(apart))
+
+
+def _item_size(tensor: Tensor, steps: _Steps) -> int:
+    """Bytes of an item: the element's, the dtype's, or what the bytes at hand suggest."""
+    if tensor.element is not None:
+        return ITEM_BYTES[tensor.element]
+    dtype = _described(tensor.dtype)
+    if dtype is not None and dtype.itemsize:
+        return dtype.itemsize
+    size, rest = divmod(tensor.nbytes, steps.span)
+    if rest or not size:
+        raise _wrong(tensor, f"has {tensor.nbytes} bytes, which do not fit its shape")
+    return size
+
+
+def _check_bounds(tensor: Tensor, steps: _Steps, item: int) -> None:
+    if steps.span * item > tensor.nbytes:
+        raise _wrong(
+            tensor,
+            f"needs {steps.span * item} bytes and has {tensor.nbytes}",
+        )
+
+
+def _gathered(data: memoryview, steps: _Steps, item: int, size: int) -> Iterator[memoryview]:
+    """Items in C order: whole rows of the first dimension that lets them fit into `size`.
+
+    Each block is at least half of `size` but for the last one of a run: the
+    rows of a dimension further out would not fit.
+    """
+    shape, strides = steps.shape, steps.strides
+    dtype = np.dtype(f"u{item}" if item in (1, 2, 4, 8) else f"V{item}")
+    flat = np.frombuffer(data, dtype, steps.span)
+    split = 0
+    while split < len(shape) - 1 and item * prod(shape[split + 1 :]) > size:
+        split += 1
+    inner = shape[split + 1 :]
+    rows = max(size // (item * prod(inner)), 1)
+    apart = [stride * item for stride in strides[split:]]
+    for outer in range(prod(shape[:split])):
+        start = 0
+        for length, stride in zip(shape[:split][::-1], strides[:split][::-1], strict=True):
+            outer, index = divmod(outer, length)
+            start += index * stride
+        for row in range(0, shape[split], rows):
+            count = min(rows, shape[split] - row)
+            first = flat[start + row * strides[split] :]
+            view = as_strided(first, (count, *inner), apart, writeable=False)
+            yield _bytes(np.ascontiguousarray(view))
+
+
+def _swapping(tensor: Tensor) -> np.dtype[Any] | None:
+    """The big-endian dtype of the items, None where there is nothing to swap."""
+    if tensor.element is None:
+        # The fields of a record may each have an order of their own.
+        dtype = _described(tensor.dtype)
+        return None if dtype is None or dtype == dtype.newbyteorder("<") else dtype
+    if tensor.byteorder == "little":
+        return None
+    width = ITEM_BYTES[tensor.element] // PARTS.get(tensor.element, 1)
+    return np.dtype(f">u{width}") if width > 1 else None
+
+
+def _described(text: str) -> np.dtype[Any] | None:
+    """The dtype that npy's word for it means; None where it is none, or has objects."""
+    try:
+        if _DESCR.fullmatch(text):
+            dtype = np.dtype(text)
+        elif text.startswith("["):
+            fields: object = npy_literal.parse(text)
+            dtype = np.dtype(fields)  # type: ignore[call-overload]
+        else:
+            return None
+    except (FormatError, TypeError, ValueError, OverflowError, MemoryError, RecursionError):
+        return None
+    return None if dtype.hasobject else dtype
+
+
+def _little(tensor: Tensor, piece: memoryview, dtype: np.dtype[Any]) -> memoryview:
+    if piece.nbytes % dtype.itemsize:
+        raise _wrong(tensor, f"has {tensor.nbytes} bytes, which are no whole items")
+    return _bytes(np.frombuffer(piece, dtype).astype(dtype.newbyteorder("<")))
+
+
+def _bytes(values: NDArray[Any]) -> memoryview:
+    return values.reshape(-1).view(np.uint8).data
+
+
+def _wrong(tensor: Tensor, what: str) -> FormatError:
+    return FormatError(f"tensor {quoted(tensor.name)} {what}", offset=tensor.offset, field="shape")
