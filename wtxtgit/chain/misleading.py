@@ -8,15 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 
+from wtxtgit.containers.registry import FORMATS
 from wtxtgit.git.attributes import FILE_NAME, Line
 from wtxtgit.git.entry import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX
-
-ENDINGS = (
-    b".fold", b".mind", b".aero", b".checkpoint", b".taridx", b".safetensors", b".npz", b".npy",
-    b".pt", b".pth", b".gguf",
-)  # fmt: skip
-"""How names of checkpoints end."""
 
 _FILTER = b"filter=wtxt"
 # HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
@@ -88,6 +83,7 @@ def untracked(
         for line in lines
         if line.pattern is not None and _FILTER in line.attributes
     }
+    endings = tuple(ending.encode() for f in FORMATS for ending in f.endings)
     plain = {pattern for pattern in patterns if pattern.strip(b"*")}
     for path in files:
         if path in artifacts:
@@ -95,7 +91,7 @@ def untracked(
         name = path.rpartition(b"/")[2]
         if any(fnmatchcase(name.decode("latin-1"), one.decode("latin-1")) for one in plain):
             yield path, "its name is one of those that are tracked, and it is not"
-        elif name.lower().endswith(ENDINGS):
+        elif name.lower().endswith(endings):
             yield path, "its name is a checkpoint's, and nothing tracks or seals it"
 
 

@@ -71,8 +71,11 @@ def sources_of(
     return [_source(name, tensor) for tensor in tensors]
 
 
-def common_chunk(sources: Sequence[TensorSource]) -> str | None:
-    """The chunk that all tensors are in, if they are all in one."""
+def common_chunk(description: Description, sources: Sequence[TensorSource]) -> str | None:
+    """The chunk that all tensors are in, if they are all in one that is none of their names."""
+    known = containers.by_name(description.format)
+    if known is None or not known.wraps_tensors:
+        return None
     chunks = {source.name.partition("/")[0] for source in sources}
     if len(chunks) != 1 or not all("/" in source.name for source in sources):
         return None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_limits
+from wtxtgit.containers.aero import MAGIC
 from wtxtgit.containers.aero.description import (
     ARCHITECTURE_TAG,
     NAME_TAG,
@@ -25,8 +26,8 @@ from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
@@ -137,7 +138,7 @@ class AeroSet:
     def read(member: Member, data: ByteView) -> Aero:
         """Read the bytes of a file of the set; raises FormatError."""
         try:
-            if data[: len(AERO_MAGIC)] != AERO_MAGIC:
+            if data[: len(MAGIC)] != MAGIC:
                 fail("no AERO file", offset=0, field="magic")
             return read_file(data)
         except FormatError as error:

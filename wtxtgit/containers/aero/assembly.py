@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import msgpack
 
-from wtxtgit.containers.aero import integrity
+from wtxtgit.containers.aero import MAGIC, integrity
 from wtxtgit.containers.aero.digests import digest
 from wtxtgit.containers.aero.integrity import ALGORITHM, PAYLOAD_SIZE
 from wtxtgit.containers.aero.records import (
@@ -27,7 +27,6 @@ from wtxtgit.containers.aero.records import (
     TOC_HEADER,
     VERSION,
 )
-from wtxtgit.containers.magic import AERO_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -88,7 +87,7 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     names_offset = HEADER.size + toc_length
     start = _aligned(names_offset + len(names))
     header = HEADER.pack(
-        AERO_MAGIC,
+        MAGIC,
         *VERSION,
         HEADER.size,
         HEADER.size,

@@ -14,7 +14,7 @@ from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.records import MAX_METADATA_ULEN, METADATA, Chunk
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import most_decoded
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces

@@ -27,7 +27,7 @@ from wtxtgit.containers.aero.records import (
     VERSION,
 )
 from wtxtgit.containers.aero.shards import Shard
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 
 JSON_NAME, MANIFEST_NAME, INDEX_NAME = b"meta.json", b"manifest", b"tensors"

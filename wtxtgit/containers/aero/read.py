@@ -28,8 +28,8 @@ from wtxtgit.containers.aero.records import (
     chunk_name,
 )
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
-from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.reading import Description, ReadOptions
 

@@ -29,7 +29,7 @@ from wtxtgit.containers.aero.records import (
 )
 from wtxtgit.containers.aero.spelling import edited, packed
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions
 

@@ -15,11 +15,10 @@ from typing import Literal, Protocol
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.fold import integrity
+from wtxtgit.containers.fold import MAGIC, integrity
 from wtxtgit.containers.fold.integrity import HMAC_PREFIX, SHA256_PREFIX
 from wtxtgit.containers.fold.parity import CODEWORD, parity_bytes, parity_len
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, UNCOMPRESSED, ZSTD, Chunk
-from wtxtgit.containers.magic import FOLD_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
@@ -201,7 +200,7 @@ def need_key(prefix: str, key: bytes | None) -> None:
 def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
     """The whole file: its header, its chunks, its index."""
     index_off = HEADER.size + sum(chunk.length for chunk in chunks)
-    yield HEADER.pack(FOLD_MAGIC, HEADER.size, index_off, len(index))
+    yield HEADER.pack(MAGIC, HEADER.size, index_off, len(index))
     for chunk in chunks:
         yield from chunk.pieces()
     yield index

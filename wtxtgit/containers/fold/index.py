@@ -13,7 +13,7 @@ from wtxtgit.containers.fold import integrity
 from wtxtgit.containers.fold.agreement import MERKLE_ROOT
 from wtxtgit.containers.fold.chunks import Laid, need_key
 from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 
 

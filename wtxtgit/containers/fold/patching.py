@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from wtxtgit.containers import json_edit
+from wtxtgit.containers.fold import MAGIC
 from wtxtgit.containers.fold.agreement import MERKLE_ROOT
 from wtxtgit.containers.fold.chunks import Kept, Planned
 from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import HEADER, Fold
-from wtxtgit.containers.magic import FOLD_MAGIC, MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.io.view import Buffer
 
@@ -44,7 +45,7 @@ def patched(
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):
         return None
-    header = HEADER.pack(FOLD_MAGIC, HEADER.size, fold.index_start, len(made))
+    header = HEADER.pack(MAGIC, HEADER.size, fold.index_start, len(made))
     patches: list[Edit] = [(start, end, new.pieces) for start, end, new in changed]
     patches.append((0, HEADER.size, lambda: iter([header])))
     patches.append((fold.index_start, fold.index_end, lambda: iter([made])))

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
+from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.fold import integrity
 from wtxtgit.containers.fold.integrity import Digests, Verdict
 from wtxtgit.containers.fold.parity import parity_bytes, parity_len
-from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk
+from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, read
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
@@ -25,6 +26,9 @@ from wtxtgit.model.reading import ReadOptions
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
+JSON_CTYPE = b"JSON"
+MAX_JSON_CHUNKS = 16 * 1024 * 1024
+"""Bytes of all JSON chunks whose values are told."""
 MAX_MENDED_BLOCKS = 10_000
 """Damaged blocks of all chunks together that are tried; each takes milliseconds."""
 TAG_BYTES = 16
@@ -241,3 +245,21 @@ def _decrypt(held: ByteView, chunk: Chunk, key: bytes | None) -> ByteView:
             field="comp_payload",
         )
     return memoryview(plain)
+
+
+def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
+    """Names of a file's JSON chunks and their values, those that can be read."""
+    left = MAX_JSON_CHUNKS
+    try:
+        chunks = read(data).chunks
+    except FormatError:
+        return
+    for chunk in chunks:
+        if chunk.ctype != JSON_CTYPE or max(chunk.comp_len, chunk.uncomp_len) > left:
+            continue
+        left -= chunk.uncomp_len
+        try:
+            yield chunk.name, json_limits.parse(payload(data, chunk, options), "chunk")
+        except FormatError:
+            # `verify` tells what is wrong with it.
+            continue

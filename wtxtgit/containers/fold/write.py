@@ -39,7 +39,6 @@ DTYPES = {
     element: dtype for dtype, element in tensor_header.ELEMENTS.items() if dtype != NOT_IN_LIBRARY
 }
 """The dtype of each element, as safetensors has them."""
-KEEPS_TAGS = True
 
 
 def build(

@@ -14,6 +14,7 @@ from typing import Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.ggml_types import TYPES, GgmlType, unknown
 from wtxtgit.containers.gguf.metadata import (
     COUNT_SIZE,
@@ -24,8 +25,8 @@ from wtxtgit.containers.gguf.metadata import (
     decode,
     read_entry,
 )
-from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, ReadOptions
 
@@ -140,7 +141,7 @@ def aligned(position: int, alignment: int) -> int:
 def read(data: ByteView) -> Gguf:
     """Read a GGUF file; raises FormatError."""
     version, order = _read_version(data)
-    cursor = _HeaderCursor(data, len(GGUF_MAGIC) + TYPE_SIZE, order=order)
+    cursor = _HeaderCursor(data, len(MAGIC) + TYPE_SIZE, order=order)
     tensor_count = cursor.integer(COUNT_SIZE, "tensor_count")
     kv_count = cursor.integer(COUNT_SIZE, "metadata_kv_count")
     _check_count(cursor, kv_count, LEAST_ENTRY, MAX_ENTRIES, "metadata_kv_count")
@@ -155,7 +156,7 @@ def read(data: ByteView) -> Gguf:
 
 def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     cursor = Cursor(data)
-    if cursor.take(len(GGUF_MAGIC), "magic") != GGUF_MAGIC:
+    if cursor.take(len(MAGIC), "magic") != MAGIC:
         fail("magic is not GGUF", offset=0, field="magic")
     raw = cursor.take(TYPE_SIZE, "version")
     little, big = int.from_bytes(raw, "little"), int.from_bytes(raw, "big")
@@ -165,7 +166,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
         return big, "big"
     return fail(
         f"version {min(little, big)} is not read, only 2 and 3 are",
-        offset=len(GGUF_MAGIC),
+        offset=len(MAGIC),
         field="version",
     )
 

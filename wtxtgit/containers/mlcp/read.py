@@ -16,7 +16,7 @@ from struct import unpack
 
 from wtxtgit.containers import json_limits, ranges
 from wtxtgit.containers.cursor import Cursor, fail, quoted
-from wtxtgit.containers.magic import MLCP_MAGIC
+from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.mlcp import metadata as mlcp_metadata
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
@@ -139,7 +139,7 @@ class Mlcp:
 
 def read(data: ByteView) -> Mlcp:
     """Read an MLCP file; raises FormatError."""
-    cursor = Cursor(data, len(MLCP_MAGIC))
+    cursor = Cursor(data, len(MAGIC))
     version = _net_string(cursor, "version")
     length = cursor.integer(COUNT_SIZE, "metadata length", signed=True)
     body = cursor.take(length, "metadata")

@@ -16,7 +16,7 @@ from typing import cast
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON, MLCP_MAGIC
+from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.mlcp.metadata import (
     VERSION,
     describe_shards,
@@ -34,13 +34,13 @@ from wtxtgit.containers.mlcp.read import (
 )
 from wtxtgit.containers.mlcp.unwritten import Piece, Unwritten
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.reading import TensorSource
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
-KEEPS_TAGS = True
 
 MAX_COUNT = 2**31 - 1
 MAX_DIM = 2**63 - 1
@@ -136,7 +136,7 @@ def header(version: str, metadata_json: Buffer) -> bytes:
             f"metadata of {len(metadata_json)} bytes is too long", kind="limit", field="metadata"
         )
     length = pack("<i", len(metadata_json))
-    return b"".join((MLCP_MAGIC, _net_string(version, "version"), length, metadata_json))
+    return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
 
 def _row(shard: int, tensor: TensorSource) -> Row:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped

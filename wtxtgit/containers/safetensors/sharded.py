@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.magic import MAX_JSON, detect
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
+from wtxtgit.containers.safetensors import claims
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
+from wtxtgit.containers.signatures import MAX_JSON, Opening
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
@@ -123,7 +124,7 @@ class Index:
             raise FormatError(
                 f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
             ) from None
-        if detect(data) != "safetensors":
+        if not claims(Opening(data)):
             raise FormatError(
                 f"shard {quoted(file)} is no safetensors file", offset=0, field="magic"
             )

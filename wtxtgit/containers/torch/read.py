@@ -15,9 +15,9 @@ from functools import partial
 from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import MAX_JSON, NPY_SUFFIX
 from wtxtgit.containers.ranges import Range, Stored
-from wtxtgit.containers.torch import archive, listing, pickle_machine, views
+from wtxtgit.containers.signatures import MAX_JSON, NPY_SUFFIX
+from wtxtgit.containers.torch import PICKLE, archive, listing, pickle_machine, views
 from wtxtgit.containers.torch.archive import MISSING, Held
 from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Pickle
@@ -28,7 +28,6 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
 
-PICKLE = "data.pkl"
 STORAGE = "data/"
 BYTEORDER = "byteorder"
 VERSION = "version"
