@@ -12,7 +12,7 @@ from tests.conftest import Repo
 from tests.docs.pages import blocks, lines, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.trust.peers import keygen, needs_agent, needs_keygen, new_key
-from wtxtgit.setup.signing_key import CONFIG_KEY, VARIABLE
+from wtxtgit.setup.keys import CONFIG_KEY, VARIABLE
 from wtxtgit.trust import agent, passphrase, signers
 from wtxtgit.trust.key_types import KEY_TYPES
 from wtxtgit.trust.passphrase import unprotect

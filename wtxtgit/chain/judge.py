@@ -15,10 +15,9 @@ from functools import cached_property
 from wtxtgit.chain.misleading import Folder, above_of, twins
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.git.entry import Entry
-from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.git.tree_attributes import UNSPECIFIED
-from wtxtgit.git.trees import Change
+from wtxtgit.git.attributes import UNSPECIFIED
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.trees import Change, Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.signature import SignatureState, check_header
@@ -44,13 +43,13 @@ class Place:
     is_filtered: bool
 
 
-def place(snapshot: Snapshot, path: bytes) -> Place:
+def place(snapshot: CommitFiles, path: bytes) -> Place:
     """What stands at a path."""
     entries = snapshot.entries
     return Place(entries.get(path), entries.get(path + LEDGER_SUFFIX), path in snapshot.filtered)
 
 
-def judged_paths(snapshot: Snapshot, standing: Standing) -> set[bytes]:
+def judged_paths(snapshot: CommitFiles, standing: Standing) -> set[bytes]:
     """The artifacts of a commit: those of its tree, and what ever was one while any is trusted."""
     found = artifacts(snapshot)
     return found | standing.places if standing.is_signed else found
@@ -92,7 +91,10 @@ class Files:
 
 
 def whole(
-    snapshots: Snapshots, snapshot: Snapshot, listing: Mapping[bytes, Entry], standing: Standing
+    snapshots: CommitFilesReader,
+    snapshot: CommitFiles,
+    listing: Mapping[bytes, Entry],
+    standing: Standing,
 ) -> Files:
     """All artifacts of a tree, as a state."""
     paths = tuple(sorted(judged_paths(snapshot, standing)))
@@ -114,10 +116,10 @@ def whole(
 
 
 def changed(
-    snapshots: Snapshots,
+    snapshots: CommitFilesReader,
     oid: str,
-    snapshot: Snapshot,
-    before: Snapshot | None,
+    snapshot: CommitFiles,
+    before: CommitFiles | None,
     changes: Iterable[Change],
     standing: Standing,
 ) -> Files:
@@ -146,7 +148,7 @@ def changed(
 
 
 def _with_other_attributes(
-    snapshots: Snapshots, snapshot: Snapshot, before: Snapshot, paths: Iterable[bytes]
+    snapshots: CommitFilesReader, snapshot: CommitFiles, before: CommitFiles, paths: Iterable[bytes]
 ) -> set[bytes]:
     asked = list(paths)
     values = [snapshots.attributes(one, asked, _NAMES) for one in (snapshot, before)]

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from wtxtgit.git.attributes import FILE_NAME, Line
-from wtxtgit.git.entry import Entry
+from wtxtgit.git.trees import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX
 
 ENDINGS = (

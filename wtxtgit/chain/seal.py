@@ -30,11 +30,11 @@ from wtxtgit.errors import (
     UsageError,
     counted,
 )
-from wtxtgit.filter.examine import examine
-from wtxtgit.git import history, index
+from wtxtgit.filter.clean import examine
+from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import (
@@ -179,7 +179,7 @@ def seal(
         files = SealedFiles(repo, blobs, is_staged)
 
         def before() -> Before:
-            snapshots = closing.enter_context(Snapshots(repo))
+            snapshots = closing.enter_context(CommitFilesReader(repo))
             entries = files.entries.values()
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
@@ -645,13 +645,13 @@ class _Work:
     def _reseal_from(self) -> str:
         """The commit whose records stay."""
         if self._options.reseal:
-            return index.resolve(self._files.repo, self._options.reseal + "^{commit}")
+            return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
             raise UsageError("there is no commit yet whose records could be kept")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
-            tip = index.resolve(self._files.repo, upstream + "^{commit}")
+            tip = history.resolve(self._files.repo, upstream + "^{commit}")
             for parent in parents:
                 if history.is_ancestor(self._files.repo, parent, tip):
                     return parent

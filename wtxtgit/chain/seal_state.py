@@ -14,10 +14,10 @@ from wtxtgit.chain.states import KeptStates
 from wtxtgit.chain.walk import NOBODY, Walk
 from wtxtgit.errors import CheckError
 from wtxtgit.git import history
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, extends
 from wtxtgit.trust.state import (
@@ -68,7 +68,7 @@ class Before:
         cls,
         repo: Repository,
         reader: ChainReader,
-        snapshots: Snapshots,
+        snapshots: CommitFilesReader,
         entries: Iterable[Entry],
         trust_root: str | None,
         kept: KeptStates,
@@ -83,7 +83,7 @@ class Before:
             history.refuse_altered(repo)
         except AlteredHistory:
             # Who is trusted is not known then: what the parents hold stands.
-            trees = [reader.tree(snapshots.snapshot(oid)) for oid in parents]
+            trees = [reader.tree(snapshots.files(oid)) for oid in parents]
             state = join([start(Signers(), tree) for tree in trees]) if trees else NOBODY
         else:
             walk = Walk.to(repo, parents, trust_root, reader, snapshots, kept=kept)

@@ -43,7 +43,7 @@ def add(
     if everything and update:
         raise UsageError("--all and --update do not go together")
     from wtxtgit.filter import add as ops
-    from wtxtgit.git.adding import Wanted
+    from wtxtgit.git.index import Wanted
     from wtxtgit.git.repository import Repository
 
     repo = Repository.discover()

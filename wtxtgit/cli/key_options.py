@@ -48,7 +48,7 @@ def key_options(command: _Command) -> _Command:
 def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = None) -> SigningKey:
     """The key that signs, given what `key_options` got; errors as `choose_key`."""
     from wtxtgit.git import config
-    from wtxtgit.setup.signing_key import CONFIG_KEY, KeySources, choose_key
+    from wtxtgit.setup.keys import CONFIG_KEY, KeySources, choose_key
 
     return choose_key(
         KeySources(

@@ -35,7 +35,7 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
     from wtxtgit.git.repository import Repository
     from wtxtgit.setup import track as ops
     from wtxtgit.setup.diagnosis import arguments, listed
-    from wtxtgit.setup.forge import MAX_DIFF_LINES
+    from wtxtgit.setup.sizes import MAX_DIFF_LINES
 
     repo = Repository.discover()
     if not patterns:

@@ -10,8 +10,8 @@ from wtxtgit.chain.contents import Examiner, Wanted
 from wtxtgit.cluster.client import Cluster
 from wtxtgit.cluster.clone import clone_at
 from wtxtgit.cluster.tasks import Progress
+from wtxtgit.filter.clean import examine
 from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.filter.examine import examine
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled

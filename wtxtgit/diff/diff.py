@@ -58,7 +58,7 @@ def diff(
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
-    What `ops.known` knows under the secret in `key_file` is not read again.
+    What is known under the secret in `key_file` is not read again.
     `progress` gets counts of bytes read. Raises InputError, CheckError and
     EnvironmentFailure.
     """

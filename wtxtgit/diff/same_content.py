@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 from wtxtgit.checkpoint.open import blob_name, is_blob, read
-from wtxtgit.filter.cache import Known, file_digest
-from wtxtgit.git import index
+from wtxtgit.filter.content import Known, file_digest
+from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
 from wtxtgit.io.view import ByteView
@@ -18,7 +18,7 @@ from wtxtgit.remotes import urls
 def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     """The one content of two targets, where it is known that they have one; None else.
 
-    Two blobs are one by their ids. A file and a blob are where `ops.known`
+    Two blobs are one by their ids. A file and a blob are where `filter.content`
     knows, under the secret in `key_file`, that clean makes the blob of that
     file: that takes one hash, where git would inflate the blob. Raises what
     reading a target does.
@@ -27,7 +27,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     if not blobs:
         return None
     repo = Repository.discover()
-    oids = [index.resolve_blob(repo, blob_name(target, repo)) for target in blobs]
+    oids = [history.resolve_blob(repo, blob_name(target, repo)) for target in blobs]
     if len(oids) > 1:
         return read(a) if oids[0] == oids[1] else None
     file = b if blobs == [a] else a

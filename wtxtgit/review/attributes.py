@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from wtxtgit.errors import MAX_NAME, clipped, counted
 from wtxtgit.git import config
-from wtxtgit.git.attributes import FILE_NAME
+from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, TreeAttributes
+from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot
-from wtxtgit.git.tree_attributes import UNSPECIFIED, TreeAttributes
 
 NAMES = ("filter", "merge", "wtxt-merge", "diff")
 MOST_NOTES = 20
@@ -24,7 +23,7 @@ _TRACKED = (_DRIVER, _DRIVER, UNSPECIFIED, _DRIVER)
 """What `wtxtgit track` makes of them: what is tracked first is compared with that."""
 
 
-def attribute_notes(repo: Repository, old: Snapshot, new: Snapshot) -> Iterator[str]:
+def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Iterator[str]:
     """Say which attributes other than the filter are different at the head, and of what.
 
     Raises EnvironmentFailure where a gitattributes file is not there.
@@ -49,7 +48,7 @@ def attribute_notes(repo: Repository, old: Snapshot, new: Snapshot) -> Iterator[
         yield f"and {counted(len(found) - MOST_NOTES, 'more change')} of attributes"
 
 
-def _attribute_files(state: Snapshot) -> Mapping[bytes, str]:
+def _attribute_files(state: CommitFiles) -> Mapping[bytes, str]:
     name = FILE_NAME.encode()
     return {
         path: entry.oid

@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import Repo
 from tests.git.histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import history, run, snapshots
+from wtxtgit.git import commit_files, history, run
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.index import Entry
-from wtxtgit.git.snapshots import Snapshot, Snapshots, differences
 
 FOLD = b"*.fold filter=wtxt -text\n"
 
@@ -28,7 +28,7 @@ def whole_tree(repo: Repo, commit: str) -> dict[bytes, Entry]:
     return listed
 
 
-def slowly(repo: Repo, commit: str) -> Snapshot:
+def slowly(repo: Repo, commit: str) -> CommitFiles:
     """The same by the words of its docstring: all of a tree, and an index of it."""
     there = whole_tree(repo, commit)
     env = {"GIT_INDEX_FILE": "slow-index"}
@@ -55,23 +55,23 @@ def slowly(repo: Repo, commit: str) -> Snapshot:
         for path, entry in there.items()
         if path.split(b"/")[-1] == b".gitattributes" and entry.is_file
     }
-    return Snapshot({path: there[path] for path in kept}, frozenset(marked - special), read)
+    return CommitFiles({path: there[path] for path in kept}, frozenset(marked - special), read)
 
 
 def check(repo: Repo, commits: Sequence[str]) -> None:
     expected = {commit: slowly(repo, commit) for commit in commits}
     for order in (list(commits), list(reversed(commits))):
-        with Snapshots(repo.repository) as made:
+        with CommitFilesReader(repo.repository) as made:
             for commit in order:
-                assert made.snapshot(commit) == expected[commit], commit
+                assert made.files(commit) == expected[commit], commit
                 assert made.entries(commit) == expected[commit].entries
     for commit in commits:
-        with Snapshots(repo.repository) as made:
-            assert made.snapshot(commit) == expected[commit]
+        with CommitFilesReader(repo.repository) as made:
+            assert made.files(commit) == expected[commit]
 
 
 def of(repo: Repo, commit: str) -> Mapping[bytes, Entry]:
-    with Snapshots(repo.repository) as made:
+    with CommitFilesReader(repo.repository) as made:
         return made.entries(commit)
 
 
@@ -79,7 +79,7 @@ def of(repo: Repo, commit: str) -> Mapping[bytes, Entry]:
 @pytest.mark.parametrize("kind", ["sha1", "sha256"])
 def test_any_history(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small, so that trees are forgotten and told again.
-    monkeypatch.setattr(snapshots, "_REMEMBERED", 7)
+    monkeypatch.setattr(commit_files, "_REMEMBERED", 7)
     repo = new_repo(tmp_path / "r", kind)
     make = History(repo)
     chance = random.Random(7)  # noqa: S311 - the same in every run
@@ -137,11 +137,8 @@ def test_merges_of_all_kinds(repo: Repo) -> None:
     )
     commits = [root, ours, theirs, third, foreign, one_side, evil, octopus, renamed]
     check(repo, commits)
-    with Snapshots(repo.repository) as made:
-        assert made.snapshot(one_side) is made.snapshot(ours)
-        before, after = made.entries(ours), made.entries(evil)
-        assert differences(before, after) == [b"a.fold", b"b.fold", b"b.fold.wsum"]
-        assert differences(before, before) == []
+    with CommitFilesReader(repo.repository) as made:
+        assert made.files(one_side) is made.files(ours)
         # No gitattributes file is there, and what was sealed is still seen.
         assert set(made.entries(foreign)) == {b"z.fold", b"z.fold.wsum"}
         assert made.entries(third)[b"c.fold"].mode == EXECUTABLE
@@ -160,7 +157,7 @@ def test_what_stands_in_place_of_a_file(repo: Repo) -> None:
     back = make.commit({**sealed, b"a.fold": (SUBMODULE, b"2" * 40)}, [gone])
     folder = make.commit({b".gitattributes": FOLD, b"a.fold/x.fold": b"1"}, [back])
     check(repo, [root, link, submodule, gone, back, folder])
-    with Snapshots(repo.repository) as made:
+    with CommitFilesReader(repo.repository) as made:
         modes = [
             entry.mode
             for commit in (root, link, submodule, back)
@@ -178,9 +175,9 @@ def test_a_filter_that_is_dropped(repo: Repo) -> None:
     unsealed = {path: content for path, content in files.items() if path != b"x/b.fold.wsum"}
     both = make.commit({**unsealed, b".gitattributes": b""}, [root])
     check(repo, [root, dropped, both])
-    with Snapshots(repo.repository) as made:
-        assert made.snapshot(root).filtered == {b"x/a.fold", b"x/b.fold"}
-        assert made.snapshot(dropped).filtered == frozenset()
+    with CommitFilesReader(repo.repository) as made:
+        assert made.files(root).filtered == {b"x/a.fold", b"x/b.fold"}
+        assert made.files(dropped).filtered == frozenset()
         assert b"x/a.fold" not in made.entries(dropped)
         assert b"x/b.fold" in made.entries(dropped)
         assert set(made.entries(both)) == {b".gitattributes"}
@@ -215,10 +212,10 @@ def test_gitattributes_behind_a_link_say_nothing(repo: Repo) -> None:
     root = make.commit({b".gitattributes": (LINK, b"*.fold filter=wtxt"), b"a.fold": b"1"})
     after = make.commit({b".gitattributes": (EXECUTABLE, FOLD), b"a.fold": b"1"}, [root])
     check(repo, [root, after])
-    with Snapshots(repo.repository) as made:
-        assert made.snapshot(root).filtered == frozenset()
+    with CommitFilesReader(repo.repository) as made:
+        assert made.files(root).filtered == frozenset()
         assert made.entries(root)[b".gitattributes"].mode == LINK
-        assert made.snapshot(after).filtered == {b"a.fold"}
+        assert made.files(after).filtered == {b"a.fold"}
 
 
 def test_a_bare_repository_and_a_linked_worktree(repo: Repo) -> None:
@@ -251,7 +248,7 @@ def test_few_processes_for_many_commits(repo: Repo, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(subprocess, "Popen", Counted)
     walked = history.commits(repository, [commits[-1]], first_parent=True)
-    with Snapshots(repository) as made:
+    with CommitFilesReader(repository) as made:
         for commit in walked:
             made.entries(commit.oid)
     assert len(walked) == 40
@@ -261,7 +258,7 @@ def test_few_processes_for_many_commits(repo: Repo, monkeypatch: pytest.MonkeyPa
 def test_what_is_no_commit(repo: Repo) -> None:
     make = History(repo)
     tree = make.tree({b"a": b"1"})
-    with Snapshots(repo.repository) as made:
+    with CommitFilesReader(repo.repository) as made:
         for oid in (tree, "1" * 40, "HEAD"):
             with pytest.raises(EnvironmentFailure):
                 made.entries(oid)
@@ -288,10 +285,16 @@ def test_a_tree_that_names_a_path_twice(repo: Repo, first: bytes) -> None:
     )
     written = repo.git("hash-object", "-t", "tree", "-w", "--stdin", "--literally", stdin=entries)
     twice = make.commit(written.decode().strip(), [base])
-    with Snapshots(repo.repository) as made, pytest.raises(EnvironmentFailure, match="twice"):
+    with (
+        CommitFilesReader(repo.repository) as made,
+        pytest.raises(EnvironmentFailure, match="twice"),
+    ):
         made.entries(twice)
     alone = make.commit(written.decode().strip())
-    with Snapshots(repo.repository) as made, pytest.raises(EnvironmentFailure, match="twice"):
+    with (
+        CommitFilesReader(repo.repository) as made,
+        pytest.raises(EnvironmentFailure, match="twice"),
+    ):
         made.entries(alone)
 
 
@@ -300,5 +303,5 @@ def test_commits_that_share_nothing_relevant_share_a_snapshot(repo: Repo) -> Non
     root = make.commit({b".gitattributes": FOLD, b"a.fold": b"1"})
     files: Files = {b".gitattributes": FOLD, b"a.fold": b"1", b"readme": os.urandom(9)}
     after = make.commit(files, [root])
-    with Snapshots(repo.repository) as made:
-        assert made.snapshot(after) is made.snapshot(root)
+    with CommitFilesReader(repo.repository) as made:
+        assert made.files(after) is made.files(root)

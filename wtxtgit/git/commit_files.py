@@ -15,11 +15,10 @@ from functools import cached_property
 from typing import TypeVar
 
 from wtxtgit.git import attributes, history
-from wtxtgit.git.entry import Entry
+from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.tree_attributes import TreeAttributes
-from wtxtgit.git.trees import Change, TreeReader
+from wtxtgit.git.trees import Change, Entry, TreeReader
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
@@ -32,7 +31,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CommitFiles:
     """What a commit holds.
 
     `entries` are by path, whatever stands there: files, links, submodules.
@@ -53,7 +52,7 @@ class Snapshot:
         return all(map(_is_attributes, self.entries))
 
 
-class Snapshots:
+class CommitFilesReader:
     """Commits' files, as far as they are sealed or say what is; a context manager.
 
     Few git processes in all, and one or two for each set of gitattributes
@@ -66,11 +65,11 @@ class Snapshots:
         self._commits = self._closing.enter_context(CommitReader(repo))
         self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
-        self._trees: OrderedDict[str, Snapshot] = OrderedDict()
-        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._trees: OrderedDict[str, CommitFiles] = OrderedDict()
+        self._commits_files: OrderedDict[str, CommitFiles] = OrderedDict()
         self._known: dict[str, Commit] = {}
 
-    def __enter__(self) -> Snapshots:
+    def __enter__(self) -> CommitFilesReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,23 +80,23 @@ class Snapshots:
         return history.shallow_boundary(self._repo)
 
     def entries(self, oid: str) -> Mapping[bytes, Entry]:
-        """Give the entries of a commit's snapshot."""
-        return self.snapshot(oid).entries
+        """Give the entries of a commit's files."""
+        return self.files(oid).entries
 
-    def snapshot(self, oid: str) -> Snapshot:
-        """Take the snapshot of a commit, by its object id.
+    def files(self, oid: str) -> CommitFiles:
+        """Give the files of a commit, by its object id.
 
-        Commits that hold the same share one. Raises EnvironmentFailure where
+        Commits that hold the same share one object. Raises EnvironmentFailure where
         an object is not there.
         """
-        found = self._snapshots.get(oid)
+        found = self._commits_files.get(oid)
         if found is None:
             found = self._taken(oid)
-            _remember(self._snapshots, oid, found)
+            _remember(self._commits_files, oid, found)
         return found
 
-    def staged(self, entries: Iterable[Entry]) -> Snapshot:
-        """Take the snapshot of a commit that has these files, if it were made."""
+    def staged(self, entries: Iterable[Entry]) -> CommitFiles:
+        """Give the files of a commit that would have these entries."""
         return self._told_by({entry.path: entry for entry in entries})
 
     def listing(self, oid: str) -> dict[bytes, Entry]:
@@ -115,15 +114,15 @@ class Snapshots:
 
     def attributes(
         self,
-        snapshot: Snapshot,
+        files: CommitFiles,
         paths: Iterable[bytes],
         names: tuple[str, ...],
         *,
         ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
-        """Give what attributes paths have by a snapshot's files, as `TreeAttributes.values`."""
-        files = snapshot.attribute_files
-        return self._attributes.values(files, paths, names, ignore_case=ignore_case)
+        """Give what attributes paths have by a commit's own files, as `TreeAttributes.values`."""
+        attribute_files = files.attribute_files
+        return self._attributes.values(attribute_files, paths, names, ignore_case=ignore_case)
 
     def commit(self, oid: str) -> Commit:
         """Give a commit as its own bytes tell it."""
@@ -131,18 +130,18 @@ class Snapshots:
             self._known[oid] = self._commits.commit(oid)
         return self._known[oid]
 
-    def _taken(self, oid: str) -> Snapshot:
+    def _taken(self, oid: str) -> CommitFiles:
         commit = self.commit(oid)
         known = () if oid in self._boundary else dict.fromkeys(commit.parents)
         parents = [self.commit(parent).tree for parent in known]
         return self._tree(commit.tree, near=parents)
 
-    def _tree(self, oid: str, near: Sequence[str] = ()) -> Snapshot:
+    def _tree(self, oid: str, near: Sequence[str] = ()) -> CommitFiles:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
         _remember(self._trees, oid, tree)
         return tree
 
-    def _compared(self, oid: str, near: Sequence[str]) -> Snapshot | None:
+    def _compared(self, oid: str, near: Sequence[str]) -> CommitFiles | None:
         """Tell a tree from a known one that has the same gitattributes files, if any."""
         last = next(reversed(self._trees), "")
         for other in dict.fromkeys([*near[:_NEAR], last]):
@@ -154,7 +153,7 @@ class Snapshots:
                 return self._changed(oid, base, changes)
         return None
 
-    def _changed(self, oid: str, base: Snapshot, changes: Sequence[Change]) -> Snapshot:
+    def _changed(self, oid: str, base: CommitFiles, changes: Sequence[Change]) -> CommitFiles:
         before, filtered = base.entries, base.filtered
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
@@ -169,19 +168,19 @@ class Snapshots:
                 del entries[path]
         if entries == before and filtered == base.filtered:
             return base
-        return Snapshot(entries, filtered, base.attribute_files)
+        return CommitFiles(entries, filtered, base.attribute_files)
 
-    def _listed(self, oid: str) -> Snapshot:
+    def _listed(self, oid: str) -> CommitFiles:
         return self._told_by(self._reader.listing(oid))
 
-    def _told_by(self, there: Mapping[bytes, Entry]) -> Snapshot:
+    def _told_by(self, there: Mapping[bytes, Entry]) -> CommitFiles:
         attribute_files = {
             path: entry.oid
             for path, entry in there.items()
             if _is_attributes(path) and entry.is_file
         }
         filtered = self._filtered(attribute_files, there)
-        return Snapshot(_told(there, filtered, there), filtered, attribute_files)
+        return CommitFiles(_told(there, filtered, there), filtered, attribute_files)
 
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
@@ -190,18 +189,10 @@ class Snapshots:
         return frozenset(self._attributes.filtered(attribute_files, asked))
 
 
-def differences(before: Mapping[bytes, Entry], after: Mapping[bytes, Entry]) -> list[bytes]:
-    """List the paths at which two commits' files differ, in order."""
-    if before is after:
-        return []
-    changed = {path for path, entry in after.items() if before.get(path) != entry}
-    return sorted(changed | (before.keys() - after.keys()))
-
-
 def _told(
     files: Mapping[bytes, Entry], filtered: Container[bytes], ledgers: Container[bytes]
 ) -> dict[bytes, Entry]:
-    """Choose the files that a snapshot has; `ledgers` are all ledgers' paths, and may be more."""
+    """Choose the entries of CommitFiles; `ledgers` has all ledgers' paths, and may have more."""
     return {
         path: entry
         for path, entry in files.items()

@@ -1,26 +1,163 @@
-"""Inflating a zlib stream of a file; on several threads where it was made of pieces.
+"""Zlib streams, written and read on several threads: RFC 1950 and 1951.
 
-A full flush ends in the bytes 00 00 FF FF, and what follows refers to nothing
-before it, so a stream that has them is cut there and its pieces are inflated
-side by side. The same bytes may stand in a stream by chance: then what ends
-there does not end a block, which inflating it shows, and it is joined to what
-follows. They may stand there by design, too, and seem to end one: zlib knows
-no rule by which a stream is cut, and the Adler-32 that is checked in the end
-is no proof. What is given is right where its hash is the object's id.
+A stream is deflated in independent pieces. A piece ends with a full flush: it
+stands on a byte's boundary and refers to nothing before it, so threads make,
+and read, pieces side by side.
+
+A full flush ends in the bytes 00 00 FF FF, so a stream that has them is cut
+there to be inflated. The same bytes may stand in a stream by chance: then what
+ends there does not end a block, which inflating it shows, and it is joined to
+what follows. They may stand there by design, too, and seem to end one: zlib
+knows no rule by which a stream is cut, and the Adler-32 that is checked in the
+end is no proof. What is given is right where its hash is the object's id.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from isal import isal_zlib
 
-from wtxtgit.git.store import deflate
 from wtxtgit.io.memory import keep_freed_memory
+from wtxtgit.io.view import Buffer, ByteView, pieces
+
+HEAD = b"\x78\x01"
+"""Deflate, a window of 32 KiB, the fastest level: what `zlib` writes for level 1."""
+FLUSH = b"\x00\x00\xff\xff"
+"""How the empty stored block of a flush ends."""
+END = b"\x03\x00"
+"""An empty last block, where a piece could begin."""
+RAW = -15
+Error: type[Exception] = isal_zlib.error  # type: ignore[assignment]
+"""What ISA-L raises for a stream that it can't inflate; its stubs call it an instance."""
+CHECKSUM_SIZE = 4
+
+_LEVEL = 1
+_NEAR = -9
+"""A window of 512 bytes, some lines of armor.
+
+Weights hardly repeat further apart than that; looking for it in 32 KiB takes
+up to twice the time for the same size, within 2%.
+"""
+_STORED_MOST = 0xFFFF
+_ADLER_BASE = 65521
+
+
+def deflated_piece(data: Buffer) -> bytes:
+    """Deflate bytes to a piece."""
+    # ISA-L's first level takes armor down to its six bits a character, zlib's no further.
+    compressor = isal_zlib.compressobj(_LEVEL, zlib.DEFLATED, _NEAR)
+    return compressor.compress(data) + compressor.flush(zlib.Z_FULL_FLUSH)
+
+
+def stored_blocks(data: Buffer) -> bytes:
+    """Put bytes into stored blocks, as they are."""
+    view = memoryview(data).cast("B")
+    made = bytearray()
+    for start in range(0, view.nbytes, _STORED_MOST):
+        block = view[start : start + _STORED_MOST]
+        made += b"\0" + block.nbytes.to_bytes(2, "little")
+        made += (block.nbytes ^ _STORED_MOST).to_bytes(2, "little")
+        made += block
+    return bytes(made)
+
+
+def adler32(data: Buffer) -> int:
+    """Adler-32 of bytes."""
+    value: int = isal_zlib.adler32(data)
+    return value
+
+
+def joined_adler32(first: int, second: int, nbytes: int) -> int:
+    """Adler-32 of two runs of bytes from that of each; the second has `nbytes`."""
+    low, high = first & 0xFFFF, first >> 16
+    low_then, high_then = second & 0xFFFF, second >> 16
+    high = (high + high_then + nbytes * (low - 1)) % _ADLER_BASE
+    return (low + low_then - 1) % _ADLER_BASE | high << 16
+
+
+pass
+
+_SMALL = 64 * 1024
+"""Bytes that are deflated sooner than another thread gets to them."""
+
+
+class Content(Protocol):
+    """What an object holds: `size` bytes, which `stream` gives in order, in pieces.
+
+    A piece may be kept until some more were given.
+    """
+
+    @property
+    def size(self) -> int: ...
+
+    def stream(self) -> Iterable[Buffer]: ...
+
+
+class Plain:
+    """A content that is at hand, a flat view of bytes."""
+
+    def __init__(self, data: ByteView) -> None:
+        self._data = data
+        self.size = data.nbytes
+
+    def stream(self) -> Iterator[Buffer]:
+        # Copied: a file that is mapped may change between being hashed and deflated.
+        return map(bytes, pieces(self._data))
+
+
+def deflated(
+    content: Iterable[Buffer], put: Callable[[bytes], None], threads: int, lead: bytes = b""
+) -> Iterator[Buffer]:
+    """Give pieces of a content on, while `put` gets their zlib stream in order.
+
+    The stream is whole when all pieces were taken. `lead` stands before the
+    content in it. `put` is called in the thread that takes the pieces.
+    """
+    keep_freed_memory()
+    # One block that the content follows: a reader of the first bytes alone finds it.
+    put(HEAD + stored_blocks(lead))
+    adler = adler32(lead)
+    waiting: deque[tuple[int, Future[tuple[bytes, int]]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+
+        def take() -> None:
+            nonlocal adler
+            nbytes, future = waiting.popleft()
+            made, own = future.result()
+            put(made)
+            adler = joined_adler32(adler, own, nbytes)
+
+        for piece in content:
+            nbytes = memoryview(piece).nbytes
+            waiting.append((nbytes, _submitted(pool, piece, nbytes)))
+            yield piece
+            while len(waiting) > 2 * threads or (waiting and waiting[0][1].done()):
+                take()
+        while waiting:
+            take()
+    put(END + adler.to_bytes(CHECKSUM_SIZE, "big"))
+
+
+def _submitted(pool: ThreadPoolExecutor, piece: Buffer, nbytes: int) -> Future[tuple[bytes, int]]:
+    if nbytes > _SMALL:
+        return pool.submit(_deflated, piece)
+    done: Future[tuple[bytes, int]] = Future()
+    done.set_result(_deflated(piece))
+    return done
+
+
+def _deflated(piece: Buffer) -> tuple[bytes, int]:
+    return deflated_piece(piece), adler32(piece)
+
+
+pass
 
 _READ = 1024 * 1024
 _LOOK = 64 * 1024
@@ -100,8 +237,8 @@ class _Check:
         self._left -= len(data)
         if self._left < 0:
             raise Damaged("it holds more bytes than it says")
-        own = deflate.adler32(data) if adler is None else adler
-        self._adler = deflate.joined_adler32(self._adler, own, len(data))
+        own = adler32(data) if adler is None else adler
+        self._adler = joined_adler32(self._adler, own, len(data))
         self.window = (self.window + data[-_WINDOW:])[-_WINDOW:]
         return data
 
@@ -113,15 +250,15 @@ class _Check:
         """Compare with the checksum behind the deflated bytes, which stop at `end`."""
         if self._left:
             raise Damaged(f"it lacks {self._left} bytes")
-        checksum = os.pread(descriptor, deflate.CHECKSUM_SIZE, end)
-        if checksum != self._adler.to_bytes(deflate.CHECKSUM_SIZE, "big"):
+        checksum = os.pread(descriptor, CHECKSUM_SIZE, end)
+        if checksum != self._adler.to_bytes(CHECKSUM_SIZE, "big"):
             raise Damaged("its checksum is another")
-        self.end = end + deflate.CHECKSUM_SIZE
+        self.end = end + CHECKSUM_SIZE
 
 
 def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
     """Inflate from a piece's begin to the end, in this thread."""
-    inflater = isal_zlib.decompressobj(deflate.RAW, check.window)
+    inflater = isal_zlib.decompressobj(RAW, check.window)
     given = b""
     while not inflater.eof:
         if not given:
@@ -131,7 +268,7 @@ def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
                 raise Damaged("it is cut short")
         try:
             data = inflater.decompress(given, _READ)
-        except deflate.Error as error:
+        except Error as error:
             raise Damaged(str(error)) from error
         given = inflater.unconsumed_tail
         if data:
@@ -193,11 +330,11 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
     at = start + _LEAST_PIECE
     while at - start <= _MOST_PIECE:
         block = os.pread(descriptor, _LOOK, at)
-        found = block.find(deflate.FLUSH)
+        found = block.find(FLUSH)
         if found < 0 and len(block) == _LOOK:
-            at += _LOOK - len(deflate.FLUSH) + 1
+            at += _LOOK - len(FLUSH) + 1
             continue
-        end = os.fstat(descriptor).st_size if found < 0 else at + found + len(deflate.FLUSH)
+        end = os.fstat(descriptor).st_size if found < 0 else at + found + len(FLUSH)
         if start < end <= start + 2 * _MOST_PIECE:
             yield _Piece(start, end, is_skipped=skipped > 0)
         if found < 0:
@@ -211,17 +348,17 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
 def _inflate(descriptor: int, piece: _Piece) -> _Inflated | None:
     """Inflate a piece; None where it is none, or is too large."""
     data = os.pread(descriptor, piece.end - piece.start, piece.start)
-    inflater = isal_zlib.decompressobj(deflate.RAW)
+    inflater = isal_zlib.decompressobj(RAW)
     try:
         out = inflater.decompress(data, _MOST_OUT)
         if len(out) >= _MOST_OUT or inflater.unconsumed_tail:
             return None
         if inflater.eof:
-            return _Inflated(out, deflate.adler32(out), True, len(inflater.unused_data))
+            return _Inflated(out, adler32(out), True, len(inflater.unused_data))
         # A block that could begin here, and nothing left of it: one ended here.
-        out += inflater.decompress(deflate.END)
-    except deflate.Error:
+        out += inflater.decompress(END)
+    except Error:
         return None
     if not inflater.eof or inflater.unused_data:
         return None
-    return _Inflated(out, deflate.adler32(out), False, 0)
+    return _Inflated(out, adler32(out), False, 0)

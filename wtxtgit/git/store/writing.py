@@ -1,25 +1,26 @@
-"""Writing a pack: blobs, each one zlib stream, and the hash over all of it.
+"""Writing blobs to the object store: many into one pack, or one as a loose object.
 
 gitformat-pack(5). A pack takes all blobs of a command: one file to write, one
-index, and nothing that a later `git gc` has to gather.
+index, and nothing that a later `git gc` has to gather. A loose object is for
+git to find before it writes the same one itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 from isal import isal_zlib
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.store.pack_index import Packed, format_index
-from wtxtgit.git.store.places import told
+from wtxtgit.git.store.files import Packed, format_index, told
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.zlib_stream import Content, deflated
+from wtxtgit.git.store.streams import Content, deflated
 from wtxtgit.io.view import Buffer
-from wtxtgit.io.writing import write_at
+from wtxtgit.io.writing import write_at, write_on
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
@@ -141,3 +142,48 @@ def _entry_head(size: int) -> bytes:
         head.append(size & 0x7F)
         size >>= 7
     return bytes(head)
+
+
+def stored(
+    store: ObjectStore,
+    content: Content,
+    threads: int,
+    made: Callable[[str], None] = lambda _oid: None,
+) -> Iterator[Buffer]:
+    """Give a content's bytes in order; once they are taken, it is an object of the repository.
+
+    `made` gets the object's id then. A store that can't be written is no reason
+    to give nothing: whoever takes the bytes stores them then as if nobody had.
+    """
+    places = store.places
+    head = b"blob %d\0" % content.size
+    digest = places.new_hash()
+    digest.update(head)
+    with contextlib.ExitStack() as closing:
+        try:
+            # `tmp_obj_`: git removes what a process that died left so, git-prune(1).
+            opened = places.temporary(places.folder, "tmp_obj_")
+            descriptor, path = closing.enter_context(opened)
+        except EnvironmentFailure:
+            yield from content.stream()
+            return
+        is_whole = True
+
+        def put(data: bytes) -> None:
+            nonlocal is_whole
+            if is_whole:
+                try:
+                    write_on(descriptor, data)
+                except OSError:
+                    is_whole = False
+
+        for piece in deflated(content.stream(), put, threads, head):
+            digest.update(piece)
+            yield piece
+        oid = digest.hexdigest()
+        with contextlib.suppress(EnvironmentFailure):
+            if not store.keep(oid):
+                if not is_whole:
+                    return
+                places.put(path, places.make_folder(oid[:2]) / oid[2:])
+            made(oid)
