@@ -15,7 +15,7 @@ from wtxtgit.checkpoint import convert
 from wtxtgit.containers import decoded
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import write
-from wtxtgit.containers.fold.chunks import ChunkSource, Compression
+from wtxtgit.containers.fold.write import ChunkSource, Compression
 from wtxtgit.errors import FormatError
 from wtxtgit.model.reading import ReadOptions, Tensor
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers.fold.read import Fold
-from wtxtgit.containers.fold.repair import repair
+from wtxtgit.containers.fold.repack import repair
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
 from wtxtgit.io.mapping import view_of
