@@ -27,6 +27,7 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
+    SEVERE,
     Commit,
     Fate,
     Flag,
@@ -35,7 +36,6 @@ from wtxtgit.report.review import (
     Risk,
     Sizes,
 )
-from wtxtgit.report.risks import SEVERE
 from wtxtgit.review.attributes import attribute_notes
 from wtxtgit.review.branch import Branch, branch_of
 from wtxtgit.review.changes import Changed, changes
