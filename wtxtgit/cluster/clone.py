@@ -17,8 +17,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import reason, shown
 from wtxtgit.io.spool import spooled
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.review.branch import Branch
-from wtxtgit.review.changes import Changed
+from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.contents import Comparer, Contents, Reader
 
 _HINT = "the workers' clone is at --worker-clone, and has all that this one has"

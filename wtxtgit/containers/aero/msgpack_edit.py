@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from wtxtgit.containers.aero.index import TENSORS_KEY
+from wtxtgit.containers.aero.read import TENSORS_KEY
 from wtxtgit.containers.msgpack_limits import FIXSTR, NIL
 from wtxtgit.errors import FormatError
 

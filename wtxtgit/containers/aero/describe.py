@@ -11,15 +11,17 @@ from itertools import islice
 
 from wtxtgit.containers import json_limits, msgpack_limits
 from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, content
-from wtxtgit.containers.aero.index import FLAGS_KEY, HASH_KEY, IndexEntry
-from wtxtgit.containers.aero.read import Aero
-from wtxtgit.containers.aero.records import (
+from wtxtgit.containers.aero.read import (
+    FLAGS_KEY,
+    HASH_KEY,
     JSON,
     MANIFEST,
     METADATA,
     SHARD,
     VERSION,
+    Aero,
     Chunk,
+    IndexEntry,
     chunk_name,
 )
 from wtxtgit.containers.cursor import check_inside, fail, quoted

@@ -1,6 +1,6 @@
-"""What an AERO file holds beside its tensors and the metadata that are merged.
+"""What an AERO file holds beyond its tensors and the metadata that are merged.
 
-All of it comes from the skeleton of a file that is put together.
+A merge takes all of it from one file, the skeleton of the one that is written.
 Spec: `docs/spec/aero.md`, "Resealing".
 """
 
@@ -10,15 +10,13 @@ import hashlib
 from collections.abc import Iterator
 
 from wtxtgit.containers import loose, msgpack_limits
-from wtxtgit.containers.aero import spelling, values
-from wtxtgit.containers.aero.assembly import INTEGRITY_NAME
+from wtxtgit.containers.aero import metadata, msgpack_edit
+from wtxtgit.containers.aero.chunks import INDEX_NAME, INTEGRITY_NAME, JSON_NAME, MANIFEST_NAME
 from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, Allowance, Content
-from wtxtgit.containers.aero.content_rules import parse_pages
-from wtxtgit.containers.aero.index import HASH_KEY, TENSORS_KEY
-from wtxtgit.containers.aero.manifest_lists import PLACE, ROLE
-from wtxtgit.containers.aero.payloads import INDEX_NAME, JSON_NAME, MANIFEST_NAME
-from wtxtgit.containers.aero.read import Aero, index_content
-from wtxtgit.containers.aero.records import (
+from wtxtgit.containers.aero.hashes import parse_pages
+from wtxtgit.containers.aero.metadata import PLACE, ROLE
+from wtxtgit.containers.aero.read import (
+    HASH_KEY,
     HEADER,
     INDEX,
     INTEGRITY,
@@ -31,9 +29,12 @@ from wtxtgit.containers.aero.records import (
     PAGES,
     PAGES_SUFFIX,
     RESERVED_OFFSET,
+    TENSORS_KEY,
     TOC_HEADER,
+    Aero,
     Chunk,
     chunk_name,
+    index_content,
 )
 from wtxtgit.containers.cursor import unpack_at
 from wtxtgit.errors import FormatError
@@ -98,7 +99,7 @@ class _Chunks:
         self._allowance = Allowance(len(aero.data), options)
         self._first = {id(aero.first(fourcc)) for fourcc in USUAL}
         self._shards = {id(chunk) for chunk in aero.shards.values()}
-        self._values = {place for place, _, _ in values.named(aero)}
+        self._values = {place for place, _, _ in metadata.named(aero)}
         self._paged: set[str] = set()
         self._tensors: dict[int, list[loose.Span]] = {}
         for entry in aero.entries:
@@ -152,7 +153,7 @@ class _Chunks:
         """What a chunk that there is one of says beside what is told or made anew."""
         if chunk.fourcc == INDEX:
             return self._index(chunk)
-        raw = values.content_of(self._aero, chunk.fourcc, self._options)
+        raw = metadata.content_of(self._aero, chunk.fourcc, self._options)
         if raw is None:
             return self._whole(chunk)
         if chunk.fourcc == JSON:
@@ -168,7 +169,7 @@ class _Chunks:
 
     def _index(self, chunk: Chunk) -> dict[str, object]:
         raw = index_content(self._aero.data, chunk)
-        fields = spelling.fields(raw)
+        fields = msgpack_edit.fields(raw)
         more = [raw[one.start : one.end] for one in fields if one.key != TENSORS_KEY]
         behind = raw[fields[-1].end :].rstrip(b"\0")
         said: dict[str, object] = {}
@@ -225,7 +226,7 @@ def _further(value: object, known: frozenset[str]) -> dict[str, object]:
 def _lists(manifest: dict[object, object]) -> dict[str, object]:
     """What the lists of a manifest have that does not follow from the chunks."""
     said: dict[str, object] = {}
-    for key in values.LISTS:
+    for key in metadata.LISTS:
         items = manifest.get(key)
         if not isinstance(items, list):
             said[key] = [items]

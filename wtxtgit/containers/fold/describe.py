@@ -1,19 +1,25 @@
 """What a FOLD file says of itself: tensors, chunks that hold files, metadata.
 
-Spec: `docs/spec/fold.md`, "What is told".
+Also of files that were never finalized: a writer that dies before it writes
+the index leaves index_off and index_len 0, and chunks back to back. Names,
+hashes and encryption would have stood in the index; types, lengths and crc32c
+are in the chunk headers.
+Spec: `docs/spec/fold.md`, "What is told" and "Files that were not finalized".
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from wtxtgit.containers import tensor_header
-from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.cursor import Cursor, fail, quoted, unpack_at
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.fold import integrity, payloads
-from wtxtgit.containers.fold.integrity import CHUNK_HASHES, MANIFEST_HASH
+from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import (
+    CHUNK_HEADER,
+    HEADER,
     MAX_NESTED_NAMES,
     TENSOR_CTYPE,
     UNCOMPRESSED,
@@ -24,7 +30,8 @@ from wtxtgit.containers.fold.read import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tags import texts
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import Description, Nested, Packed, PartNote, ReadOptions, Tensor
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
@@ -190,7 +197,7 @@ def _part(chunk: Chunk) -> PartNote:
 
 
 def _chunk(chunk: Chunk) -> dict[str, object]:
-    stored = integrity.parse_hash(chunk.entry.get("sha256"))
+    stored = payloads.parse_hash(chunk.entry.get("sha256"))
     return {
         "name": chunk.name,
         "ctype": chunk.ctype_text,
@@ -203,3 +210,103 @@ def _chunk(chunk: Chunk) -> dict[str, object]:
         "encrypted": chunk.encrypted,
         "sha256": None if stored is None else str(stored),
     }
+
+
+pass
+
+NAME = "chunk"
+"""What nameless chunks are called, with their number after it."""
+FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WalkedChunk:
+    """A chunk that was found; `crc_holds` says whether its payload has its crc32c."""
+
+    chunk: Chunk
+    crc_holds: bool
+
+    def as_dict(self) -> dict[str, object]:
+        chunk = self.chunk
+        return {
+            "name": chunk.name,
+            "ctype": chunk.ctype_text,
+            "flags": chunk.flags,
+            "offset": chunk.offset,
+            "comp_len": chunk.comp_len,
+            "uncomp_len": chunk.uncomp_len,
+            "ecc_len": chunk.ecc_len,
+            "crc32c": "holds" if self.crc_holds else "differs",
+        }
+
+
+def is_unfinalized(data: ByteView) -> bool:
+    """Whether a file with the format's magic has no index yet."""
+    if len(data) < HEADER.size:
+        return False
+    _magic, _header_len, index_off, index_len = unpack_at(HEADER, data, 0)
+    return (index_off, index_len) == (0, 0)
+
+
+def walk(data: ByteView) -> list[WalkedChunk]:
+    """The whole chunks of a file from its header on, up to what is no chunk.
+
+    Of a chunk whose writer died in it nothing is told. Raises FormatError
+    where not even the file header is there.
+    """
+    pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
+    found: list[WalkedChunk] = []
+    while pos + CHUNK_HEADER.size <= len(data) and len(found) < MAX_TENSORS:
+        ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, pos)
+        chunk = Chunk(
+            f"{NAME}{len(found)}",
+            ctype,
+            flags,
+            pos,
+            comp_len,
+            uncomp_len,
+            crc,
+            ecc_len,
+            encrypted=False,
+            entry={},
+            nested=None,
+        )
+        if not _is_likely(chunk) or chunk.end > len(data):
+            break
+        counted = 0
+        for piece in pieces(data[chunk.payload_start : chunk.payload_end]):
+            counted = crc32c(piece, counted)
+        found.append(WalkedChunk(chunk, counted == crc))
+        pos = chunk.end
+    return found
+
+
+def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
+    """What is left of a file that was never finalized; raises FormatError as `walk` does.
+
+    The metadata has the chunks, and where the bytes start that are none.
+    Chunks that may hold a file with tensors, and whose crc32c holds, are nested.
+    """
+    chunks = walk(data)
+    end = chunks[-1].chunk.end if chunks else HEADER.size
+    nested = tuple(
+        Nested(
+            found.chunk.name,
+            partial(payloads.payload, data, found.chunk, options),
+            found.chunk.payload_start if found.chunk.flags == UNCOMPRESSED else None,
+        )
+        for found in chunks
+        if found.crc_holds and found.chunk.ctype in FILE_CTYPES
+    )
+    metadata: dict[str, object] = {
+        "finalized": False,
+        "chunks": [found.as_dict() for found in chunks],
+        "rest": {"offset": end, "size": len(data) - end},
+    }
+    return Description("fold", (), metadata, nested)
+
+
+def _is_likely(chunk: Chunk) -> bool:
+    """Whether a chunk header could be one: nothing marks where chunks start."""
+    is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in chunk.ctype)
+    return is_text and chunk.flags in (UNCOMPRESSED, ZSTD)
