@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.sources import quoted, refuse_errors
+from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
 from wtxtgit.errors import CheckError, InputError

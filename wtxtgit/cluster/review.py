@@ -11,8 +11,7 @@ from wtxtgit.cluster.clone import clone_at
 from wtxtgit.cluster.tasks import Progress
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.model.reading import ReadOptions
-from wtxtgit.review.branch import Branch
-from wtxtgit.review.changes import Changed
+from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.contents import Comparer, Contents, Reader
 
 

@@ -36,9 +36,7 @@ from wtxtgit.report.review import (
     Sizes,
 )
 from wtxtgit.report.risks import SEVERE
-from wtxtgit.review.attributes import attribute_notes
-from wtxtgit.review.branch import Branch, branch_of
-from wtxtgit.review.changes import Changed, changes
+from wtxtgit.review.changes import Branch, Changed, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import Comparer, Contents, Reader, Stored, here
 from wtxtgit.review.seals import Seals
 from wtxtgit.setup.forge import large_blob, max_blob

@@ -20,8 +20,7 @@ from wtxtgit.git.snapshots import Snapshot
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.report.audit import UNTRUSTED, Finding
 from wtxtgit.report.review import Flag, Generation, Risk, Seal, Sealing
-from wtxtgit.review.branch import Branch
-from wtxtgit.review.changes import Changed
+from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.trust.state import Violation
 
 MOST_GENERATIONS = 100
