@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.sealed import MODEL, ROOT, Sealed, text
 from wtxtgit.chain.reader import ChainReader
-from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import Walk
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader

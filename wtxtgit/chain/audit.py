@@ -13,10 +13,9 @@ from functools import cached_property
 
 from wtxtgit.chain import judge
 from wtxtgit.chain.contents import Facts
-from wtxtgit.chain.judge import Files, of_violation
-from wtxtgit.chain.misleading import attribute_twins, untracked
+from wtxtgit.chain.judge import Files, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, artifacts, signed
-from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader

@@ -36,19 +36,6 @@ class Request:
     require_sealed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A commit about to be made: its files, what they are, and its parents.
-
-    `texts` are those to be verified that stand for themselves, unfiltered.
-    """
-
-    entries: dict[bytes, Entry]
-    snapshot: CommitFiles
-    parents: tuple[str, ...]
-    texts: tuple[Entry, ...]
-
-
 def check(
     repo: Repository,
     request: Request,
@@ -77,13 +64,20 @@ def check(
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.chain.contents import Facts
-        from wtxtgit.chain.staged import judge_staged
-        from wtxtgit.chain.states import KeptStates
+        from wtxtgit.chain.staged import Staged, judge_staged
+        from wtxtgit.chain.state_cache import KeptStates
 
         facts = Facts(repo, processes(), key_file=key_file)
-        staged = Staged(entries, snapshot, tuple(parents), tuple(texts))
+        staged = Staged(
+            entries,
+            snapshot,
+            tuple(parents),
+            tuple(texts),
+            is_whole=request.every,
+            is_sealed=request.require_sealed,
+        )
         kept = KeptStates(repo, key_file)
-        return judge_staged(repo, request, staged, snapshots, facts, kept)
+        return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept)
 
 
 def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:

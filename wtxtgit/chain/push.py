@@ -86,7 +86,7 @@ def audit_push(
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.chain.audit import Request, audit
         from wtxtgit.chain.contents import Facts
-        from wtxtgit.chain.states import KeptStates
+        from wtxtgit.chain.state_cache import KeptStates
 
         request = Request(tip, was, root, was, known=() if was is not None else tuple(known))
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)

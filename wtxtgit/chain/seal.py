@@ -17,10 +17,9 @@ from pathlib import Path
 
 from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.reader import ChainReader
-from wtxtgit.chain.seal_contents import After, Content, content_of
 from wtxtgit.chain.seal_files import SealedFiles
-from wtxtgit.chain.seal_state import Before, Choice
-from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.seal_state import After, Before, Choice, Content, content_of
+from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.errors import (
     CheckError,
     EnvironmentFailure,

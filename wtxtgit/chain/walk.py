@@ -29,7 +29,7 @@ from wtxtgit.trust.step import step
 
 _REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
 if TYPE_CHECKING:
-    from wtxtgit.chain.states import KeptStates
+    from wtxtgit.chain.state_cache import KeptStates
 
 _NEAR = 256
 """Commits before the tips of which states are looked for."""

@@ -13,8 +13,8 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
+from wtxtgit.cli.options import rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
-from wtxtgit.cli.reading import rewriting_options
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
 from wtxtgit.merge.driver import SideNames, side_names
 

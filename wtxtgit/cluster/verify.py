@@ -14,9 +14,8 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import HERE, Place, blob_name, is_blob, members, read
 from wtxtgit.checkpoint.verify import Demands, Keys, demands, unreadable, verify_data
-from wtxtgit.cluster.client import Cluster
+from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.cluster.clone import clone_at
-from wtxtgit.cluster.tasks import Progress
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository

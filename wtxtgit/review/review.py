@@ -26,6 +26,7 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
+    SEVERE,
     Commit,
     Fate,
     Flag,
@@ -34,7 +35,6 @@ from wtxtgit.report.review import (
     Risk,
     Sizes,
 )
-from wtxtgit.report.risks import SEVERE
 from wtxtgit.review.changes import Branch, Changed, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import Comparer, Contents, Reader, Stored, here
 from wtxtgit.review.seals import Seals

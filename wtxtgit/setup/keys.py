@@ -12,7 +12,14 @@ from pathlib import Path
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.io.files import failures, shown
 from wtxtgit.text.digest import keyid
-from wtxtgit.trust.keyring import Keyring, check_name, is_name, read_secret_file
+from wtxtgit.trust.keyring import (
+    Keyring,
+    check_name,
+    is_name,
+    is_protected,
+    protect,
+    read_secret_file,
+)
 from wtxtgit.trust.keys import (
     MAX_KEY_FILE,
     KeyFileError,
@@ -24,7 +31,6 @@ from wtxtgit.trust.keys import (
     generate,
     parse_secret_key,
 )
-from wtxtgit.trust.passphrase import is_protected, protect
 from wtxtgit.trust.signing import AskPassphrase, SeedKey, SigningKey, agent_key, seed_key
 
 

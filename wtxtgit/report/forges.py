@@ -1,17 +1,21 @@
-"""An audit as SARIF 2.1.0, which code scanning of forges reads.
+"""An audit as forges read it: SARIF 2.1.0, and GitHub's workflow commands.
 
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
 from hashlib import sha256
 from urllib.parse import quote
 
+from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.model.ledger import SIGNERS_PATH
-from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity, hints
+from wtxtgit.report.figures import escaped
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 VERSION = "2.1.0"
@@ -36,6 +40,11 @@ ABOUT = {
     "shallow": "The history is not whole: it is shallow, replaced or grafted.",
 }
 """What each kind is, for people who meet it in a forge."""
+MOST = 50
+"""Annotations that are made: GitHub shows no more of one job."""
+_OID_SHOWN = 12
+_IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
 
 def sarif(report: AuditReport, version: str) -> dict[str, object]:
@@ -98,3 +107,29 @@ def _fingerprint(finding: Finding, seen: Counter[str]) -> str:
     digest = sha256(b"\0".join(words)).hexdigest()[:32]
     seen[digest] += 1
     return f"{digest}:{seen[digest]}"
+
+
+def workflow_commands(report: AuditReport) -> Iterator[str]:
+    """One line a finding, errors first, at most MOST of them."""
+    order = sorted(report.findings, key=lambda finding: finding.severity is not Severity.ERROR)
+    yield from map(_command, order[:MOST])
+
+
+def outputs(report: AuditReport) -> dict[str, str]:
+    """What later steps are told, by name: values of one line each."""
+    return {"ok": str(report.ok).lower(), "findings": str(len(report.findings))}
+
+
+def _command(finding: Finding) -> str:
+    properties = {"title": f"wtxtgit: {finding.kind}"}
+    if finding.path:
+        properties["file"] = escaped(os.fsdecode(finding.path))
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    where = f" (commit {finding.commit[:_OID_SHOWN]})" if finding.commit else ""
+    told = hints([finding])[finding.kind]
+    message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{told}"
+    return f"::{finding.severity} {listed}::{message.translate(_IN_MESSAGE)}"
+
+
+def _property(value: str) -> str:
+    return value.translate(_IN_PROPERTY)
