@@ -156,6 +156,27 @@ def signature_cases() -> tuple[SignatureCase, ...]:
 
 
 @dataclass(frozen=True)
+class FileCase:
+    """A file, the format that it is stored as, and the SHA-256 of the text that clean makes."""
+
+    name: str
+    format: str
+    file: bytes
+    layout: str
+    bytes: int
+    sha256: str
+    note: str
+
+
+@cache
+def file_cases() -> tuple[FileCase, ...]:
+    """All files at the edges; the names of two never are the same."""
+    records = json.loads((DATA / "files.json").read_bytes())["cases"]
+    assert len({record["name"] for record in records}) == len(records) > 200
+    return tuple(FileCase(**{**one, "file": bytes.fromhex(one["file"])}) for one in records)
+
+
+@dataclass(frozen=True)
 class DeltaCase:
     """A base, a delta and what it makes of that base.
 

@@ -23,7 +23,7 @@ from tests.text import edwards
 ALICE = SigningKey(sha256(b"alice").digest())
 KEY = b"a key for hmacs"
 CAP = "crc32c,line_parity,arr_hmac,delta_v2,row_blocking"
-ITEMS = {"f64": 8, "f32": 4, "u16": 2, "u8": 1}
+ITEMS = {"f64": 8, "f32": 4, "i32": 4, "i16": 2, "u16": 2, "i8": 1, "u8": 1}
 ROW = CHUNK = 65_536
 
 
