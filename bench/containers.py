@@ -13,7 +13,7 @@ from bench.measure import MIB, Against, Place, Row, Subject
 from wtxtgit import containers
 from wtxtgit.containers.aero import write as aero
 from wtxtgit.containers.fold import write as fold
-from wtxtgit.containers.fold.chunks import ChunkSource
+from wtxtgit.containers.fold.write import ChunkSource
 from wtxtgit.io.files import map_file
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.reading import TensorSource

@@ -475,7 +475,7 @@ def test_nested_bombs_end_in_a_conflict() -> None:
 
 
 def test_rows_that_share_items_are_not_merged_apart() -> None:
-    from wtxtgit.merge.kinds import overlaps
+    from wtxtgit.merge.version import overlaps
     from wtxtgit.model.reading import Tensor
 
     def view(shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:

@@ -22,10 +22,8 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, Status
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
-from wtxtgit.review.branch import Branch
-from wtxtgit.review.changes import Changed
-from wtxtgit.review.flags import flags_of, limited
-from wtxtgit.review.groups import groups
+from wtxtgit.review.changes import Branch, Changed
+from wtxtgit.review.flags import flags_of, groups, limited
 from wtxtgit.tensors.compare import as_numbers
 from wtxtgit.tensors.distributions import distributions
 from wtxtgit.tensors.statistics import statistics

@@ -133,6 +133,13 @@ def steps_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return shape, _strides(tensor, shape)
 
 
+def content_size(tensor: Tensor) -> int:
+    """Bytes of the tensor's items, of which a strided view may hold fewer or more."""
+    if tensor.strides is None or tensor.element is None:
+        return tensor.nbytes
+    return prod(tensor.shape) * ITEM_BYTES[tensor.element]
+
+
 def item_count(shape: Sequence[int], most: int) -> int:
     """How many items a shape has; `most` + 1 where they are more, so that no product grows long."""
     if 0 in shape:

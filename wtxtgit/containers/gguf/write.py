@@ -10,9 +10,8 @@ from math import prod
 from struct import pack
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.gguf.ggml_types import TYPES
 from wtxtgit.containers.gguf.metadata import STRING
-from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, aligned
+from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, TYPES, aligned
 from wtxtgit.containers.magic import GGUF_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer

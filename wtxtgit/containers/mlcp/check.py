@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.mlcp.metadata import DTYPE_NAMES, DTYPE_NUMBERS
 from wtxtgit.containers.mlcp.read import (
     COUNT_SIZE,
     DIM_SIZE,
+    DTYPE_NAMES,
+    DTYPE_NUMBERS,
     ELEMENTS,
     Mlcp,
     Placement,
