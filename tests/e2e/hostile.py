@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.conftest import Repo
 from tests.e2e.sealed import ROOT, Found, Said, Sealed, assert_holds, secret
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter.clean import examine
 from wtxtgit.git import run
 from wtxtgit.text import digest
 

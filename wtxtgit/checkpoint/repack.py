@@ -13,13 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.sources import content_size, refuse_errors
+from wtxtgit.checkpoint.convert import refuse_errors
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.tensor_bytes import content_size
 
 _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 

@@ -28,7 +28,8 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model import Cut
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 __all__ = [
     "FORMATS",
@@ -92,7 +93,7 @@ def describe(
     """
     known = detected(data)
     if known is not None:
-        return known.read().read(data).describe(options)
+        return known.describe().describe(known.read().read(data), options)
     listed = None if open_member is None else _read_set(data, open_member)
     if listed is not None:
         return listed.describe(options)

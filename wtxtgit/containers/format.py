@@ -19,14 +19,8 @@ if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.signatures import Opening
     from wtxtgit.containers.tar_index import TarIndexing
-    from wtxtgit.model.entries import Entry, Placed
-    from wtxtgit.model.reading import (
-        Description,
-        Findings,
-        MemberFindings,
-        ReadOptions,
-        TensorSource,
-    )
+    from wtxtgit.model.findings import Findings, MemberFindings
+    from wtxtgit.model.tensor import Description, Entry, Placed, ReadOptions, TensorSource
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -60,8 +54,12 @@ class Container(Protocol):
     def ranges(self) -> Iterable[Range]:
         """Which bytes are tensors and parts."""
 
-    def describe(self, options: ReadOptions) -> Description:
-        """What the file says of itself; raises FormatError."""
+
+class Describer(Protocol):
+    """What a file says of itself."""
+
+    def describe(self, container: Any, options: ReadOptions) -> Description:
+        """Tensors and metadata of a file that was read; raises FormatError."""
 
 
 class Reader(Protocol):
@@ -238,7 +236,7 @@ class ArrayWriter(Protocol):
 
 
 class Format(NamedTuple):
-    """A container format. Only `name`, `read` and `check` are there for each.
+    """A container format. `name`, `read`, `describe` and `check` are there for each.
 
     Spec: the format's page, `docs/spec/NAME.md`.
     """
@@ -246,6 +244,7 @@ class Format(NamedTuple):
     name: str
     """What layouts of texts, reports and messages call it."""
     read: Lazy[Reader]
+    describe: Lazy[Describer]
     check: Lazy[Checker]
 
     magic: bytes = b""

@@ -14,7 +14,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.registry import FORMATS, detected
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Nested, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, Packed, ReadOptions, Tensor
 
 MAX_DECODED_VALUES = 2_000_000
 """Values that the JSON header of a file may have that was compressed."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 SHARD_ENDING = ".tar"
 Rows = npt.NDArray[np.void]

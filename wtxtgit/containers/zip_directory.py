@@ -21,7 +21,7 @@ from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_end import MAX_16, MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
-from wtxtgit.model.reading import PartNote
+from wtxtgit.model.tensor import PartNote
 
 STORED = 0
 DEFLATED = 8

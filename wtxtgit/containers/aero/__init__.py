@@ -7,6 +7,7 @@ MAGIC = b"AERO"
 FORMAT = Format(
     name="aero",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.describe"),
     check=Lazy(f"{__name__}.check"),
     magic=MAGIC,
     endings=(".aero",),

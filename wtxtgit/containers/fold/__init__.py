@@ -7,6 +7,7 @@ MAGIC = b"FOLDv1\0\0"
 FORMAT = Format(
     name="fold",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.describe"),
     check=Lazy(f"{__name__}.check"),
     magic=MAGIC,
     endings=(".fold", ".mind"),
@@ -16,8 +17,8 @@ FORMAT = Format(
     reseal=Lazy(f"{__name__}.reseal"),
     repack=Lazy(f"{__name__}.repack"),
     signed=Lazy(f"{__name__}.repack"),
-    salvage=Lazy(f"{__name__}.walk"),
-    parity=Lazy(f"{__name__}.repair"),
+    salvage=Lazy(f"{__name__}.describe"),
+    parity=Lazy(f"{__name__}.repack"),
     derived=(
         ("metadata", "chunk_hashes"),
         ("metadata", "manifest_hash"),
@@ -27,5 +28,5 @@ FORMAT = Format(
             for key in ("offset", "comp_len", "uncomp_len", "ecc_len", "sha256")
         ),
     ),
-    chunk_values=Lazy(f"{__name__}.payloads"),
+    chunk_values=Lazy(f"{__name__}.describe"),
 )

@@ -14,6 +14,7 @@ def _keeps_tag(key: str) -> bool:
 FORMAT = Format(
     name="gguf",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     magic=MAGIC,
     endings=(".gguf",),

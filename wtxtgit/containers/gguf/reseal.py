@@ -21,8 +21,7 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer, ByteView
 from wtxtgit.model import ZEROS_ALLOWANCE
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
 GAPS = "gaps"
 

@@ -8,6 +8,7 @@ SHARD_MAGIC = b"RAHS"
 FORMAT = Format(
     name="mlcp",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     magic=MAGIC,
     refused={

@@ -6,6 +6,7 @@ from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
 FORMAT = Format(
     name="npy",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     magic=NPY_MAGIC,
     endings=(NPY_SUFFIX,),

@@ -12,6 +12,7 @@ def _claims(opening: Opening) -> bool:
 FORMAT = Format(
     name="npz",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     claims=_claims,
     endings=(".npz",),

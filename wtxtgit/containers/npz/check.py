@@ -8,7 +8,8 @@ from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check(container: Npz, options: ReadOptions) -> Findings:

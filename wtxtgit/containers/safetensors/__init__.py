@@ -25,6 +25,7 @@ def claims(opening: Opening) -> bool:
 FORMAT = Format(
     name="safetensors",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     claims=claims,
     endings=(".safetensors",),

@@ -20,7 +20,8 @@ from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.signatures import MAX_JSON, Opening
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "safetensors-index"
 MAX_FILES = 99_999
@@ -48,7 +49,7 @@ class Index:
         for file, names in self._by_file().items():
             opened = self._open(file)
             size += len(opened.data)
-            inner = opened.describe(options)
+            inner = shard_read.describe(opened, options)
             listed = {tensor.name: tensor for tensor in inner.tensors}
             for name in names:
                 if name not in listed:

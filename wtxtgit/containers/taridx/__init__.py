@@ -7,6 +7,7 @@ MAGIC = b"TARIDX\0\0"
 FORMAT = Format(
     name="taridx",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     # Without what pads it: that is checked, and told, when the file is read.
     magic=MAGIC.rstrip(b"\0"),

@@ -23,7 +23,7 @@ from wtxtgit.containers.tar_index import Places, Rows
 from wtxtgit.containers.taridx import MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 _FIELDS = {
     "magic": "8s",
@@ -119,21 +119,6 @@ class Taridx:
     def crash_block(self) -> ByteView:
         return self.data[self.header.off_crash : self.header.off_arr]
 
-    def describe(self, options: ReadOptions) -> Description:
-        header = self.header
-        return Description(
-            "taridx",
-            metadata={
-                "version": self.version,
-                "n_stems": header.n_stems,
-                "n_rows": header.n_rows,
-                "n_ext": header.n_ext,
-                "n_crash": header.n_crash,
-                "flags": header.flags,
-                "extensions": self.extensions(),
-            },
-        )
-
 
 def field_offset(field: str) -> int:
     """Where a field of the header starts, in bytes."""
@@ -147,6 +132,23 @@ def count_lines(block: ByteView, claimed: int) -> int:
         return 0
     starts = range(0, len(block), TEXT_BLOCK)
     return 1 + sum(bytes(block[start : start + TEXT_BLOCK]).count(b"\n") for start in starts)
+
+
+def describe(container: Taridx, options: ReadOptions) -> Description:
+    """What the file says of itself; raises FormatError."""
+    header = container.header
+    return Description(
+        "taridx",
+        metadata={
+            "version": container.version,
+            "n_stems": header.n_stems,
+            "n_rows": header.n_rows,
+            "n_ext": header.n_ext,
+            "n_crash": header.n_crash,
+            "flags": header.flags,
+            "extensions": container.extensions(),
+        },
+    )
 
 
 def read(data: ByteView) -> Taridx:

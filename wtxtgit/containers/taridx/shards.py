@@ -29,7 +29,7 @@ from wtxtgit.containers.taridx.tar import (
 )
 from wtxtgit.containers.taridx.write import index
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 __all__ = [
     "check_shards",

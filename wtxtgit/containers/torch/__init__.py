@@ -26,6 +26,7 @@ def _claims(opening: Opening) -> bool:
 FORMAT = Format(
     name="torch",
     read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
     check=Lazy(f"{__name__}.check"),
     claims=_claims,
     endings=(".pt", ".pth"),
