@@ -12,7 +12,7 @@ LONGEST = tests/scale tests/fuzz
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-large test-torch test-browser lint types layers wheel check bench bench-docs bench-deps browser-deps format clean
+.PHONY: help setup demo test test-slow test-large test-torch test-browser lint types layers wheel check structure bench bench-docs bench-deps browser-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -68,6 +68,9 @@ wheel: $(READY)  ## build the wheel, install it in a fresh environment, and run 
 	$(BIN)/python tests/wheel/check_wheel.py
 
 check: lint types layers test test-slow test-large wheel  ## everything that CI runs, torch and browser aside
+
+structure: $(READY)  ## circles, names and modules that a reader has to know, counted
+	$(BIN)/python -m bench.structure
 
 bench: $(READY)  ## speed and memory, as ratios measured in one run; BENCH="--only git" has options
 	$(BIN)/python -m bench $(BENCH)

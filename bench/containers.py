@@ -13,10 +13,10 @@ from bench.measure import MIB, Against, Place, Row, Subject
 from wtxtgit import containers
 from wtxtgit.containers.aero import write as aero
 from wtxtgit.containers.fold import write as fold
-from wtxtgit.containers.fold.chunks import ChunkSource
+from wtxtgit.containers.fold.write import ChunkSource
 from wtxtgit.io.files import map_file
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 from wtxtgit.tensors import tensor_bytes
 
 

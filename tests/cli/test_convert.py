@@ -18,8 +18,7 @@ from tests.cli.test_inspect import inspected
 from tests.data import FIXTURES, fixture
 from tests.kit import Repo
 from wtxtgit.containers import describe
-from wtxtgit.containers.fold.chunks import ChunkSource
-from wtxtgit.containers.fold.write import build
+from wtxtgit.containers.fold.write import ChunkSource, build
 
 WEIGHTS: dict[str, np.ndarray[Any, Any]] = {
     "layers.0.w": np.arange(24, dtype="f4").reshape(4, 6) - 3.5,

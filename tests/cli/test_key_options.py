@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit import Repo
 from wtxtgit.cli import environment
-from wtxtgit.cli.key_options import keyring, signing_key
+from wtxtgit.cli.keys import keyring, signing_key
 from wtxtgit.errors import UsageError
 from wtxtgit.git import run
 from wtxtgit.setup import keys

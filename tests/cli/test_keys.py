@@ -17,8 +17,8 @@ from tests.cli.command import Command, Done
 from tests.trust.age_files import armored, encrypted
 from tests.trust.peers import keygen, needs_keygen, new_key
 from tests.trust.secrets_shown import assert_not_shown
+from wtxtgit.trust.keyring import unprotect
 from wtxtgit.trust.keys import format_secret_key, generate, parse_secret_key
-from wtxtgit.trust.passphrase import unprotect
 
 WORDS = "pass words, zwölf"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from wtxtgit.cluster.tasks import Progress
+from wtxtgit.cluster.client import Progress
 from wtxtgit.errors import FormatError
 
 

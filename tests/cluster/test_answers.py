@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from tests.cluster import tasks
-from wtxtgit.cluster.tasks import answer
+from wtxtgit.cluster.client import answer
 from wtxtgit.cluster.verify import _parted
 from wtxtgit.errors import (
     EnvironmentFailure,

@@ -9,12 +9,12 @@ _CODE = """\
 import sys
 for name in ("dask", "distributed", "fsspec", "aiohttp"):
     sys.modules[name] = None
-from wtxtgit.cli import audit, cluster, emit, review, verify
+from wtxtgit.cli import audit, emit, inspect, options, review
 from wtxtgit.chain import audit
 from wtxtgit.checkpoint import emit, verify
 from wtxtgit.remotes import urls
 from wtxtgit.review import review
-from wtxtgit.cluster import client, clone, emit, contents, review, tasks, verify
+from wtxtgit.cluster import client, clone, emit, verify
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.containers import samples
 from tests.containers.samples import aero_entry, check_cut, spelled, tidx
 from wtxtgit.containers import describe, split
-from wtxtgit.containers.aero import description
+from wtxtgit.containers.aero import describe as aero_describe
 from wtxtgit.errors import FormatError
 
 SHARD = bytes(range(1, 33))
@@ -244,8 +244,8 @@ def test_ranges_of_length_0_point_nowhere() -> None:
 
 def test_names_that_are_too_long_together(monkeypatch: pytest.MonkeyPatch) -> None:
     data = memoryview(samples.aero([(b"MJSN", b"name", b"")]))
-    monkeypatch.setattr(description, "MAX_NAMES", 4)
+    monkeypatch.setattr(aero_describe, "MAX_NAMES", 4)
     assert describe(data).metadata["chunks"]
-    monkeypatch.setattr(description, "MAX_NAMES", 3)
+    monkeypatch.setattr(aero_describe, "MAX_NAMES", 3)
     with pytest.raises(FormatError, match="too long"):
         describe(data)

@@ -30,8 +30,9 @@ from tests.containers.aero_files import (
 )
 from tests.data import entries, fixture
 from wtxtgit.containers import describe
-from wtxtgit.containers.aero import content, content_rules, control, records
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.containers.aero import check as aero_check
+from wtxtgit.containers.aero import content, hashes, read
+from wtxtgit.model.tensor import ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 WHOLE = memoryview(model())
@@ -246,15 +247,15 @@ def test_metadata_over_2_gb_is_not_decoded(fourcc: bytes, flags: int) -> None:
 
 
 def test_a_string_table_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert records.MAX_STRING_TABLE == 512 * 2**20
-    monkeypatch.setattr(control, "MAX_STRING_TABLE", 23)
+    assert read.MAX_STRING_TABLE == 512 * 2**20
+    monkeypatch.setattr(aero_check, "MAX_STRING_TABLE", 23)
     assert only_error(model()) == ("limit", "string_table_length", 36)
-    monkeypatch.setattr(control, "MAX_STRING_TABLE", 24)
+    monkeypatch.setattr(aero_check, "MAX_STRING_TABLE", 24)
     assert check(model()).errors == []
 
 
 def test_names_that_are_too_long_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MAX_NAMES", len("tensorsweights.shard0") - 1)
+    monkeypatch.setattr(aero_check, "MAX_NAMES", len("tensorsweights.shard0") - 1)
     assert only_error(model()) == ("limit", "name_len", 96)
 
 
@@ -431,7 +432,7 @@ def test_page_hashes_that_warn(chunks: list[Chunk], field: str) -> None:
 
 
 def test_too_many_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content_rules, "MAX_PAGES", 6)
+    monkeypatch.setattr(hashes, "MAX_PAGES", 6)
     data = page_file(phsh("weights.shard0", 64, pages(WEIGHTS, 64)))
     assert only_error(data)[:2] == ("limit", "digests")
 

@@ -11,8 +11,8 @@ import pytest
 from tests.containers.aero_files import WEIGHTS, Chunk, digest, entry, file, model, shard, tidx
 from tests.data import entries, fixture
 from wtxtgit import containers
-from wtxtgit.containers.aero import description
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.containers.aero import describe as aero_describe
+from wtxtgit.model.tensor import Description, ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 
@@ -167,7 +167,7 @@ def test_tags_are_short_and_can_be_written() -> None:
 
 
 def test_further_index_keys_are_shown_for_some_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(description, "MOST_EXTRA", 2)
+    monkeypatch.setattr(aero_describe, "MOST_EXTRA", 2)
     items = [
         entry("a", [1], 0, 4, hash_b3=digest(WEIGHTS[:4]).hex()),
         entry("b", [1], 4, 4, flags=3),

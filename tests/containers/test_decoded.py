@@ -11,13 +11,13 @@ from tests.containers import samples, zip_files
 from tests.containers.zip_files import Entry
 from tests.fuzz.container_oracle import MIB, peak_of
 from wtxtgit import containers
-from wtxtgit.checkpoint import sources
+from wtxtgit.checkpoint import convert
 from wtxtgit.containers import decoded
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import write
-from wtxtgit.containers.fold.chunks import ChunkSource, Compression
+from wtxtgit.containers.fold.write import ChunkSource, Compression
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 
 
 def listed(data: bytes, max_chunk: int = MIB) -> list[Tensor]:
@@ -100,7 +100,7 @@ def test_listing_and_keeping_tensors_keeps_nothing_decoded(
 
     def read() -> None:
         description = containers.describe(memoryview(data), options)
-        kept = sources.sources_of("f", description, options, len(data))
+        kept = convert.sources_of("f", description, options, len(data))
         assert len(kept) == 6
         for source in (*kept, *kept):
             assert sum(len(block) for block in source.blocks()) == source.nbytes > MIB // 2

@@ -32,9 +32,9 @@ from tests.containers.samples import manifest_entries
 from tests.data import fixture
 from wtxtgit import containers
 from wtxtgit.containers.fold import check as fold_check
-from wtxtgit.containers.fold import read, repack, repair, walk
+from wtxtgit.containers.fold import describe, read, repack
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 ENTRIES = [entry for entry in manifest_entries() if entry["format"] == "FOLD"]
 KEYS = {"decryption_key": AES_KEY, "integrity_key": HMAC_KEY}
@@ -562,14 +562,14 @@ def test_no_mutated_file_raises_anything_else(data: bytes) -> None:
     if containers.detect(view) != "fold":
         return
     with suppress(FormatError):
-        walk.describe_unfinalized(view, options)
+        describe.describe_unfinalized(view, options)
     try:
         held = read.read(view)
     except FormatError:
         return
     for action in (
-        lambda: list(containers.tensors(held.describe(options), options)),
-        lambda: list(repair.repair(held, options)[0]),
+        lambda: list(containers.tensors(describe.describe(held, options), options)),
+        lambda: list(repack.repair(held, options)[0]),
         lambda: list(repack.repack(held, "zstd", options)),
     ):
         with suppress(FormatError):

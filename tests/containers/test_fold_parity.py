@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.containers.fold_files import NOISE, built, checked, edited, flipped, index_of, model_file
 from tests.containers.samples import manifest_entries
 from tests.data import fixture, seeded
-from wtxtgit.containers.fold import payloads, read, reed_solomon, repair
-from wtxtgit.containers.fold.parity import parity_bytes, parity_len
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.containers.fold import payloads, read, reed_solomon, repack
+from wtxtgit.containers.fold.read import parity_bytes, parity_len
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 OPTIONS = ReadOptions()
 PAYLOAD = 60
@@ -121,7 +122,7 @@ def test_blocks_beyond_capacity_stay_and_others_are_mended() -> None:
 
 def repaired(data: bytes, **options: Any) -> tuple[bytes, list[str], list[str]]:
     held = read.read(memoryview(data))
-    pieces, mended, lost = repair.repair(held, ReadOptions(**options))
+    pieces, mended, lost = repack.repair(held, ReadOptions(**options))
     return b"".join(pieces), mended, lost
 
 

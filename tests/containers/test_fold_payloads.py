@@ -23,11 +23,11 @@ from tests.containers.fold_files import (
 from tests.containers.samples import manifest_entries
 from tests.data import fixture
 from wtxtgit.containers import describe, tensors
-from wtxtgit.containers.fold import description as fold_description
+from wtxtgit.containers.fold import describe as fold_description
 from wtxtgit.containers.fold import payloads, read
 from wtxtgit.containers.fold.read import Chunk
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import MAX_CHUNK, ReadOptions
+from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 ENTRIES = [entry for entry in manifest_entries() if entry["format"] == "FOLD" and entry["valid"]]
 OPTIONS = ReadOptions(MAX_CHUNK, AES_KEY, HMAC_KEY)

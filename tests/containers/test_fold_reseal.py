@@ -30,12 +30,12 @@ from tests.containers.fold_files import (
 from tests.containers.placing import content, own
 from tests.containers.samples import manifest_entries
 from tests.data import fixture
-from wtxtgit.containers.fold import integrity, payloads, read, reseal
+from wtxtgit.containers.fold import payloads, read, reseal
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import MAX_CHUNK, Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import MAX_CHUNK, Content, Entry, Placed, ReadOptions
 
 ENTRIES = [
     entry
@@ -93,7 +93,7 @@ def spaced(data: bytes, trailing: bytes = b"") -> bytes:
         entry["offset"] = 28 + len(body)
         body += data[chunk.offset : chunk.end]
     if "merkle_root" in index:
-        index["merkle_root"] = integrity.merkle_root(
+        index["merkle_root"] = payloads.merkle_root(
             (entry["name"], entry["offset"], entry["sha256"]) for entry in index["chunks"]
         )
     index = {**index, "created_at_unix": 1.5, "further": {"\u00fc": [1]}}

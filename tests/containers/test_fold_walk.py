@@ -9,9 +9,9 @@ import pytest
 from tests.containers.fold_files import MODEL, NOISE, built, flipped, index_of
 from tests.data import fixture
 from wtxtgit.containers import tensors
-from wtxtgit.containers.fold import walk
+from wtxtgit.containers.fold import describe
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 OPTIONS = ReadOptions()
 
@@ -27,8 +27,8 @@ def unfinalized(compression: str = "none") -> bytes:
 
 def test_the_fixture() -> None:
     data = memoryview(fixture("fold/unfinalized_a.fold"))
-    assert walk.is_unfinalized(data)
-    found = walk.describe_unfinalized(data, OPTIONS)
+    assert describe.is_unfinalized(data)
+    found = describe.describe_unfinalized(data, OPTIONS)
     assert json.loads(json.dumps(found.metadata)) == {
         "finalized": False,
         "chunks": [
@@ -51,16 +51,16 @@ def test_the_fixture() -> None:
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_chunks_are_listed_and_opened(compression: str) -> None:
     data = memoryview(unfinalized(compression))
-    assert walk.is_unfinalized(data)
-    assert [found.chunk.ctype for found in walk.walk(data)] == [b"STEN", b"JSON", b"STEN"]
-    listed = list(tensors(walk.describe_unfinalized(data, OPTIONS), OPTIONS))
+    assert describe.is_unfinalized(data)
+    assert [found.chunk.ctype for found in describe.walk(data)] == [b"STEN", b"JSON", b"STEN"]
+    listed = list(tensors(describe.describe_unfinalized(data, OPTIONS), OPTIONS))
     assert [(t.name, bytes(t.data)) for t in listed] == [("chunk0/w", NOISE), ("chunk2/w", NOISE)]
     if compression == "none":
         assert [t.offset for t in listed] == [data.obj.index(NOISE), data.obj.rindex(NOISE)]
 
 
 def test_a_chunk_whose_crc_differs_is_told_and_not_opened() -> None:
-    found = walk.describe_unfinalized(memoryview(flipped(unfinalized(), 61)), OPTIONS)
+    found = describe.describe_unfinalized(memoryview(flipped(unfinalized(), 61)), OPTIONS)
     chunks = found.metadata["chunks"]
     assert isinstance(chunks, list)
     assert [chunk["crc32c"] for chunk in chunks] == ["differs", "holds", "holds"]
@@ -70,7 +70,7 @@ def test_a_chunk_whose_crc_differs_is_told_and_not_opened() -> None:
 @pytest.mark.parametrize("lost", [1, 500, 1080])
 def test_a_chunk_that_is_cut_short_is_the_rest(lost: int) -> None:
     data = unfinalized()
-    found = walk.describe_unfinalized(memoryview(data[:-lost]), OPTIONS)
+    found = describe.describe_unfinalized(memoryview(data[:-lost]), OPTIONS)
     start = data.rindex(b"STEN")
     assert len(found.metadata["chunks"]) == 2  # type: ignore[arg-type]
     assert found.metadata["rest"] == {"offset": start, "size": len(data) - lost - start}
@@ -81,18 +81,18 @@ def test_a_chunk_that_is_cut_short_is_the_rest(lost: int) -> None:
 )
 def test_bytes_that_are_no_chunk_end_the_walk(rest: bytes) -> None:
     data = unfinalized()
-    assert len(walk.walk(memoryview(data + rest))) == 3
+    assert len(describe.walk(memoryview(data + rest))) == 3
 
 
 def test_every_truncation_ends_well() -> None:
     data = unfinalized()
     for end in range(28, len(data), 3):
-        assert len(walk.walk(memoryview(data[:end]))) <= 3
+        assert len(describe.walk(memoryview(data[:end]))) <= 3
     for end in range(28):
-        assert not walk.is_unfinalized(memoryview(data[:end]))
+        assert not describe.is_unfinalized(memoryview(data[:end]))
         with pytest.raises(FormatError, match="cut short"):
-            walk.walk(memoryview(data[:end]))
+            describe.walk(memoryview(data[:end]))
 
 
 def test_finalized_files_are_not_meant() -> None:
-    assert not walk.is_unfinalized(memoryview(built()))
+    assert not describe.is_unfinalized(memoryview(built()))

@@ -31,7 +31,7 @@ from tests.containers.samples import check_cut, spelled
 from tests.data import fixture, golden, golden_of
 from wtxtgit.containers import check, describe, split, tensors
 from wtxtgit.containers.gguf import metadata, read
-from wtxtgit.containers.gguf.ggml_types import TYPES
+from wtxtgit.containers.gguf.read import TYPES
 from wtxtgit.errors import FormatError
 
 

@@ -14,7 +14,7 @@ from tests.containers import samples
 from tests.containers.samples import manifest_entries, mlcp_record
 from tests.data import fixture
 from wtxtgit.containers import check, describe
-from wtxtgit.containers.mlcp.metadata import DTYPE_NAMES
+from wtxtgit.containers.mlcp.read import DTYPE_NAMES
 from wtxtgit.model import Problem
 
 MLCP = [entry for entry in manifest_entries() if entry["format"] == "MLCP"]

@@ -17,14 +17,12 @@ from tests.containers.samples import manifest_entries, mlcp_record
 from tests.containers.sources import models, source
 from tests.data import fixture
 from wtxtgit.containers import check, describe
-from wtxtgit.containers.mlcp.metadata import format_json
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
 from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
-from wtxtgit.containers.mlcp.write import DTYPES, build, build_model
+from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, format_json
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = [

@@ -19,14 +19,20 @@ from tests.containers.samples import manifest_entries, mlcp_record
 from tests.containers.sources import content, models, source
 from tests.data import fixture
 from wtxtgit.containers import check, describe, split
-from wtxtgit.containers.mlcp import unwritten, write
-from wtxtgit.containers.mlcp.metadata import format_json
+from wtxtgit.containers.mlcp import write
 from wtxtgit.containers.mlcp.read import Placement, read, read_body
-from wtxtgit.containers.mlcp.unwritten import Piece, Unwritten
-from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, rebuild
+from wtxtgit.containers.mlcp.write import (
+    DTYPES,
+    Piece,
+    Unwritten,
+    build,
+    build_model,
+    format_json,
+    rebuild,
+)
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 FILES = [
     entry
@@ -286,8 +292,8 @@ def test_slices_of_what_is_not_written(
     contents: list[bytes], parts: list[tuple[int, int]], kept: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unwritten, "KEPT", kept)
-        patch.setattr(unwritten, "STEP", 3)
+        patch.setattr(write, "KEPT", kept)
+        patch.setattr(write, "STEP", 3)
         whole = b"".join(contents)
         lazy = Unwritten([Piece.fixed(part) for part in contents])
         assert len(lazy) == len(whole)

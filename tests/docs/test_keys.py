@@ -12,10 +12,10 @@ from tests.docs.pages import blocks, lines, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.kit import Repo
 from tests.trust.peers import keygen, needs_agent, needs_keygen, new_key
-from wtxtgit.setup.signing_key import CONFIG_KEY, VARIABLE
-from wtxtgit.trust import agent, passphrase, signers
-from wtxtgit.trust.key_types import KEY_TYPES
-from wtxtgit.trust.passphrase import unprotect
+from wtxtgit.setup.keys import CONFIG_KEY, VARIABLE
+from wtxtgit.trust import keyring, signers, signing
+from wtxtgit.trust.keyring import unprotect
+from wtxtgit.trust.keys import KEY_TYPES
 
 PAGE = "docs/keys.md"
 AGENT = "An ssh-agent"
@@ -61,10 +61,10 @@ def test_an_agents_key_is_named_by_its_fingerprint(repo: Repo, home: Path) -> No
 
 
 def test_limits() -> None:
-    assert f"2^{passphrase.MAX_WORK} rounds of scrypt (2 GiB" in prose("Passphrases")
-    assert 2**passphrase.MAX_WORK * 8 * 128 == 2 * 1024**3
-    assert f"It has {agent.LIST_SECONDS} seconds to list" in prose(AGENT)
-    assert agent.SIGN_SECONDS == 120
+    assert f"2^{keyring.MAX_WORK} rounds of scrypt (2 GiB" in prose("Passphrases")
+    assert 2**keyring.MAX_WORK * 8 * 128 == 2 * 1024**3
+    assert f"It has {signing.LIST_SECONDS} seconds to list" in prose(AGENT)
+    assert signing.SIGN_SECONDS == 120
     assert f"at most {signers.MAX_PRINCIPAL} characters" in prose("Signers")
     assert f"from 1 to {signers.MAX_THRESHOLD}, says" in prose("Signers")
 

@@ -12,8 +12,8 @@ from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
 from wtxtgit.report import review_markdown
 from wtxtgit.report.review import Risk, Sealing
-from wtxtgit.review import changes, contents, flags, groups, outliers
-from wtxtgit.tensors import distributions
+from wtxtgit.review import changes, contents, flags
+from wtxtgit.tensors import statistics
 
 PAGE = "docs/review.md"
 
@@ -50,20 +50,20 @@ def test_formats_are_the_commands() -> None:
 
 def test_layers_are_cut_as_told() -> None:
     told = [span for line in lines(PAGE, "Layers") for span in line.spans]
-    assert told[:6:2] == [groups.group_of(name) for name in told[1:6:2]]
+    assert told[:6:2] == [flags.group_of(name) for name in told[1:6:2]]
 
 
 def test_the_bounds_that_the_page_names() -> None:
     text = " ".join(line.text for line in lines(PAGE))
     assert f"of at least {flags.LEAST_GROUPS}, and" in text
     assert f"is told of {flags.MOST_TENSORS} of them" in text
-    assert f"of at least {outliers.LEAST} layers" in text
-    assert f"of {outliers.THRESHOLD} on" in text
-    assert f"less than {outliers.LEAST_SPREAD} after" in text
-    assert f"about {10 ** (outliers.THRESHOLD * outliers.LEAST_SPREAD):.1f} times" in text
+    assert f"of at least {flags.LEAST_CHANGES} layers" in text
+    assert f"of {flags.LEAST_SCORE} on" in text
+    assert f"less than {flags.LEAST_SPREAD} after" in text
+    assert f"about {10 ** (flags.LEAST_SCORE * flags.LEAST_SPREAD):.1f} times" in text
     assert f"of the {contents.MOST_DISTRIBUTIONS} tensors" in text
-    assert f"have {distributions.BINS} bins" in text
-    assert distributions.SPREAD == 4
+    assert f"have {statistics.BINS} bins" in text
+    assert statistics.SPREAD == 4
     assert f"{command._MOST} rows of each" in text
     assert f"in Markdown the first {command._MOST}" in text
     assert command._MOST == review_markdown.MOST_ROWS

@@ -292,7 +292,7 @@ class TestSizes:
         check(chain, found)
 
     def test_the_default(self, repo: Repo) -> None:
-        from wtxtgit.setup.forge import max_blob
+        from wtxtgit.setup.sizes import max_blob
 
         assert max_blob(repo.repository) == 100 * 1024 * 1024
 

@@ -13,11 +13,11 @@ from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.chain.contents import Facts
 from wtxtgit.checkpoint import verify
-from wtxtgit.cli.cluster import CLUSTER_KEY
+from wtxtgit.cli.options import CLUSTER_KEY
 from wtxtgit.cluster import verify as cluster_verify
 from wtxtgit.cluster.client import connected
-from wtxtgit.cluster.contents import examiner
-from wtxtgit.filter.cache import Known
+from wtxtgit.cluster.clone import examiner
+from wtxtgit.filter.content import Known
 
 pytestmark = pytest.mark.slow
 

@@ -34,7 +34,7 @@ from tests.e2e.conftest import (
 )
 from tests.kit import LAUNCHER, Repo, safetensors
 from wtxtgit.git import run
-from wtxtgit.git.filterproc import greeting
+from wtxtgit.git.filter_protocol import greeting
 
 NAMES = [
     b"with space.fold",

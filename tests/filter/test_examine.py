@@ -4,9 +4,8 @@ import pytest
 
 from tests.data import fixture
 from tests.e2e.conftest import MORE_PAIRS, PAIRS
-from wtxtgit.filter.clean import clean
+from wtxtgit.filter.clean import clean, examine
 from wtxtgit.filter.content import written_facts
-from wtxtgit.filter.examine import examine
 from wtxtgit.text.write import TextWriter
 
 FILES = {

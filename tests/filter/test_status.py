@@ -7,8 +7,7 @@ import pytest
 from tests.kit import Repo, safetensors
 from wtxtgit.filter import status as ops
 from wtxtgit.filter.status import State
-from wtxtgit.git import config
-from wtxtgit.setup import doctor
+from wtxtgit.setup import doctor, install
 
 MODEL = safetensors(1.0, 2.0, 3.0)
 
@@ -59,7 +58,7 @@ def test_paths_with_intent_to_add(tracked: Repo) -> None:
 
 
 def test_text_in_the_work_tree(tracked: Repo) -> None:
-    config.uninstall(scope="global")
+    install.unset_driver(scope="global")
     assert states(tracked.clone("clone")) == {"model.safetensors": State.TEXT}
 
 

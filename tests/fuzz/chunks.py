@@ -19,9 +19,8 @@ from tests.fuzz.spelling import json_text, msgpack_text
 from tests.fuzz.tables import safetensors
 from tests.fuzz.zips import NPY, NPZ, TORCH
 from wtxtgit import containers
-from wtxtgit.containers.aero.read import Aero
+from wtxtgit.containers.aero.read import TOC_ENTRY, Aero
 from wtxtgit.containers.aero.read import read as read_aero
-from wtxtgit.containers.aero.records import TOC_ENTRY
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, Fold
 from wtxtgit.containers.fold.read import read as read_fold
 

@@ -12,8 +12,7 @@ from tests.containers.sources import source
 from tests.data import FIXTURES, fixture, golden, golden_of
 from tests.fuzz.container_oracle import OPTIONS, Members
 from wtxtgit import containers
-from wtxtgit.containers.fold.read import Fold
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 MOST = 5200
 """Bytes of a seed, as many as most of the original writers' small files have."""
@@ -69,9 +68,8 @@ def _nested() -> list[bytes]:
     found = []
     for path, record in golden().items():
         if record["format"] == "fold" and record["bytes"] <= MOST:
-            fold = containers.read(memoryview(fixture(path)))
-            assert isinstance(fold, Fold)
-            found += [bytes(nested.open()) for nested in fold.describe(OPTIONS).nested]
+            described = containers.describe(memoryview(fixture(path)), OPTIONS)
+            found += [bytes(nested.open()) for nested in described.nested]
     return found
 
 

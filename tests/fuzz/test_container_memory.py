@@ -15,7 +15,7 @@ from tests.data import fixture
 from tests.fuzz.container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
 from tests.fuzz.seeds import sets
 from wtxtgit import containers
-from wtxtgit.checkpoint.sources import sources_of
+from wtxtgit.checkpoint.convert import sources_of
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.tensors import tensor_bytes

@@ -20,7 +20,7 @@ from tests.fuzz.seeds import FORMATS, legacy, seeds, sets
 from tests.fuzz.structure import STRUCTURED, container_mutant
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
-from wtxtgit.containers.fold.repair import repair
+from wtxtgit.containers.fold.repack import repair
 from wtxtgit.containers.taridx.lookup import find
 from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards

@@ -4,8 +4,7 @@ import os
 
 from tests.e2e.conftest import traced
 from tests.kit import Repo, safetensors
-from wtxtgit.git.index import Change
-from wtxtgit.git.touched import Touched, touched
+from wtxtgit.git.index import Change, Touched, touched
 
 NAME = "model.safetensors"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.figures import escaped
 
 
 def test_examples() -> None:

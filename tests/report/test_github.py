@@ -9,7 +9,7 @@ from tests.e2e.runner import commands
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
 from tests.report.test_sarif import REPORTS
 from wtxtgit.report.audit import HINTS, AuditReport, Finding, Severity, hints
-from wtxtgit.report.github import MOST, outputs, workflow_commands
+from wtxtgit.report.forges import MOST, outputs, workflow_commands
 
 
 def lines(report: AuditReport) -> list[str]:

@@ -14,10 +14,9 @@ from tests.data import DATA
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE
 from tests.report.test_markdown_text import BREAK
 from tests.report.test_sarif import REPORTS
-from wtxtgit.report.audit import HINTS, AuditReport, Finding
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.audit import HINTS, AuditReport, Finding, totals
+from wtxtgit.report.figures import escaped
 from wtxtgit.report.markdown import MOST_FINDINGS, MOST_SIGNERS, summary
-from wtxtgit.report.totals import totals
 
 STRUCTURE = {
     "heading_open", "heading_close", "paragraph_open", "paragraph_close",

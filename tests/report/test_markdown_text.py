@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from wtxtgit.report.escaping import escaped
-from wtxtgit.report.markdown_text import code, text
+from wtxtgit.report.figures import escaped
+from wtxtgit.report.markdown import code, text
 
 BREAK = "\u200b"
 LIVE = re.compile(r"(?i)@[a-z0-9]|#[0-9]|(?<![a-z0-9])gh-[0-9]|www\.|[a-z]://")

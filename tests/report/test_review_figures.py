@@ -22,7 +22,7 @@ from wtxtgit.report.review_figures import (
     tensors_changed,
 )
 from wtxtgit.report.review_markdown import MOST_ROWS, comment
-from wtxtgit.review.groups import groups
+from wtxtgit.review.flags import groups
 
 ADDED = TensorDiff("l.1.new", Status.ADDED, "f32", (2, 3))
 REMOVED = TensorDiff("l.2.old", Status.REMOVED, "f32", (5,))

@@ -23,7 +23,7 @@ from tests.report.reviews import (
 )
 from tests.report.test_markdown import STRUCTURE, tokens
 from tests.report.test_markdown_text import BREAK
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.figures import escaped
 from wtxtgit.report.review import Commit, Flag, Generation, LayerGroup, Review, Risk
 from wtxtgit.report.review_markdown import MOST_CHARACTERS, MOST_LISTED, MOST_ROWS, comment
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from wtxtgit.report.review import Flag, Risk
-from wtxtgit.report.risks import LABELS, SEVERE, Chip, chips
+from wtxtgit.report.review import LABELS, SEVERE, Chip, Flag, Risk, chips
 
 
 def test_each_risk_has_a_label_of_its_own() -> None:

@@ -18,7 +18,7 @@ from tests.data import DATA
 from tests.report.reports import ALL_KINDS, COMMIT, HOLDS, HOSTILE, HOSTILE_PATHS
 from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity
-from wtxtgit.report.sarif import ABOUT, SCHEMA, sarif
+from wtxtgit.report.forges import ABOUT, SCHEMA, sarif
 
 _URI_REFERENCE = re.compile(r"(?:[\w.~/@!$&'()*+,;=-]|%[0-9A-F]{2})+", re.ASCII)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.git.histories import History
 from tests.kit import Repo
 from tests.review.repos import reviewed
-from wtxtgit.review.attributes import MOST_NOTES
+from wtxtgit.review.changes import MOST_NOTES
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.review.branch import branch_of
+from wtxtgit.review.changes import branch_of
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.review.diffs import changed, in_bytes, report, same
 from wtxtgit.report.diff import Status, TensorDiff
 from wtxtgit.report.review import Flag, Risk
-from wtxtgit.review.flags import LEAST_GROUPS, MOST_TENSORS, flags_of
-from wtxtgit.review.groups import groups
+from wtxtgit.review.flags import LEAST_GROUPS, MOST_TENSORS, flags_of, groups
 
 OTHERS = [same(f"layers.{n}.q") for n in range(1, 10)]
 

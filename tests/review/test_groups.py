@@ -8,7 +8,7 @@ import pytest
 
 from tests.review.diffs import changed, in_bytes, numbers, report, same
 from wtxtgit.report.diff import Status, TensorDiff
-from wtxtgit.review.groups import group_of, groups, role_of
+from wtxtgit.review.flags import group_of, groups, role_of
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.review.diffs import changed, in_bytes, report
-from wtxtgit.review.groups import groups
-from wtxtgit.review.outliers import (
-    LEAST,
+from wtxtgit.review.flags import (
+    LEAST_CHANGES,
+    LEAST_SCORE,
     LEAST_SPREAD,
-    THRESHOLD,
+    groups,
     outliers,
     unusual_groups,
     unusual_tensors,
@@ -33,14 +33,14 @@ def test_the_score_is_that_of_the_definition() -> None:
 
 
 def test_too_few_have_no_usual_change() -> None:
-    alike = {f"{n}": 0.01 for n in range(LEAST - 2)}
+    alike = {f"{n}": 0.01 for n in range(LEAST_CHANGES - 2)}
     assert not outliers(alike | {"x": 100.0})
     assert [one.name for one in outliers(alike | {"y": 0.01, "x": 100.0})] == ["x"]
 
 
 def test_layers_that_change_alike_leave_room() -> None:
     alike = {f"{n}": 0.01 for n in range(10)}
-    edge = 0.01 * 10 ** (THRESHOLD * LEAST_SPREAD)
+    edge = 0.01 * 10 ** (LEAST_SCORE * LEAST_SPREAD)
     assert not outliers(alike | {"x": edge * 0.99})
     assert outliers(alike | {"x": edge * 1.01})
 
@@ -54,7 +54,7 @@ def test_any_changes(changes: list[float]) -> None:
     found = outliers({str(n): change for n, change in enumerate(changes)})
     scores = [one.score for one in found]
     assert scores == sorted(scores, reverse=True)
-    assert all(score >= THRESHOLD for score in scores)
+    assert all(score >= LEAST_SCORE for score in scores)
     # Never more than half: the median is not moved by what is flagged.
     assert 2 * len(found) <= sum(change > 0 for change in changes)
     assert all(log10(changes[int(one.name)]) > -400 for one in found)

@@ -10,6 +10,7 @@ from tests.data import fixture
 from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import config
 from wtxtgit.setup import doctor as ops
+from wtxtgit.setup import install
 from wtxtgit.setup.diagnosis import Check, Level
 
 pytestmark = pytest.mark.slow
@@ -153,7 +154,7 @@ def test_commands_in_hints_leave_names_out_visibly(tracked: Repo) -> None:
 
 
 def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
-    config.uninstall(scope="global")
+    install.unset_driver(scope="global")
     clone = tracked.clone("clone")
     assert checks(clone)["work-tree"].level is Level.WARN
     found = ops.repair(clone.repository)

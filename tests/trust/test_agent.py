@@ -17,10 +17,25 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey, VerifyKey
 
 from tests.trust.peers import needs_agent, new_key
-from wtxtgit.trust.agent import MAX_ANSWER, Agent, AgentError, Held, Identity, OtherKey, connect
-from wtxtgit.trust.keys import blob_fingerprint, fingerprint, parse_secret_key
-from wtxtgit.trust.signing import AgentKey, agent_key
-from wtxtgit.trust.wire import number, public_blob, string
+from wtxtgit.trust.keys import (
+    blob_fingerprint,
+    fingerprint,
+    number,
+    parse_secret_key,
+    public_blob,
+    string,
+)
+from wtxtgit.trust.signing import (
+    MAX_ANSWER,
+    Agent,
+    AgentError,
+    AgentKey,
+    Held,
+    Identity,
+    OtherKey,
+    agent_key,
+    connect,
+)
 
 SECRET = SigningKey(bytes(range(32)))
 PUBLIC = bytes(SECRET.verify_key)

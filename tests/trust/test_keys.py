@@ -25,11 +25,13 @@ from wtxtgit.trust.keys import (
     format_secret_key,
     generate,
     is_small_order,
+    number,
     parse_public,
     parse_public_file,
     parse_secret_key,
+    public_blob,
+    string,
 )
-from wtxtgit.trust.wire import number, public_blob, string
 
 SEED = bytes(range(32))
 KEY = SecretKey(SEED, bytes(SigningKey(SEED).verify_key), "alice")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.trust.age_files import armored, encrypted
 from tests.trust.secrets_shown import assert_not_shown
 from tests.trust.test_keys import KEY, SEED
-from wtxtgit.trust import passphrase as module
+from wtxtgit.trust import keyring as module
+from wtxtgit.trust.keyring import MAX_WORK, PassphraseError, is_protected, protect, unprotect
 from wtxtgit.trust.keys import KeyFileError, format_secret_key
-from wtxtgit.trust.passphrase import MAX_WORK, PassphraseError, is_protected, protect, unprotect
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.git import history, index
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.report.check import CheckReport
 
 TEXT_SUFFIX = b".wtxt"
@@ -36,19 +36,6 @@ class Request:
     require_sealed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A commit about to be made: its files, what they are, and its parents.
-
-    `texts` are those to be verified that stand for themselves, unfiltered.
-    """
-
-    entries: dict[bytes, Entry]
-    snapshot: Snapshot
-    parents: tuple[str, ...]
-    texts: tuple[Entry, ...]
-
-
 def check(
     repo: Repository,
     request: Request,
@@ -67,23 +54,30 @@ def check(
         for entry in index.entries(repo)
         if entry.stage == 0 and not entry.intended
     }
-    with Snapshots(repo) as snapshots:
+    with CommitFilesReader(repo) as snapshots:
         snapshot = snapshots.staged(entries.values())
         texts = _texts(repo, entries, snapshot, every=request.every)
-        before = [snapshots.snapshot(oid) for oid in parents]
+        before = [snapshots.files(oid) for oid in parents]
         is_plain = not texts and all(one.is_plain for one in (snapshot, *before))
         # What a trust root knows may have been taken away before.
         if is_plain and request.trust_root is None:
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.chain.contents import Facts
-        from wtxtgit.chain.staged import judge_staged
-        from wtxtgit.chain.states import KeptStates
+        from wtxtgit.chain.staged import Staged, judge_staged
+        from wtxtgit.chain.state_cache import KeptStates
 
         facts = Facts(repo, processes(), key_file=key_file)
-        staged = Staged(entries, snapshot, tuple(parents), tuple(texts))
+        staged = Staged(
+            entries,
+            snapshot,
+            tuple(parents),
+            tuple(texts),
+            is_whole=request.every,
+            is_sealed=request.require_sealed,
+        )
         kept = KeptStates(repo, key_file)
-        return judge_staged(repo, request, staged, snapshots, facts, kept)
+        return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept)
 
 
 def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:
@@ -101,7 +95,7 @@ def _is_reached(repo: Repository, oid: str, tip: str) -> bool:
 
 
 def _texts(
-    repo: Repository, entries: dict[bytes, Entry], snapshot: Snapshot, *, every: bool
+    repo: Repository, entries: dict[bytes, Entry], snapshot: CommitFiles, *, every: bool
 ) -> list[Entry]:
     """Choose the native texts that are to be verified."""
     found = [

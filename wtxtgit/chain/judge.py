@@ -1,24 +1,27 @@
 """Judging what a commit holds: the commit's own artifacts, by the state that trust is in.
 
 The one judge of audits, hooks, checks, logs and reviews. What a commit did to
-ledgers and signers is `trust.state`'s; here that meets the files: what stands
-at a path, whether a checkout writes it as it is, and whether the last record
-of its ledger is of it. `docs/spec/trust.md`, "Artifacts", has the table.
+ledgers and signers is the business of `trust.step`; here that meets the files:
+what stands at a path, whether a checkout writes it as it is, and whether the
+last record of its ledger is of it. The table is in `docs/spec/trust.md`,
+section "Artifacts". Names are judged here too: what stands in a file's way,
+twins that a file system takes for one file, checkpoints that nothing tracks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
 
-from wtxtgit.chain.misleading import Folder, above_of, twins
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.git.entry import Entry
-from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.git.tree_attributes import UNSPECIFIED
-from wtxtgit.git.trees import Change
+from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, Line
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.trees import Change, Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.signature import SignatureState, check_header
@@ -33,6 +36,19 @@ _NAMES = (
 """Attributes that decide what a checkout or an archive writes, gitattributes(5)."""
 _UNSET = (UNSPECIFIED, b"unset")
 _OURS = b"wtxt"
+_Found = tuple[str, str, Severity]
+_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+ENDINGS = (
+    b".fold", b".mind", b".aero", b".checkpoint", b".taridx", b".safetensors", b".npz", b".npy",
+    b".pt", b".pth", b".gguf",
+)  # fmt: skip
+"""How names of checkpoints end."""
+_FILTER = b"filter=wtxt"
+# HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
+_PASSED_OVER = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+_LAST = re.compile(r"[ .]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +60,13 @@ class Place:
     is_filtered: bool
 
 
-def place(snapshot: Snapshot, path: bytes) -> Place:
+def place(snapshot: CommitFiles, path: bytes) -> Place:
     """What stands at a path."""
     entries = snapshot.entries
     return Place(entries.get(path), entries.get(path + LEDGER_SUFFIX), path in snapshot.filtered)
 
 
-def judged_paths(snapshot: Snapshot, standing: Standing) -> set[bytes]:
+def judged_paths(snapshot: CommitFiles, standing: Standing) -> set[bytes]:
     """The artifacts of a commit: those of its tree, and what ever was one while any is trusted."""
     found = artifacts(snapshot)
     return found | standing.places if standing.is_signed else found
@@ -92,7 +108,10 @@ class Files:
 
 
 def whole(
-    snapshots: Snapshots, snapshot: Snapshot, listing: Mapping[bytes, Entry], standing: Standing
+    snapshots: CommitFilesReader,
+    snapshot: CommitFiles,
+    listing: Mapping[bytes, Entry],
+    standing: Standing,
 ) -> Files:
     """All artifacts of a tree, as a state."""
     paths = tuple(sorted(judged_paths(snapshot, standing)))
@@ -114,10 +133,10 @@ def whole(
 
 
 def changed(
-    snapshots: Snapshots,
+    snapshots: CommitFilesReader,
     oid: str,
-    snapshot: Snapshot,
-    before: Snapshot | None,
+    snapshot: CommitFiles,
+    before: CommitFiles | None,
     changes: Iterable[Change],
     standing: Standing,
 ) -> Files:
@@ -146,7 +165,7 @@ def changed(
 
 
 def _with_other_attributes(
-    snapshots: Snapshots, snapshot: Snapshot, before: Snapshot, paths: Iterable[bytes]
+    snapshots: CommitFilesReader, snapshot: CommitFiles, before: CommitFiles, paths: Iterable[bytes]
 ) -> set[bytes]:
     asked = list(paths)
     values = [snapshots.attributes(one, asked, _NAMES) for one in (snapshot, before)]
@@ -176,10 +195,6 @@ def judge_sign_line(
 def of_violation(commit: str, violation: Violation) -> Finding:
     """A rule that does not hold, as a finding."""
     return Finding(commit, violation.path, violation.kind, violation.message)
-
-
-_Found = tuple[str, str, Severity]
-_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 
 
 def _judge_path(
@@ -310,3 +325,101 @@ def _of_other_content(last: Record) -> _Found:
 
 def _shown(name: bytes) -> str:
     return ascii(name.decode("utf-8", "backslashreplace")).strip("'")
+
+
+class Folder:
+    """What stands above and below paths of a tree."""
+
+    def __init__(self, files: Mapping[bytes, Entry]) -> None:
+        self._files = files
+        self._folders = {above for path in files for above in above_of(path)}
+
+    def obstacle(self, path: bytes) -> str | None:
+        """What keeps a regular file from standing at a path, if anything."""
+        if path in self._folders:
+            return "a folder stands in its place"
+        for above in above_of(path):
+            entry = self._files.get(above)
+            if entry is not None:
+                what = "file" if entry.is_file else "link or submodule"
+                return f"a {what} stands in the place of the folder {_quoted(above)}"
+        return None
+
+
+def twins(files: Collection[bytes], paths: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Of each path the other one, if any, that some file system writes to the same file.
+
+    Names that differ in case, in how Unicode composes them, or in what HFS+
+    and NTFS pass over. Folders count as well.
+    """
+    # Most trees are all of lower-case ASCII: there names can't meet.
+    standing: dict[str, bytes] = {}
+    met: dict[str, bytes] = {}
+    for path in files:
+        for one in (path, *above_of(path)):
+            name = _folded(one)
+            other = standing.setdefault(name, one)
+            if other != one:
+                met[name] = one
+    if not met:
+        return {}
+    found: dict[bytes, bytes] = {}
+    for path in paths:
+        for one in (path, path + LEDGER_SUFFIX, *above_of(path)):
+            name = _folded(one)
+            if name in met:
+                other = standing[name] if standing[name] != one else met[name]
+                found.setdefault(path, other)
+    return found
+
+
+def attribute_twins(files: Iterable[bytes]) -> list[bytes]:
+    """Files that some file system opens where git asks for a gitattributes file, and others not."""
+    name = FILE_NAME.encode()
+    last = ((path, path.rpartition(b"/")[2]) for path in files)
+    return [path for path, one in last if one != name and _folded_name(one) == FILE_NAME]
+
+
+def untracked(
+    files: Iterable[bytes], artifacts: Collection[bytes], lines: Iterable[Line]
+) -> Iterator[tuple[bytes, str]]:
+    """Files that look like checkpoints and are no artifacts, with the reason."""
+    patterns = {
+        line.pattern.rpartition(b"/")[2]
+        for line in lines
+        if line.pattern is not None and _FILTER in line.attributes
+    }
+    plain = {pattern for pattern in patterns if pattern.strip(b"*")}
+    for path in files:
+        if path in artifacts:
+            continue
+        name = path.rpartition(b"/")[2]
+        if any(fnmatchcase(name.decode("latin-1"), one.decode("latin-1")) for one in plain):
+            yield path, "its name is one of those that are tracked, and it is not"
+        elif name.lower().endswith(ENDINGS):
+            yield path, "its name is a checkpoint's, and nothing tracks or seals it"
+
+
+@cache
+def _folded_name(name: bytes) -> str:
+    if name.isascii() and name.islower() and not name.endswith((b".", b" ")):
+        return name.decode("ascii")
+    text = name.decode("utf-8", "surrogateescape").translate(_PASSED_OVER)
+    text = unicodedata.normalize("NFD", text).casefold()
+    return _LAST.sub("", unicodedata.normalize("NFC", text))
+
+
+def _folded(path: bytes) -> str:
+    return "/".join(map(_folded_name, path.split(b"/")))
+
+
+def above_of(path: bytes) -> Iterator[bytes]:
+    """The folders above a path, the nearest first."""
+    end = path.rfind(b"/")
+    while end > 0:
+        yield path[:end]
+        end = path.rfind(b"/", 0, end)
+
+
+def _quoted(path: bytes) -> str:
+    return ascii(path.decode("utf-8", "backslashreplace"))

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.reader import ChainReader
-from wtxtgit.chain.seal_contents import After, Content, content_of
 from wtxtgit.chain.seal_files import SealedFiles
-from wtxtgit.chain.seal_state import Before, Choice
-from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.seal_state import After, Before, Choice, Content, content_of
+from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.errors import (
     CheckError,
     EnvironmentFailure,
@@ -30,11 +29,11 @@ from wtxtgit.errors import (
     UsageError,
     counted,
 )
-from wtxtgit.filter.examine import examine
-from wtxtgit.git import history, index
+from wtxtgit.filter.clean import examine
+from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import (
@@ -50,7 +49,7 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger_chain import deletion_record, with_signature
+from wtxtgit.text.ledger import deletion_record, with_signature
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
@@ -179,7 +178,7 @@ def seal(
         files = SealedFiles(repo, blobs, is_staged)
 
         def before() -> Before:
-            snapshots = closing.enter_context(Snapshots(repo))
+            snapshots = closing.enter_context(CommitFilesReader(repo))
             entries = files.entries.values()
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
@@ -645,13 +644,13 @@ class _Work:
     def _reseal_from(self) -> str:
         """The commit whose records stay."""
         if self._options.reseal:
-            return index.resolve(self._files.repo, self._options.reseal + "^{commit}")
+            return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
             raise UsageError("there is no commit yet whose records could be kept")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
-            tip = index.resolve(self._files.repo, upstream + "^{commit}")
+            tip = history.resolve(self._files.repo, upstream + "^{commit}")
             for parent in parents:
                 if history.is_ancestor(self._files.repo, parent, tip):
                     return parent

@@ -12,9 +12,9 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, read_small, replace_file, shown, write_all
 from wtxtgit.text.digest import keyid
-from wtxtgit.trust.key_types import KEY_TYPES
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring
 from wtxtgit.trust.keys import (
+    KEY_TYPES,
     MAX_KEY_FILE,
     KeyFileError,
     PublicKey,

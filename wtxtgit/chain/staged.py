@@ -12,27 +12,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.check import Request, Staged
 from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import Files
 from wtxtgit.chain.reader import ChainReader, signed
-from wtxtgit.chain.states import KeptStates
+from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.filter.clean import is_pending
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.blobs import sizes as blob_sizes
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
+from wtxtgit.git.store import reader
 from wtxtgit.io.spool import spooled
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
-from wtxtgit.setup.forge import large_blob, max_blob
+from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.state import Signers, Standing, join, start
 from wtxtgit.trust.step import step
@@ -41,11 +41,28 @@ _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 """Kinds of what a ledger lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A commit about to be made: its files, what they are, and its parents.
+
+    `texts` are those to be verified that stand for themselves, unfiltered. All
+    files are judged if `is_whole`, else those that are not as in HEAD. Everything
+    has to be sealed if `is_sealed`, whether there are signers or not.
+    """
+
+    entries: dict[bytes, Entry]
+    snapshot: CommitFiles
+    parents: tuple[str, ...]
+    texts: tuple[Entry, ...]
+    is_whole: bool
+    is_sealed: bool
+
+
 def judge_staged(
     repo: Repository,
-    request: Request,
     staged: Staged,
-    snapshots: Snapshots,
+    trust_root: str | None,
+    snapshots: CommitFilesReader,
     facts: Facts,
     kept: KeptStates,
 ) -> CheckReport:
@@ -55,7 +72,7 @@ def judge_staged(
         notes = []
         try:
             history.refuse_altered(repo)
-            walk = Walk.to(repo, staged.parents, request.trust_root, reader, snapshots, kept=kept)
+            walk = Walk.to(repo, staged.parents, trust_root, reader, snapshots, kept=kept)
         except AlteredHistory as error:
             # Whole or not, it has to take commits; the audit refuses it.
             walk = Walk(repo, reader, snapshots)
@@ -67,7 +84,7 @@ def judge_staged(
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
             )
-        return _Work(repo, staged, walk, request, facts).report(notes)
+        return _Work(repo, staged, walk, facts).report(notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +103,6 @@ class _Work:
     _repo: Repository
     _staged: Staged
     _walk: Walk
-    _request: Request
     _facts_of: Facts
 
     def __post_init__(self) -> None:
@@ -165,7 +181,7 @@ class _Work:
         state, violations = step(self._tree, walk.before(parents), signed)
         after = state.standing
         files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
-        if not (after.is_signed or self._request.every) and parents:
+        if not (after.is_signed or self._staged.is_whole) and parents:
             before = walk.snapshot(parents[0])
             same = (path for path in files.paths if _is_same(snapshot, before, path))
             files = files.only(frozenset(files.paths).difference(same))
@@ -174,7 +190,7 @@ class _Work:
         facts = self._find_facts(files)
         findings = [judge.of_violation("", one) for one in violations]
         findings += judge.judge("", files, walk.reader, facts.__getitem__, after)
-        if self._request.require_sealed:
+        if self._staged.is_sealed:
             findings = [_required(finding) for finding in findings]
         return _Judged(tuple(findings), after, files.paths)
 
@@ -210,18 +226,18 @@ class _Work:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _verify(self, entry: Entry) -> Problem | None:
-        text = spooled(index.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
+        text = spooled(reader.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
         report = verify(text)
         beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
         if is_pending(report) and beside is not None:
-            wsum = index.blob_heads(self._repo, (beside.oid,))[beside.oid]
+            wsum = reader.blob_heads(self._repo, (beside.oid,))[beside.oid]
             if wsum.size == len(wsum.head):
                 report = verify(text, wsum=wsum.head)
         return report.problems[0] if report.problems else None
 
     def _new(self, sizes: Mapping[bytes, int]) -> Mapping[bytes, int]:
         """Those that a forge has not got yet: all of them, where that is asked for."""
-        if self._request.every:
+        if self._staged.is_whole:
             return sizes
         staged = index.staged_paths(self._repo)
         return {path: size for path, size in sizes.items() if path in staged}
@@ -268,5 +284,5 @@ def _required(finding: Finding) -> Finding:
     return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding
 
 
-def _is_same(snapshot: Snapshot, before: Snapshot, path: bytes) -> bool:
+def _is_same(snapshot: CommitFiles, before: CommitFiles, path: bytes) -> bool:
     return judge.place(snapshot, path) == judge.place(before, path)

@@ -19,12 +19,12 @@ from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_a
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import Meta, Signature, Snapshot
 from wtxtgit.remotes import urls
-from wtxtgit.setup.signing_key import key_of_file
+from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text.arrays import read
-from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.sources import quoted, refuse_errors
+from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers.fold.read import Fold
-from wtxtgit.containers.fold.repair import repair
+from wtxtgit.containers.fold.repack import repair
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
-from wtxtgit.io.mapping import view_of
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import view_of
+from wtxtgit.model.tensor import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)

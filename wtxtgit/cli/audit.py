@@ -1,25 +1,39 @@
-"""`wtxtgit audit`."""
+"""`wtxtgit audit` and `wtxtgit log`, and what an audit leaves for a GitHub workflow."""
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from wtxtgit.cli import environment, github_step
-from wtxtgit.cli.check import no_cache_option
-from wtxtgit.cli.cluster import cluster, cluster_options, examiner, facts_key
-from wtxtgit.cli.output import print_json, print_line, print_table
-from wtxtgit.cli.progress import progress
+from wtxtgit.cli import environment
+from wtxtgit.cli.options import (
+    cluster,
+    cluster_options,
+    examiner,
+    facts_key,
+    no_cache_option,
+    root_of_trust,
+)
+from wtxtgit.cli.output import print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError
-from wtxtgit.report.audit import AuditReport, Finding, hints
-from wtxtgit.report.totals import totals
+from wtxtgit.report.audit import AuditReport, Finding, hints, totals
+from wtxtgit.report.figures import size
+from wtxtgit.report.forges import outputs, workflow_commands
+from wtxtgit.report.markdown import summary
 from wtxtgit.version import __version__
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
 _OID_SHOWN = 12
+_HASH_SHOWN = 12
+_LOG_OID_SHOWN = 10
 
 
 @click.command()
@@ -76,13 +90,12 @@ def audit(
     """
     from wtxtgit.chain import audit as ops
     from wtxtgit.chain.contents import Facts
-    from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
-    from wtxtgit.report.sarif import sarif
+    from wtxtgit.report.forges import sarif
 
     repo = Repository.discover()
     base, tip = _range(range_)
-    root = effective("wtxtgit.trustRoot", cwd=repo.home) if trust_root is None else trust_root
+    root = root_of_trust(repo, trust_root)
     request = ops.Request(
         tip, base, root, was, every, require_signed, all_refs=all_refs, signers_of=signers_of
     )
@@ -103,10 +116,10 @@ def audit(
     elif form == "sarif":
         print_json(sarif(report, __version__))
     elif form == "github":
-        github_step.annotate(report)
-        with github_step.plain_lines():
+        annotate(report)
+        with plain_lines():
             print_report(report)
-        github_step.hand_over(report)
+        hand_over(report)
     else:
         print_report(report)
     return report.exit_code
@@ -145,3 +158,90 @@ def _range(text: str | None) -> tuple[str | None, str]:
     if text.startswith("-"):
         raise UsageError(f"{text!r} is no revision")
     return (base or "HEAD", tip or "HEAD") if dots else (None, text)
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.argument("revision", default="HEAD", metavar="[REV]")
+@click.option(
+    "--trust-root",
+    metavar="COMMIT|FILE",
+    help="Where trust starts, as for audit. Default: config wtxtgit.trustRoot.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the generations as JSON.")
+def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None:
+    """List the sealed generations of the checkpoint at PATH, the newest first.
+
+    Each with the commit that brought it, the size of the blob there, who
+    signed it, and what an audit finds of its place in the chain. What the
+    content is, audit says.
+
+    \b
+    wtxtgit log model.fold
+    wtxtgit log model.fold v1.0 --json
+    """
+    from wtxtgit.chain import log as ops
+    from wtxtgit.git.repository import Repository
+
+    repo = Repository.discover()
+    root = root_of_trust(repo, trust_root)
+    found = ops.log(repo, path, revision=revision, trust_root=root)
+    if as_json:
+        print_json({"generations": [generation.as_dict() for generation in found]})
+        return
+    rows = [
+        (
+            str(generation.gen),
+            generation.ts,
+            generation.build,
+            ", ".join(generation.signers) or "none",
+            generation.sha256_all.hex()[:_HASH_SHOWN],
+            (generation.commit or "")[:_LOG_OID_SHOWN],
+            "" if generation.size is None else size(generation.size),
+            generation.verdict,
+        )
+        for generation in found
+    ]
+    columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
+    print_table(columns, rows, right=("gen", "size"), split=4)
+
+
+def annotate(report: AuditReport) -> None:
+    """Print the findings as annotations."""
+    for line in workflow_commands(report):
+        print(line)
+
+
+@contextmanager
+def plain_lines() -> Iterator[None]:
+    """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
+    word = secrets.token_hex(16)
+    print(f"::stop-commands::{word}")
+    try:
+        yield
+    finally:
+        print(f"::{word}::")
+
+
+def hand_over(report: AuditReport) -> None:
+    """Add to the step's summary and outputs, as far as a runner gave files for them."""
+    if (file := environment.step_summary()) is not None:
+        _append(file, summary(report))
+    if (file := environment.step_output()) is not None:
+        values = outputs(report)
+        if (folder := environment.job_folder()) is not None:
+            values["json"] = _write_json(report, folder)
+        _append(file, "".join(f"{name}={value}\n" for name, value in values.items()))
+
+
+def _append(file: Path, text: str) -> None:
+    with file.open("a", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)
+
+
+def _write_json(report: AuditReport, folder: Path) -> str:
+    descriptor, name = tempfile.mkstemp(".json", "wtxtgit-audit-", folder)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        json.dump(report.as_dict(), stream, indent=2)
+        stream.write("\n")
+    return name

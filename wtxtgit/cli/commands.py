@@ -22,22 +22,22 @@ MAX_COLUMNS = 100
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Set up": {
-        "install": ("install:install", "Set git up: filter, diff and merge drivers."),
-        "uninstall": ("install:uninstall", "Take back what install did."),
-        "track": ("track:track", "Keep files that match a pattern as text in git."),
-        "untrack": ("track:untrack", "Stop tracking a pattern."),
-        "doctor": ("doctor:doctor", "Find what is set up wrong, and mend it."),
+        "install": ("setup:install", "Set git up: filter, diff and merge drivers."),
+        "uninstall": ("setup:uninstall", "Take back what install did."),
+        "track": ("setup:track", "Keep files that match a pattern as text in git."),
+        "untrack": ("setup:untrack", "Stop tracking a pattern."),
+        "doctor": ("setup:doctor", "Find what is set up wrong, and mend it."),
     },
     "Files": {
-        "add": ("add:add", "Add files to the index: git add, several times as fast."),
-        "checkout": ("checkout:checkout", "Write checkpoints to the work tree, fast."),
+        "add": ("files:add", "Add files to the index: git add, several times as fast."),
+        "checkout": ("files:checkout", "Write checkpoints to the work tree, fast."),
     },
     "Look": {
-        "status": ("status:status", "Show the state of every tracked file."),
-        "ls-files": ("status:ls_files", "List tracked files."),
+        "status": ("files:status", "Show the state of every tracked file."),
+        "ls-files": ("files:ls_files", "List tracked files."),
         "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
-        "verify": ("verify:verify", "Check everything that can be checked."),
-        "diff": ("diff:diff", "Show what changed in the weights."),
+        "verify": ("inspect:verify", "Check everything that can be checked."),
+        "diff": ("inspect:diff", "Show what changed in the weights."),
         "review": ("review:review", "Show what a branch changes of checkpoints."),
     },
     "Merge": {
@@ -46,21 +46,21 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Convert": {
         "emit": ("emit:emit", "Make the text of a checkpoint."),
-        "restore": ("restore:restore", "Make the checkpoint of a text."),
+        "restore": ("emit:restore", "Make the checkpoint of a text."),
         "convert": ("convert:convert", "Write a checkpoint in another format."),
-        "repack": ("repack:repack", "Change a checkpoint's compression."),
-        "recover": ("recover:recover", "Mend a damaged checkpoint from its parity."),
-        "delta": ("delta:delta", "Send what changed of a checkpoint as text."),
+        "repack": ("convert:repack", "Change a checkpoint's compression."),
+        "recover": ("convert:recover", "Mend a damaged checkpoint from its parity."),
+        "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
     },
     "Containers": {
         "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
     },
     "Trust": {
         "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
-        "check": ("check:check", "Check what is about to be committed."),
-        "key": ("key:key", "Make, import and list keys that sign."),
-        "signers": ("signers:signers", "Say who may sign in a repository."),
-        "log": ("log:log", "List the sealed generations of a checkpoint."),
+        "check": ("seal:check", "Check what is about to be committed."),
+        "key": ("keys:key", "Make, import and list keys that sign."),
+        "signers": ("keys:signers", "Say who may sign in a repository."),
+        "log": ("audit:log", "List the sealed generations of a checkpoint."),
         "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
     },
     "Called by git": {

@@ -1,4 +1,4 @@
-"""`wtxtgit convert`."""
+"""`wtxtgit convert`, `repack` and `recover`: a checkpoint written as another file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.output import print_json, print_line
-from wtxtgit.cli.progress import file_size, progress
-from wtxtgit.cli.reading import Size, read_options, reading_options
-from wtxtgit.errors import counted
+from wtxtgit.cli.options import Size, read_options, reading_options, rewriting_options
+from wtxtgit.cli.output import file_size, print_json, print_line, progress
+from wtxtgit.errors import UsageError, counted
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import size
 
 
@@ -76,4 +76,95 @@ def convert(
         print_line(f"note: {note}")
     for what in done.dropped:
         print_line(f"dropped: {what}")
+    return 0
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    help="Write to this file instead of replacing FILE.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(("none", "zstd")),
+    default="none",
+    show_default=True,
+    help="What to store chunks with.",
+)
+@rewriting_options
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def repack(
+    file: Path,
+    output: Path | None,
+    compression: str,
+    hmac_key: Path | None,
+    max_chunk: int,
+    as_json: bool,
+) -> int:
+    """Change the compression of a FOLD, AERO, npz or torch FILE, and nothing else.
+
+    Git makes small deltas of uncompressed files alone. Hashes inside the file
+    are made anew; the tensors are proved equal before the file is replaced.
+
+    \b
+    wtxtgit repack model.fold
+    wtxtgit repack model.fold --compression zstd -o small.fold
+    """
+    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.repack import repack as op
+
+    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    with progress("repacking", 2 * file_size(file)) as advance:
+        done = op(file, output or file, compression, options, progress=advance)
+    if as_json:
+        print_json(done.as_dict())
+        return 0
+    sizes = f"{size(done.before)} before, {size(done.after)} now"
+    print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
+    for what in done.broken:
+        print_line(f"note: {what} signs the file as it was, and no longer holds")
+    return 0
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.option("--ecc", is_flag=True, help="Mend chunks from the file's own parity.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    help="Write to this file instead of replacing FILE.",
+)
+@rewriting_options
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def recover(
+    file: Path, ecc: bool, output: Path | None, hmac_key: Path | None, max_chunk: int, as_json: bool
+) -> int:
+    """Mend a damaged FOLD FILE from the Reed-Solomon parity in it.
+
+    What was mended is checked before it is written. Nothing is written if a
+    chunk can't be mended: exit code 1 names it.
+
+    \b
+    wtxtgit recover --ecc model.fold
+    wtxtgit recover --ecc model.fold -o mended.fold
+    """
+    if not ecc:
+        raise UsageError("say what to mend from: --ecc is the file's own parity")
+
+    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.recover import recover as op
+
+    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    done = op(file, output or file, options)
+    if as_json:
+        print_json(done.as_dict())
+    elif done.mended:
+        names = ", ".join(done.mended)
+        print_line(f"{done.path}: {counted(len(done.mended), 'chunk')} mended: {names}")
+    else:
+        print_line(f"{done.path}: nothing is damaged")
     return 0

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.diff_table import print_changes
-from wtxtgit.cli.output import print_line, print_table
-from wtxtgit.cli.progress import file_size, progress
+from wtxtgit.cli.output import file_size, print_line, print_table, progress
 from wtxtgit.errors import UsageError, WtxtgitError, counted
 from wtxtgit.git.external_diff import Kind, Pair, Side, Unmerged, parse
 from wtxtgit.report.figures import size
@@ -76,7 +75,7 @@ def _show(pair: Pair) -> None:
 
 def _compare(pair: Pair) -> None:
     from wtxtgit.diff.driver import Inventory, compare_pair
-    from wtxtgit.model.reading import ReadOptions
+    from wtxtgit.model.tensor import ReadOptions
 
     notes = []
     try:

@@ -12,7 +12,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note, warn
-from wtxtgit.cli.check import TRUST_ROOT
+from wtxtgit.cli.options import root_of_trust
 from wtxtgit.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     seals = name != "pre-applypatch" and config.is_true(AUTO_SEAL, cwd=repo.home)
     if seals and name == "pre-commit":
         _seal(repo, merged)
-    root = config.effective(TRUST_ROOT, cwd=repo.home)
+    root = root_of_trust(repo)
     request = ops.Request(root, merged, require_sealed=seals)
     report = ops.check(repo, request, environment.processes, environment.facts_key())
     if as_json:
@@ -86,12 +86,11 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
     if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
         return
     from wtxtgit.chain.seal import Action, SealOptions, seal
-    from wtxtgit.cli.key_options import signing_key
+    from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
-    from wtxtgit.git.config import effective
 
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    root = effective(TRUST_ROOT, cwd=repo.home)
+    root = root_of_trust(repo)
     options = SealOptions(now, staged=True, trust_root=root)
     report = seal(
         repo,
@@ -126,7 +125,6 @@ def _tell(report: CheckReport) -> None:
 def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     """Audit what is pushed; the worst of the refs' exit codes."""
     from wtxtgit.chain import push
-    from wtxtgit.git.config import effective
     from wtxtgit.report.audit import hint
 
     told = environment.pushed_by_framework()
@@ -134,7 +132,7 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
         refs = push.parse(sys.stdin.buffer.read(push.MAX_LINES + 1))
     else:
         refs = [push.Ref(*told)]
-    root = effective(TRUST_ROOT, cwd=repo.home)
+    root = root_of_trust(repo)
     key_file = environment.facts_key()
     pushed = list(push.audit_push(repo, refs, remote, root, environment.processes, key_file))
     codes = [one.report.exit_code for one in pushed]

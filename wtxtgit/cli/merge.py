@@ -13,10 +13,10 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
+from wtxtgit.cli.options import rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
-from wtxtgit.cli.reading import rewriting_options
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
-from wtxtgit.merge.names import SideNames, side_names
+from wtxtgit.merge.driver import SideNames, side_names
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
@@ -83,9 +83,9 @@ def merge_file(
     """
     from wtxtgit.checkpoint.emit import hmac_key as integrity_key
     from wtxtgit.merge.container import Merger
-    from wtxtgit.merge.files import STDOUT, merge_files
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
-    from wtxtgit.model.reading import ReadOptions
+    from wtxtgit.merge.texts import STDOUT, merge_files
+    from wtxtgit.model.tensor import ReadOptions
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     if as_json and output == STDOUT:

@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables, sizes. Data goes to standard output.
+"""Output of commands: lines, tables and JSON on standard output, progress on standard error.
 
 On a terminal tables fold long cells to its width, and endless words lose their
 middle. In a pipe, and where there are very many rows, tables are plain aligned
@@ -8,15 +8,22 @@ that tables wider than its screen are split.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from json.encoder import encode_basestring_ascii as quoted
+from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.json_output import write_json
 from wtxtgit.errors import clipped
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.figures import escaped
+from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
@@ -29,6 +36,10 @@ _MOST_FOLDED = 500
 _MOST_WORD = 200
 """Characters of a word that a screen shows."""
 _ENDLESS = re.compile(rf"\S{{{_MOST_WORD + 1},}}")
+_PIECES = 1 << 16
+"""Pieces that are kept until they are written."""
+_PATIENCE = 1.0
+"""Seconds without a word."""
 
 
 def print_json(value: object) -> None:
@@ -134,3 +145,150 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]], right: Sequence[s
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
+
+
+def write_json(value: object, write: Callable[[str], object]) -> None:
+    """Spell plain data as strict JSON; raises TypeError for data that is not plain.
+
+    Numbers that JSON lacks become strings, bytes become hex.
+    """
+    pieces: list[str] = []
+
+    def put(lead: str, item: object, newline: str) -> None:
+        spell = _SPELL.get(type(item))
+        if spell is not None:
+            pieces.append(lead + spell(item))
+        elif isinstance(item, dict):
+            pieces.append(lead)
+            put_object(item, newline)
+        elif isinstance(item, list | tuple):
+            pieces.append(lead)
+            put_array(item, newline)
+        else:
+            pieces.append(lead + _spelled(item))
+
+    def put_object(items: Mapping[object, object], newline: str) -> None:
+        inner = newline + "  "
+        lead = "{" + inner
+        for key, item in items.items():
+            put(f"{lead}{quoted(str(key))}: ", item, inner)
+            lead = "," + inner
+        pieces.append(newline + "}" if items else "{}")
+        drain()
+
+    def put_array(items: Sequence[object], newline: str) -> None:
+        inner = newline + "  "
+        lead = "[" + inner
+        for item in items:
+            put(lead, item, inner)
+            lead = "," + inner
+        pieces.append(newline + "]" if items else "[]")
+        drain()
+
+    def drain() -> None:
+        if len(pieces) >= _PIECES:
+            write("".join(pieces))
+            pieces.clear()
+
+    put("", value, "\n")
+    pieces.append("\n")
+    write("".join(pieces))
+
+
+def _spelled(item: object) -> str:
+    """Spell what holds nothing else, by the base of its type; raises TypeError."""
+    for kind, spell in _SPELL.items():
+        if isinstance(item, kind):
+            return spell(item)
+    raise TypeError(f"{type(item).__name__} is no plain data")
+
+
+def _number(item: float) -> str:
+    return float.__repr__(item) if math.isfinite(item) else quoted(str(item))
+
+
+_SPELL: dict[type, Callable[[Any], str]] = {
+    str: quoted,
+    type(None): lambda _: "null",
+    bool: lambda item: "true" if item else "false",
+    int: int.__repr__,
+    float: _number,
+    bytes: lambda item: quoted(item.hex()),
+}
+"""How a value of each type is spelled, a subclass before its base."""
+
+
+@contextmanager
+def progress(label: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Give a function that takes counts of bytes done; None where nobody looks.
+
+    `total` is None where nobody knows.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = _Bar(label, total)
+    try:
+        yield bar.advance
+    finally:
+        bar.close()
+
+
+def file_size(path: Path) -> int:
+    """A file's size in bytes, 0 where there is none to tell."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def raw_size(text: Path) -> int:
+    """About how many raw bytes a text holds."""
+    return file_size(text) * LINE_RAW // LINE_TEXT
+
+
+class _Bar:
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label = label
+        self._total = total
+        self._done = 0
+        self._lock = Lock()
+        self._since = time.monotonic()
+        self._show: Callable[[int], None] | None = None
+        self._stop: Callable[[], None] | None = None
+
+    def advance(self, count: int) -> None:
+        # Files that are written side by side tell from threads.
+        with self._lock:
+            self._done += count
+            if self._show is None and time.monotonic() - self._since > _PATIENCE:
+                self._start()
+            if self._show is not None:
+                self._show(self._done)
+
+    def close(self) -> None:
+        if self._stop is not None:
+            self._stop()
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TransferSpeedColumn,
+        )
+
+        shown = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        task = shown.add_task(self._label, total=self._total)
+        shown.start()
+        self._show = lambda done: shown.update(task, completed=done)
+        self._stop = shown.stop

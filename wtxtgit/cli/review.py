@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.check import TRUST_ROOT, no_cache_option
-from wtxtgit.cli.cluster import cluster, cluster_options, comparer, examiner, facts_key
 from wtxtgit.cli.diff_table import print_metadata, print_others, print_tensors, totals
-from wtxtgit.cli.output import print_json, print_line, print_table
-from wtxtgit.cli.progress import progress
-from wtxtgit.cli.reading import read_options, reading_options
+from wtxtgit.cli.options import (
+    cluster,
+    cluster_options,
+    comparer,
+    examiner,
+    facts_key,
+    no_cache_option,
+    read_options,
+    reading_options,
+    root_of_trust,
+)
+from wtxtgit.cli.output import print_json, print_line, print_table, progress
 from wtxtgit.errors import counted
 from wtxtgit.report.figures import NONE, digits
 
@@ -75,13 +82,12 @@ def review(
     wtxtgit review main...topic --format html -o review.html
     """
     from wtxtgit.chain.contents import Facts
-    from wtxtgit.git.config import effective
     from wtxtgit.git.repository import Repository
     from wtxtgit.review import review as ops
 
     form = "json" if as_json else form
     repo = Repository.discover()
-    root = effective(TRUST_ROOT, cwd=repo.home) if trust_root is None else trust_root
+    root = root_of_trust(repo, trust_root)
     has_pictures = form in ("json", "html")
     request = ops.Request(range_, root, read_options(key, max_chunk), has_pictures)
     with (

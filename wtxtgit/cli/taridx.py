@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from wtxtgit.cli.boundary import warn
-from wtxtgit.cli.output import print_json
-from wtxtgit.cli.progress import file_size, progress
-from wtxtgit.cli.verify import print_verdict
+from wtxtgit.cli.inspect import print_verdict
+from wtxtgit.cli.output import file_size, print_json, progress
 from wtxtgit.io.files import write_all
 from wtxtgit.io.view import pieces
 

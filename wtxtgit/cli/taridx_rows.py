@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from wtxtgit.containers.taridx.read import CONTIGUOUS, MAJOR, Taridx
 from wtxtgit.containers.taridx.rows import Rows, rows_of, slices
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.figures import escaped
 
 NUMBERS = {"fid": "fid", "offset": "offset", "size": "size", "crash": "crashid"}
 """Columns of numbers, and the fields of a row that they are."""

@@ -1,8 +1,10 @@
-"""The client's side: connect, give tasks out, take answers as they come.
+"""The client's side: connect, give tasks out, take answers as they come; and what a worker answers.
 
 A task whose worker is lost is given to another one by the scheduler; one that
 has cost several workers is given up. Waiting ends: for the scheduler and a
 first worker after SECONDS, without any worker left after LONELY rounds of them.
+A task never raises because of what it reads: an error is an answer, as data,
+since Dask logs the arguments of tasks that raise, and tries them again.
 https://distributed.dask.org/
 """
 
@@ -13,11 +15,12 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from wtxtgit.cluster.tasks import Answer, Progress, answer, version
 from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError, counted
+from wtxtgit.io.files import reason
 from wtxtgit.version import __version__
 
 SECONDS = 10
@@ -41,6 +44,9 @@ _SHOWN = 3
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
+Progress = Callable[[int], None]
+Task = Callable[[Any, Progress], Any]
+"""A function of a module, of an item and of what counts the bytes that are done."""
 
 
 @contextmanager
@@ -270,3 +276,40 @@ def _check_version(found: Any, address: str) -> None:
 def _threads(client: Any) -> int:
     """Threads of all workers."""
     return sum(client.nthreads().values())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task came to: a value or an error; `done` counts bytes."""
+
+    version: str
+    value: object = None
+    error: WtxtgitError | None = None
+    done: int = 0
+
+
+def version() -> str:
+    """The version of wtxtgit that a worker has."""
+    return __version__
+
+
+def answer(task: Task, item: object) -> Answer:
+    """Do a task on a worker."""
+    counter = _Counter()
+    try:
+        value = task(item, counter.add)
+    except WtxtgitError as error:
+        return Answer(__version__, error=error)
+    except OSError as error:
+        return Answer(__version__, error=EnvironmentFailure(f"on a worker: {reason(error)}"))
+    except MemoryError:
+        return Answer(__version__, error=EnvironmentFailure("on a worker: out of memory"))
+    return Answer(__version__, value, done=counter.done)
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self.done = 0
+
+    def add(self, count: int) -> None:
+        self.done += count

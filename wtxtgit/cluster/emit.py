@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.checkpoint.emit import Generation, emit
-from wtxtgit.cluster.client import Cluster
-from wtxtgit.cluster.tasks import Progress
+from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.io.files import shown
 from wtxtgit.remotes import urls

@@ -19,8 +19,8 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Range
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import Cut
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, Entry, Placed, ReadOptions, Tensor
 
 __all__ = [
     "check",
@@ -47,6 +47,9 @@ CUT_FORMATS = frozenset(
 WITH_COMPRESSION = frozenset({"fold", "aero", "npz", "torch"})
 """Formats whose package has a `repack`: their files may be compressed or not."""
 
+WITH_DESCRIBE = frozenset({"fold", "aero"})
+"""Formats whose package has a `describe`; containers of the others describe themselves."""
+
 RESEALED = CUT_FORMATS - {"taridx"}
 """Formats whose package has a `reseal`: files are put together of entries of several of them."""
 
@@ -67,6 +70,8 @@ class Container(Protocol):
     def ranges(self) -> Iterable[Range]:
         """Which bytes are tensors and parts."""
 
+
+class _Described(Container, Protocol):
     def describe(self, options: ReadOptions) -> Description:
         """What the file says of itself; raises FormatError."""
 
@@ -74,6 +79,11 @@ class Container(Protocol):
 class _Read(Protocol):
     def read(self, data: ByteView) -> Container:
         """Read a file with the format's magic; raises FormatError."""
+
+
+class _Describe(Protocol):
+    def describe(self, container: Container, options: ReadOptions) -> Description:
+        """What the file says of itself; raises FormatError."""
 
 
 class _Check(Protocol):
@@ -179,7 +189,7 @@ def describe(
     """
     name = detect(data)
     if name in CUT_FORMATS:
-        return _read(name, data).describe(options)
+        return _describe(name, _read(name, data), options)
     index = _set_of(data) if open_member is not None else None
     if index is not None and open_member is not None:
         return _set_format(index).read(data, open_member).describe(options)
@@ -204,9 +214,9 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | N
     """What is left of a file that its writer did not finish; None of any other."""
     if detect(data) != "fold":
         return None
-    from wtxtgit.containers.fold import walk
+    from wtxtgit.containers.fold import describe as fold
 
-    return walk.describe_unfinalized(data, options) if walk.is_unfinalized(data) else None
+    return fold.describe_unfinalized(data, options) if fold.is_unfinalized(data) else None
 
 
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
@@ -348,6 +358,13 @@ def read(data: ByteView) -> Container:
 
 def _read(name: str, data: ByteView) -> Container:
     return cast(_Read, import_module(f"{__name__}.{name}.read")).read(data)
+
+
+def _describe(name: str, container: Container, options: ReadOptions) -> Description:
+    if name in WITH_DESCRIBE:
+        module = cast(_Describe, import_module(f"{__name__}.{name}.describe"))
+        return module.describe(container, options)
+    return cast(_Described, container).describe(options)
 
 
 def _why_whole(data: ByteView, name: str) -> str:

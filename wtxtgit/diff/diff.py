@@ -1,11 +1,14 @@
 """Diff: what changed from one checkpoint to another, tensor by tensor.
 
 Either side is a file of any format or a blob as REV:PATH. Of two texts only
-those arrays are decoded whose lines differ.
+those arrays are decoded whose lines differ. What is known to be one content is
+not read at all.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack
@@ -15,8 +18,7 @@ from math import prod
 from pathlib import Path
 
 from wtxtgit.checkpoint import metadata
-from wtxtgit.checkpoint.open import members
-from wtxtgit.diff.same_content import same_content
+from wtxtgit.checkpoint.open import blob_name, is_blob, members, read
 from wtxtgit.diff.side import (
     Checkpoint,
     Contents,
@@ -27,19 +29,58 @@ from wtxtgit.diff.side import (
     side_of,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.io.read_once import Pages
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.filter.content import Known, file_digest
+from wtxtgit.git import history
+from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import view_file
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.remotes import urls
 from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import (
-    as_numbers,
-    compare_bytes,
-    compare_numbers,
-    is_same,
-    label,
-    logical_shape,
-)
+from wtxtgit.tensors.compare import compare_bytes, compare_numbers, is_same, label, logical_shape
+from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.file import TextFile, shared_arrays
+
+
+def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
+    """The one content of two targets, where it is known that they have one; None else.
+
+    Two blobs are one by their ids. A file and a blob are where the cache (`filter.cache`)
+    knows, under the secret in `key_file`, that clean makes the blob of that
+    file: that takes one hash, where git would inflate the blob. Raises what
+    reading a target does.
+    """
+    blobs = [target for target in (a, b) if is_blob(target)]
+    if not blobs:
+        return None
+    repo = Repository.discover()
+    oids = [history.resolve_blob(repo, blob_name(target, repo)) for target in blobs]
+    if len(oids) > 1:
+        return read(a) if oids[0] == oids[1] else None
+    file = b if blobs == [a] else a
+    if urls.is_url(file):
+        return None
+    with Known.open(repo, key_file) as known:
+        held = known.file_of(oids[0])
+    return view_file(Path(file)) if held is not None and _is(file, *held) else None
+
+
+def _is(file: str, digest: bytes, size: int) -> bool:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        # Whoever reads it says why that can't be.
+        return False
+    try:
+        status = os.fstat(descriptor)
+        is_as_long = stat.S_ISREG(status.st_mode) and status.st_size == size
+        return is_as_long and file_digest(descriptor) == (digest, size)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
 
 _Key = tuple[str, int]
 """A tensor's name, and how many of that name came before it."""
@@ -58,7 +99,7 @@ def diff(
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
-    What `ops.known` knows under the secret in `key_file` is not read again.
+    What the cache (`filter.cache`) knows under the secret in `key_file` is not read again.
     `progress` gets counts of bytes read. Raises InputError, CheckError and
     EnvironmentFailure.
     """

@@ -17,22 +17,21 @@ from importlib import import_module
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.filter import worktree
-from wtxtgit.filter.cache import Known
+from wtxtgit.filter import status
+from wtxtgit.filter.content import Known
 from wtxtgit.filter.process import Settings, Warn, is_smudged, warn_of_text
 from wtxtgit.filter.status import text_head
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.index import Change, Entry
-from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
-from wtxtgit.io.background import begun_beside
 from wtxtgit.io.files import reason, write_all
-from wtxtgit.io.segments import gathered
+from wtxtgit.io.spool import gathered
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.io.workers import default_threads
+from wtxtgit.io.workers import begun_beside, default_threads
 from wtxtgit.text.grammar import MAGIC
 
 _EXECUTABLE = 0o100755
@@ -89,9 +88,9 @@ def checkout(
     if pathspecs and not listed:
         raise UsageError(f"nothing tracked matches {' '.join(map(ascii, pathspecs))}")
     files = {e.path: e for e in listed if not (e.stage or e.skipped or e.intended) and e.is_file}
-    wanted = [files[path] for path in worktree.filtered_alone(repo, files)]
+    wanted = [files[path] for path in status.filtered_alone(repo, files)]
     with Known.open(repo, key_file) as known:
-        differing = worktree.changes(repo, wanted, known, settings.threads)
+        differing = status.file_changes(repo, wanted, known, settings.threads)
     todo: dict[Entry, Moment | None] = {}
     changed: list[Entry] = []
     left: list[bytes] = []
@@ -145,7 +144,7 @@ def write_files(
             else:
                 written.append(outcome)
     refresh_stats(repo, written)
-    heads = {file.path: index.file_head(repo.file(file.path)) or b"" for file in written}
+    heads = {file.path: work_tree.file_head(repo.file(file.path)) or b"" for file in written}
     texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
     whole = tuple(path for path in heads if path not in texts)
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
@@ -156,8 +155,8 @@ def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bo
     if change not in (None, Change.MODIFIED):
         return False
     file = repo.file(entry.path)
-    head = text_head(index.file_head(file) or b"")
-    return head is not None and head.is_container and index.file_is_blob(repo, file, entry.oid)
+    head = text_head(work_tree.file_head(file) or b"")
+    return head is not None and head.is_container and work_tree.file_is_blob(file, entry.oid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,42 @@
 """Three-way merge of container files.
 
-One side's file is the skeleton; what the other one changed goes into it, and
-the format's own writer makes its hashes anew. Nothing is given that was not
-read again and compared.
+One version's file is the skeleton; what another version changed goes into it,
+and the format's own writer makes its hashes anew. Nothing is given that was
+not read again and compared.
+
+Of each entry two things are merged: what it holds, and its form, which is all
+else that the file says of it. Where one side changed what the entry holds and
+the other side its form, the result has both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from wtxtgit import containers
-from wtxtgit.containers import Resealer
+from wtxtgit.containers import Container, Resealer
 from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.errors import FormatError
-from wtxtgit.io.files import same_bytes
-from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.merge.policy import WHOLE, Policy
-from wtxtgit.merge.side import Side
-from wtxtgit.model.entries import Entry
-from wtxtgit.model.reading import Packed, ReadOptions
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView, pieces, same_bytes
+from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, equal_values, in_order
+from wtxtgit.merge.version import (
+    Key,
+    Opener,
+    Version,
+    described,
+    fits,
+    kind_of,
+    overlaps,
+)
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
 from wtxtgit.report.merge import Conflict, Kind, Settled, Strategy
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.compare import RowChanges
+from wtxtgit.tensors.merge import RowMerge
+from wtxtgit.tensors.tensor_bytes import as_numbers, content_size
 
 _MAX_DEPTH = 4
 """Files in files that are looked into."""
@@ -44,23 +61,20 @@ class Merged:
 
 @dataclass(slots=True, eq=False)
 class Merger:
-    """Merges one file by one policy, and the files in it.
-
-    `left` is how many bytes of files in it may still be decoded: they may be
-    nested, each far larger than what is stored of it.
-    """
+    """Merges one file by one policy, and the files in it."""
 
     policy: Policy
     options: ReadOptions = field(default_factory=ReadOptions)
-    left: int = field(init=False, default=0)
+    opener: Opener = field(init=False)
 
     def merge(self, base: ByteView | None, ours: ByteView, theirs: ByteView) -> Merged:
         """Merge three files; `base` is None where both sides added it.
 
         Raises nothing because of content: what can't be merged is a conflict.
         """
-        sizes = [len(side) for side in (base, ours, theirs) if side is not None]
-        self.left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
+        sizes = [len(version) for version in (base, ours, theirs) if version is not None]
+        left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
+        self.opener = Opener(self.options, left)
         return self.merge_part(base, ours, theirs, "", 0)
 
     def merge_part(
@@ -88,17 +102,15 @@ class Merger:
             what = "files of no known format" if name == "opaque" else f"{name} files"
             reason = f"{what} are not merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
-        from wtxtgit.merge.entries import EntryMerge
-
         try:
             return EntryMerge(
                 self,
                 resealer,
                 prefix,
                 depth,
-                None if base is None else self._open(resealer, "base", base),
-                self._open(resealer, "ours", ours),
-                self._open(resealer, "theirs", theirs),
+                None if base is None else self.opener.version(resealer, "base", base),
+                self.opener.version(resealer, "ours", ours),
+                self.opener.version(resealer, "theirs", theirs),
             ).run(name, ours)
         except FormatError as error:
             return self.by_side(base, ours, theirs, error.message, prefix)
@@ -122,31 +134,294 @@ class Merger:
         how = str(choice)
         return Merged(format_, taken, how, (Settled(name, kind, how, choice),))
 
-    def spend(self, nbytes: int) -> None:
-        """Count bytes that are decoded; raises FormatError (limit) for too many."""
-        self.left -= nbytes
-        if self.left < 0:
-            raise FormatError("the files in it decode to more than is merged", kind="limit")
 
-    def opened(self, entry: Entry) -> memoryview:
-        """The content of a file in a file; raises FormatError where it can't be decoded."""
-        if entry.file is None:
-            raise FormatError(f"{entry.name!a} can't be opened", field="payload")
-        if not isinstance(entry.file, Packed):
-            return mapped(entry.file)
-        self.spend(entry.file.nbytes)
-        return mapped(entry.file.open())
+METADATA = "metadata:"
+"""What stands before the JSON pointer in the name of a value."""
+BESIDE = "file:"
+"""What stands before the name of bytes that are neither entry nor metadata."""
+_SIDES = frozenset({Strategy.OURS, Strategy.THEIRS, Strategy.BASE})
 
-    def _open(self, resealer: Resealer, name: str, data: ByteView) -> Side:
-        """Read a side; raises FormatError for one that does not hold."""
-        self.spend(len(data))
-        for problem in containers.check(data, self.options).errors:
-            raise FormatError(f"{name} does not hold: {problem}")
-        container = containers.read(data)
-        return Side(
-            name,
-            container,
-            resealer.entries(container, self.options),
-            resealer.values(container, self.options),
-            resealer.rest(container, self.options),
+
+@dataclass(slots=True, eq=False)
+class EntryMerge:
+    """The merge of one file under way."""
+
+    merger: Merger
+    resealer: Resealer
+    prefix: str
+    depth: int
+    base: Version | None
+    ours: Version
+    theirs: Version
+    settled: list[Settled] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skeleton: Version = field(init=False)
+
+    def run(self, name: str, ours: ByteView) -> Merged:
+        """Merge all; raises FormatError for what can't be put together."""
+        self.skeleton = self._skeleton()
+        other = self.theirs if self.skeleton is self.ours else self.ours
+        placed = {
+            key: one
+            for key in in_order(self.skeleton.numbers, other.numbers)
+            if (one := self._decide(key)) is not None
+        }
+        values = self._values()
+        if self.conflicts:
+            return self._merged(name, ours)
+        changed = None if equal_values(values, self.skeleton.values) else values
+        options = self.merger.options
+        container = self.skeleton.container
+        data = spooled(self.resealer.reseal(container, list(placed.values()), changed, options))
+        versions = [one for one in (self.base, self.ours, self.theirs) if one is not None]
+        written = self.merger.opener.prove(data, self.resealer, placed, versions, values)
+        rest = self.resealer.rest(written, options)
+        self.notes += [
+            f"{self.prefix}{what}: not kept, since the file had to be laid out anew"
+            for what, value in self.skeleton.rest.items()
+            if not equal_values(rest.get(what), value)
+        ]
+        broken: Callable[[Container], Sequence[str]] | None = getattr(self.resealer, "broken", None)
+        if broken is not None:
+            self.notes += [
+                f"{self.prefix}{what} is kept, and signs what was before"
+                for what in broken(container)
+            ]
+        return self._merged(name, data)
+
+    def _merged(self, name: str, data: ByteView) -> Merged:
+        return Merged(
+            name, data, None, tuple(self.settled), tuple(self.conflicts), tuple(self.notes)
         )
+
+    def _skeleton(self) -> Version:
+        """The file that the result is made from: all that is no entry and no metadata is its.
+
+        Where both sides changed such bytes there is none, which is a conflict.
+        """
+        wanted: dict[str, Version] = {}
+        before = {} if self.base is None else self.base.rest
+        for what in in_order(self.ours.rest, self.theirs.rest):
+            b, o, t = (side.get(what) for side in (before, self.ours.rest, self.theirs.rest))
+            if equal_values(o, t):
+                continue
+            if self.base is not None and (equal_values(b, o) or equal_values(b, t)):
+                wanted[what] = self.theirs if equal_values(b, o) else self.ours
+                continue
+            name = f"{self.prefix}{BESIDE}{what}"
+            choice = self.merger.policy.choose(name)
+            if choice is Strategy.FAIL or choice is Strategy.BASE:
+                self.conflicts.append(Conflict(name, Kind.FILE, "both sides changed it"))
+                continue
+            wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
+            self.settled.append(Settled(name, Kind.FILE, wanted[what].name, choice))
+        if len({id(side) for side in wanted.values()}) > 1:
+            told = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
+            raise FormatError(f"{told}: that can't be put together")
+        if wanted:
+            return next(iter(wanted.values()))
+        # What only theirs did to the structure comes with their file.
+        is_old = self.base is not None and self.ours.is_built_as(self.base)
+        return self.theirs if is_old else self.ours
+
+    def _values(self) -> dict[str, object]:
+        before = None if self.base is None else self.base.values
+        merge = ValueMerge(lambda pointer: self.merger.policy.choose(self._value_name(pointer)))
+        merged = merge.merge(before, self.ours.values, self.theirs.values)
+        self.settled += [
+            Settled(self._value_name(pointer), Kind.METADATA, how, choice)
+            for pointer, how, choice in merge.settled
+        ]
+        self.conflicts += [
+            Conflict(self._value_name(pointer), Kind.METADATA, "both sides changed it")
+            for pointer in merge.open
+        ]
+        return merged
+
+    def _value_name(self, pointer: str) -> str:
+        return f"{self.prefix}{METADATA}{pointer}"
+
+    def _decide(self, key: Key) -> Placed | None:
+        """What becomes of an entry, None where it is left out; notes what was decided."""
+        b = None if self.base is None else self.base.entry(key)
+        o, t = self.ours.entry(key), self.theirs.entry(key)
+        if o is None or t is None:
+            return self._one_sided(key, b, o, t)
+        is_alike = self._is_same(o, t)
+        is_old = b is not None and self._is_same(b, o), b is not None and self._is_same(b, t)
+        if not (is_alike or any(is_old)) and kind_of(o) != kind_of(t):
+            return self._by_side(key, o, f"{described(o)} in ours, {described(t)} in theirs")
+        former = self._former(b, o, t)
+        if former is None:
+            return self._by_side(key, o, "both sides changed what the file says of it")
+        if is_alike:
+            if o.form != t.form:
+                self._settle(key, o, former.name)
+            elif b is None or b.form != o.form or not is_old[0]:
+                self._settle(key, o, "equal")
+            return self._preferred(key, former).placed(key)
+        if any(is_old):
+            holder = self.theirs if is_old[0] else self.ours
+            is_both = o.form != t.form and former is not holder
+            self._settle(key, o, "both" if is_both else holder.name)
+            return self._put_together(key, holder, former)
+        if o.tensor is not None and t.tensor is not None:
+            return self._rows(key, b, o, t, former)
+        return self._file(key, b, o, t, former)
+
+    def _former(self, b: Entry | None, o: Entry, t: Entry) -> Version | None:
+        """The side whose form the entry gets, None where both changed it."""
+        if o.form == t.form:
+            return self.skeleton
+        if b is not None and b.form == o.form:
+            return self.theirs
+        return self.ours if b is not None and b.form == t.form else None
+
+    def _put_together(self, key: Key, holder: Version, former: Version) -> Placed:
+        """An entry with what one side holds in the form of another."""
+        former = self._preferred(key, former)
+        held, like = holder.entries[holder.numbers[key]], former.entries[former.numbers[key]]
+        if holder is former:
+            return holder.placed(key)
+        if held.tensor is None or like.tensor is None:
+            if held.form == like.form:
+                # As it is stored there: nothing is compressed again.
+                return holder.placed(key)
+            if held.unread is None and like.unread is None:
+                return former.placed(key, _of_file(self.merger.opener.content(held)))
+        elif fits(held.tensor, like.tensor):
+            return former.placed(key, tensor_bytes.unchanged(held.tensor))
+        elif kind_of(held) == kind_of(like) and like.tensor.absent is None:
+            numbers = as_numbers(held.tensor)
+            if numbers is not None:
+                blocks = partial(tensor_bytes.blocks, numbers)
+                nbytes = content_size(numbers)
+                return former.placed(key, tensor_bytes.as_stored(like.tensor, nbytes, blocks))
+        if held.form == like.form:
+            return holder.placed(key)
+        return self._by_side(
+            key, held, f"{former.name} changed what the file says of it, {holder.name} its bytes"
+        )
+
+    def _preferred(self, key: Key, side: Version) -> Version:
+        """The skeleton where its entry has the same form: then it stays where it is."""
+        mine = self.skeleton.entry(key)
+        is_alike = mine is not None and mine.form == side.entries[side.numbers[key]].form
+        return self.skeleton if is_alike else side
+
+    def _one_sided(
+        self, key: Key, b: Entry | None, o: Entry | None, t: Entry | None
+    ) -> Placed | None:
+        side, held = (self.ours, o) if o is not None else (self.theirs, t)
+        if held is None:
+            # Both sides took it out.
+            return None
+        if b is None:
+            self._settle(key, held, side.name)
+            return side.placed(key)
+        gone = "theirs" if o is not None else "ours"
+        if b.form == held.form and self._is_same(b, held):
+            self._settle(key, held, gone)
+            return None
+        choice = self.merger.policy.choose(self._name(key))
+        if choice in _SIDES:
+            self._settle(key, held, str(choice), choice)
+            if choice is Strategy.BASE and self.base is not None:
+                return self.base.placed(key)
+            return None if choice == gone else side.placed(key)
+        reason = f"{gone} removed it, {side.name} changed it"
+        if choice is not Strategy.FAIL:
+            reason += f", which {choice} does not settle"
+        self._conflict(key, held, reason)
+        return side.placed(key)
+
+    def _rows(
+        self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
+    ) -> Placed | None:
+        """A tensor that both sides changed; both have one dtype and shape."""
+        ours = None if o.tensor is None else as_numbers(o.tensor)
+        theirs = None if t.tensor is None else as_numbers(t.tensor)
+        if ours is None or theirs is None or overlaps(ours) or overlaps(theirs):
+            return self._by_side(key, o, "both sides changed it, and it is no rows of numbers")
+        before = None
+        if b is not None and b.tensor is not None and kind_of(b) == kind_of(o):
+            before = as_numbers(b.tensor)
+        choice = self.merger.policy.choose(self._name(key))
+        rows = RowMerge(before, ours, theirs, choice)
+        outcome = rows.outcome()
+        if outcome.open.changed:
+            self._row_conflict(key, choice, outcome.open)
+            return self.ours.placed(key)
+        decided = choice if outcome.how is None else None
+        self._settle(key, o, outcome.how or str(choice), decided)
+        former = self._preferred(key, former)
+        like = former.entries[former.numbers[key]].tensor
+        if like is None:
+            raise FormatError(f"{self._name(key)!a} is no tensor in {former.name}", field="tensors")
+        return former.placed(key, tensor_bytes.as_stored(like, rows.nbytes, rows.blocks))
+
+    def _row_conflict(self, key: Key, choice: Strategy, rows: RowChanges) -> None:
+        reason = "both sides changed the same rows"
+        if choice is Strategy.BASE:
+            reason += ", and there is no base of this dtype and shape"
+        elif choice is not Strategy.FAIL:
+            reason += f", and {choice} gives nothing that the dtype can hold"
+        self.conflicts.append(
+            Conflict(self._name(key), Kind.TENSOR, reason, rows.changed, rows.ranges, rows.exact)
+        )
+
+    def _file(
+        self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
+    ) -> Placed | None:
+        """A file in a chunk or member that both sides changed."""
+        if o.unread is not None or t.unread is not None:
+            return self._by_side(key, o, f"both sides changed it: {o.unread or t.unread}")
+        before = None if b is None or b.unread is not None else self.merger.opener.content(b)
+        merged = self.merger.merge_part(
+            before,
+            self.merger.opener.content(o),
+            self.merger.opener.content(t),
+            f"{self._name(key)}/",
+            self.depth + 1,
+        )
+        self.settled += merged.settled
+        self.conflicts += merged.conflicts
+        self.notes += merged.notes
+        if merged.taken in {"ours", "theirs"}:
+            return self._put_together(
+                key, self.ours if merged.taken == "ours" else self.theirs, former
+            )
+        return self._preferred(key, former).placed(key, _of_file(merged.data))
+
+    def _by_side(self, key: Key, entry: Entry, reason: str) -> Placed:
+        """Settle what only a side can settle."""
+        choice = self.merger.policy.choose(self._name(key))
+        sides = {Strategy.OURS: self.ours, Strategy.THEIRS: self.theirs, Strategy.BASE: self.base}
+        side = sides.get(choice)
+        if side is not None and key in side.numbers:
+            self._settle(key, entry, str(choice), choice)
+            return side.placed(key)
+        if choice is not Strategy.FAIL:
+            reason += f", which {choice} does not settle"
+        self._conflict(key, entry, reason)
+        return self.ours.placed(key)
+
+    def _name(self, key: Key) -> str:
+        name, number = key
+        return f"{self.prefix}{name}" + (f"#{number + 1}" if number else "")
+
+    def _settle(self, key: Key, entry: Entry, how: str, strategy: Strategy | None = None) -> None:
+        kind = Kind.PART if entry.tensor is None else Kind.TENSOR
+        self.settled.append(Settled(self._name(key), kind, how, strategy))
+
+    def _conflict(self, key: Key, entry: Entry, reason: str) -> None:
+        kind = Kind.PART if entry.tensor is None else Kind.TENSOR
+        self.conflicts.append(Conflict(self._name(key), kind, reason))
+
+    def _is_same(self, a: Entry, b: Entry) -> bool:
+        return self.merger.opener.is_same_entry(a, b)
+
+
+def _of_file(data: ByteView) -> Content:
+    return Content(len(data), partial(pieces, data))

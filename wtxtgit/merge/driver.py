@@ -2,19 +2,21 @@
 
 What can't be merged is a conflict: then ours stays as it is, and a record
 beside git's own state of the merge says which tensors and rows it is about.
+Nearly all files of a merge were changed on one side alone: what only the
+others need is imported where it is used.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes, config
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import replace_file, same_bytes, view_file, write_all
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.files import replace_file, view_file, write_all
+from wtxtgit.io.view import ByteView, pieces, same_bytes
 from wtxtgit.merge import conflicts
 from wtxtgit.report.merge import MergeReport, Strategy
 
@@ -103,3 +105,31 @@ def _parsed(value: str, where: str) -> Strategy:
         return parse_strategy(value)
     except UsageError as error:
         raise UsageError(error.message, hint=f"it is {where} that says so") from None
+
+
+_MERGES = ("merge", "pull")
+
+
+@dataclass(frozen=True, slots=True)
+class SideNames:
+    """Words for the two sides of the merge that is under way."""
+
+    ours: str
+    theirs: str
+
+
+def side_names(repo: Repository, action: str = "") -> SideNames:
+    """Tell from git's own state what its two sides are.
+
+    `action` is what git says that it does (GIT_REFLOG_ACTION): a merge may be
+    made while a rebase has stopped.
+    """
+    rebase = repo.git_dir / "rebase-merge"
+    apply = repo.git_dir / "rebase-apply"
+    if (apply / "applying").is_file():
+        return SideNames("ours (HEAD)", "theirs (the patch)")
+    if action.startswith(_MERGES) or (repo.git_dir / "MERGE_HEAD").is_file():
+        return SideNames("ours (HEAD)", "theirs (what comes in)")
+    if rebase.is_dir() or apply.is_dir():
+        return SideNames("ours (what you rebase onto)", "theirs (your own commit)")
+    return SideNames("ours (HEAD)", "theirs (what comes in)")

@@ -1,20 +1,19 @@
-"""What decides where both sides changed the same thing."""
+"""What decides where both sides changed the same thing, and the merge of plain data by it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from wtxtgit.errors import MAX_NAME, UsageError, clipped
 from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
 """What a conflict about a whole file is called: the pattern that takes everything."""
-
-
 _PATTERN = re.compile(r"[*?[]")
 
 
@@ -80,3 +79,110 @@ def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
             raise UsageError(f"{text[:80]!a} is no NAME=SIDE with a side of {sides}")
         found.append((name, Strategy(side)))
     return tuple(found)
+
+
+_ABSENT = object()
+"""In the place of a value that a version has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMerge:
+    """Three-way merge of metadata: plain data, key by key of its objects.
+
+    `choose` says of a JSON pointer (RFC 6901) what is done where both sides
+    changed what is there. After the merge `open` has the pointers where nothing
+    decides, and `settled` (pointer, how, the strategy that decided it or None).
+    """
+
+    choose: Callable[[str], Strategy]
+    open: list[str] = field(default_factory=list)
+    settled: list[tuple[str, str, Strategy | None]] = field(default_factory=list)
+
+    def merge(
+        self,
+        base: Mapping[str, object] | None,
+        ours: Mapping[str, object],
+        theirs: Mapping[str, object],
+    ) -> dict[str, object]:
+        """Merge the metadata of two files; without `base` both changed all that differs.
+
+        average and task say nothing of values that are no tensors: ours stays.
+        """
+        merged = self._value("", base or {}, ours, theirs)
+        return merged if isinstance(merged, dict) else dict(ours)
+
+    def _value(self, path: str, base: object, ours: object, theirs: object) -> object:
+        """What becomes of a value, _ABSENT where it goes."""
+        if equal_values(ours, theirs):
+            if not equal_values(base, ours):
+                self.settled.append((path, "equal", None))
+            return ours
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            # Objects that both added are merged as well.
+            before = base if isinstance(base, Mapping) else {}
+            return self._object(path, before, ours, theirs)
+        if equal_values(base, ours):
+            self.settled.append((path, "theirs", None))
+            return theirs
+        if equal_values(base, theirs):
+            self.settled.append((path, "ours", None))
+            return ours
+        choice = self.choose(path)
+        if choice is Strategy.FAIL:
+            self.open.append(path)
+            return ours
+        how = "ours" if choice in {Strategy.AVERAGE, Strategy.TASK} else str(choice)
+        self.settled.append((path, how, choice))
+        return {"theirs": theirs, "base": base}.get(how, ours)
+
+    def _object(
+        self,
+        path: str,
+        base: Mapping[str, object],
+        ours: Mapping[str, object],
+        theirs: Mapping[str, object],
+    ) -> dict[str, object]:
+        merged: dict[str, object] = {}
+        for key in in_order(ours, theirs):
+            # RFC 6901, section 3.
+            below = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            versions = (version.get(key, _ABSENT) for version in (base, ours, theirs))
+            value = self._value(below, *versions)
+            if value is not _ABSENT:
+                merged[key] = value
+        return merged
+
+
+def equal_values(a: object, b: object) -> bool:
+    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN.
+
+    The order of an object's keys says nothing.
+    """
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(equal_values(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(equal_values, a, b))
+    if type(a) is not type(b):
+        return False
+    return a == b or (a != a and b != b)
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def in_order(mine: Iterable[_Key], other: Iterable[_Key]) -> Iterator[_Key]:
+    """The keys of one side in its order, each followed by what the other one has behind it."""
+    held = dict.fromkeys(mine)
+    behind: dict[_Key | None, list[_Key]] = {}
+    last: _Key | None = None
+    for key in other:
+        if key in held:
+            last = key
+        else:
+            behind.setdefault(last, []).append(key)
+    yield from behind.get(None, ())
+    for key in held:
+        yield key
+        yield from behind.get(key, ())

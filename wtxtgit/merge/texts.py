@@ -1,13 +1,19 @@
-"""Merging what git stores: texts, each merged as the file that it stands for."""
+"""The merge of three contents as git stores them: each is merged as the file that it stands for."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from wtxtgit.checkpoint.open import is_blob, read
+from wtxtgit.errors import UsageError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge_verified
+from wtxtgit.io.files import replace_file, write_all
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.merge.container import Merged, Merger
 from wtxtgit.merge.driver import side_taken
+from wtxtgit.merge.policy import check_takes
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import verify
@@ -70,3 +76,35 @@ def _file_of(content: ByteView, threads: int | None) -> tuple[ByteView, str | No
 
 def _report(merged: Merged) -> MergeReport:
     return MergeReport(merged.format, merged.taken, merged.settled, merged.conflicts, merged.notes)
+
+
+STDOUT = Path("-")
+
+
+def merge_files(
+    base: str,
+    ours: str,
+    theirs: str,
+    out: Path | None,
+    merger: Merger,
+    *,
+    threads: int | None = None,
+) -> MergeReport:
+    """Merge three checkpoints, each a file or REV:PATH; the result goes to `out`, or to `ours`.
+
+    `out` may be `-` for standard output. An empty base stands for none. The
+    result is a text where ours is one. With conflicts nothing is written.
+    Raises UsageError, InputError and EnvironmentFailure.
+    """
+    if out is None:
+        if is_blob(ours):
+            raise UsageError(f"{ours!a} is in a commit: -o FILE says where the result goes")
+        out = Path(ours)
+    contents = read(base), read(ours), read(theirs)
+    report, merged = merge_texts(*contents, merger, threads=threads)
+    check_takes(merger.policy.takes, report)
+    if report.ok and out == STDOUT:
+        write_all(1, pieces(merged))
+    elif report.ok and not (out == Path(ours) and report.taken == "ours"):
+        replace_file(out, lambda descriptor: write_all(descriptor, pieces(merged)))
+    return report

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wtxtgit.errors import CheckError, TrustError
+from wtxtgit.errors import CheckError, TrustError, counted
 
 UNTRUSTED = frozenset(
     {"missing-signature", "bad-signature", "untrusted-signer", "signers-changed", "bad-root"}
@@ -21,6 +21,16 @@ _RESEAL = "wtxtgit seal --reseal -- PATH"
 _REVERT = "git revert --no-commit COMMIT && wtxtgit seal --reseal"
 _CLEAN = "wtxtgit install && git add --renormalize -- PATH"
 _COUNTERSIGN = "wtxtgit seal --countersign -- PATH"
+_OF_WARNINGS = {
+    "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
+    "&& git add -- '*.gitattributes' && wtxtgit seal --staged -- PATH",
+    "unsealed": "wtxtgit seal --staged -- PATH",
+    "untrusted-signer": "wtxtgit signers list  # whose key may be added; else the text is to be "
+    "signed again",
+}
+"""What to do where a kind is told as a warning."""
+_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
+_OID_SHOWN = 12
 
 
 def _mended(command: str, about: str = "") -> str:
@@ -58,19 +68,6 @@ HINTS = {
 
 Each is a command for a shell, and what is to be known of it as a comment.
 """
-
-_OF_WARNINGS = {
-    "untracked-artifact": "wtxtgit install && wtxtgit track PATH && git add --renormalize -- PATH "
-    "&& git add -- '*.gitattributes' && wtxtgit seal --staged -- PATH",
-    "unsealed": "wtxtgit seal --staged -- PATH",
-    "untrusted-signer": "wtxtgit signers list  # whose key may be added; else the text is to be "
-    "signed again",
-}
-"""What to do where a kind is told as a warning."""
-
-
-_PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
-_OID_SHOWN = 12
 
 
 class Severity(StrEnum):
@@ -178,3 +175,20 @@ class AuditReport(Judged):
             "notes": list(self.notes),
             "findings": [finding.as_dict() for finding in self.findings],
         }
+
+
+def totals(report: AuditReport) -> str:
+    """What was judged, and with what outcome."""
+    judged = f"{counted(report.commits, 'commit')} judged"
+    if report.unjudged:
+        judged += f" (not the {counted(report.unjudged, 'commit')} that the trust root reaches)"
+    warnings = len(report.findings) - len(report.errors)
+    return ", ".join(
+        (
+            judged,
+            counted(report.artifacts, "artifact"),
+            counted(report.generations, "generation"),
+            counted(len(report.errors), "error"),
+            counted(warnings, "warning"),
+        )
+    )

@@ -1,4 +1,4 @@
-"""Numbers as people read them, in reports."""
+"""Numbers and names as people read them in reports, whatever a file says that they are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ NONE = "\u2013"
 _MOST_PERCENT = 10
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _THOUSANDS = ("", " k", " M", " G", " T")
+_UNDECODED = range(0xDC80, 0xDD00)
+"""What os.fsdecode gives for bytes that are no UTF-8."""
 
 
 def percent(share: float) -> str:
@@ -59,3 +61,15 @@ def size(nbytes: int) -> str:
 def extents(shape: tuple[int, ...]) -> str:
     """A shape as people read it: `700 x 64`."""
     return " x ".join(map(str, shape)) if shape else "scalar"
+
+
+def escaped(text: str) -> str:
+    """Text in which nothing controls a terminal, a line or the order of letters."""
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(c: str) -> str:
+    code = ord(c)
+    if code in _UNDECODED:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import ByteChange, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.report.figures import NONE, count, digits, extents, percent, relative
-from wtxtgit.report.markdown_text import code, table, text
+from wtxtgit.report.markdown import code, table, text
 from wtxtgit.report.review import Fate, Flag, LayerGroup, Review, Reviewed
 from wtxtgit.report.review_figures import (
     layer_change,

@@ -1,22 +1,89 @@
-"""Which checkpoints two commits differ in, and which of them are the same one, renamed."""
+"""What a branch changes: its two ends, the checkpoints that differ, and gitattributes.
+
+A line `wtxt-merge=theirs` changes no checkpoint, but what the next merge makes
+of all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.judge import place
 from wtxtgit.chain.reader import ChainReader, artifacts
-from wtxtgit.errors import counted
-from wtxtgit.git import tree_changes
+from wtxtgit.chain.walk import commit_of
+from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
+from wtxtgit.git import config, history
+from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, TreeAttributes
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.git.trees import TreeReader
+from wtxtgit.git.trees import TreeReader, renames
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.review import Fate
-from wtxtgit.review.branch import Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A range of commits.
+
+    `base` and `head` are as they were asked for. `tip` is the commit that
+    `base` names, `before` what is compared with `after`: that commit, or where
+    the branch left it.
+    """
+
+    base: str
+    head: str
+    tip: str
+    before: Commit
+    after: Commit
+
+
+def branch_of(repo: Repository, asked: str | None) -> Branch:
+    """Read `BASE...HEAD`, `BASE..HEAD`, or `BASE` for `BASE...HEAD`.
+
+    An end that is left out is HEAD; without anything asked the base is the
+    upstream's default branch. Raises UsageError where there is none, and
+    EnvironmentFailure for a revision that names no commit.
+    """
+    base, head, is_direct = _ends(asked if asked is not None else _default(repo))
+    tip, after = commit_of(repo, base), commit_of(repo, head)
+    before: str | None = tip
+    if not is_direct:
+        before = history.merge_base(repo, tip, after)
+    if before is None:
+        raise EnvironmentFailure(
+            f"{base!r} and {head!r} have no commit in common",
+            hint="git fetch --unshallow gets a whole history; BASE..HEAD needs no common commit",
+        )
+    with CommitReader(repo) as reader:
+        return Branch(base, head, tip, reader.commit(before), reader.commit(after))
+
+
+def _ends(asked: str) -> tuple[str, str, bool]:
+    """Base and head of a range, and whether the base itself is compared with."""
+    if asked.startswith("-"):
+        raise UsageError(f"{asked!r} is no revision")
+    for dots in ("...", ".."):
+        base, found, head = asked.partition(dots)
+        if found:
+            return base or "HEAD", head or "HEAD", dots == ".."
+    return asked, "HEAD", False
+
+
+def _default(repo: Repository) -> str:
+    name = history.default_branch(repo)
+    if name is None:
+        raise UsageError(
+            "there is no upstream whose default branch is known",
+            hint="wtxtgit review main...HEAD names what to compare with",
+        )
+    return name.removeprefix("refs/remotes/")
+
 
 MOST_SEARCHED = 500
 """Files that came or went, up to which renames are looked for by content."""
@@ -44,14 +111,14 @@ class Changed:
 
 
 def changes(
-    repo: Repository, branch: Branch, snapshots: Snapshots, reader: ChainReader
+    repo: Repository, branch: Branch, snapshots: CommitFilesReader, reader: ChainReader
 ) -> tuple[list[Changed], list[str]]:
     """List the checkpoints that differ, in order of their paths, and what was not looked for.
 
     They are what the filter is for at either end, what has a ledger, and
     native texts; the signers are none.
     """
-    ends = [snapshots.snapshot(commit.oid) for commit in (branch.before, branch.after)]
+    ends = [snapshots.files(commit.oid) for commit in (branch.before, branch.after)]
     pairs = _differing(repo, branch, *ends)
     gone = {path: before for path, (before, after) in pairs.items() if before and not after}
     come = {path: after for path, (before, after) in pairs.items() if after and not before}
@@ -74,7 +141,7 @@ def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> Chan
 
 
 def _differing(
-    repo: Repository, branch: Branch, old: Snapshot, new: Snapshot
+    repo: Repository, branch: Branch, old: CommitFiles, new: CommitFiles
 ) -> dict[bytes, tuple[Entry | None, Entry | None]]:
     """What stands at each path, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
@@ -95,7 +162,7 @@ def _differing(
 
 
 def _standing(
-    trees: TreeReader, tree: str, state: Snapshot, paths: Sequence[bytes]
+    trees: TreeReader, tree: str, state: CommitFiles, paths: Sequence[bytes]
 ) -> dict[bytes, Entry]:
     """What stands at these paths, also where the filter is not for them."""
     found = {path: state.entries[path] for path in paths if path in state.entries}
@@ -106,7 +173,7 @@ def _moved(
     repo: Repository,
     branch: Branch,
     reader: ChainReader,
-    ends: list[Snapshot],
+    ends: list[CommitFiles],
     gone: Mapping[bytes, Entry],
     come: Mapping[bytes, Entry],
 ) -> tuple[dict[bytes, bytes], list[str]]:
@@ -126,7 +193,7 @@ def _moved(
             moved[path] = sources.pop(ledger.head)
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
     trees = branch.before.tree, branch.after.tree
-    renamed = tree_changes.renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
+    renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
     if renamed is None:
         note = f"renames by content are not looked for: {counted(len(left), 'file')} came or went"
         return moved, [note if len(left) > MOST_SEARCHED else f"{note}, with paths too long"]
@@ -135,3 +202,48 @@ def _moved(
 
 def _ledger(ledgers: Mapping[bytes, Ledger], path: bytes) -> Ledger | None:
     return ledgers.get(path + LEDGER_SUFFIX)
+
+
+NAMES = ("filter", "merge", "wtxt-merge", "diff")
+MOST_NOTES = 20
+_DRIVER = config.DRIVER.encode()
+_TRACKED = (_DRIVER, _DRIVER, UNSPECIFIED, _DRIVER)
+"""What `wtxtgit track` makes of them: what is tracked first is compared with that."""
+
+
+def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Iterator[str]:
+    """Say which attributes other than the filter are different at the head, and of what.
+
+    Raises EnvironmentFailure where a gitattributes file is not there.
+    """
+    files = [_attribute_files(state) for state in (old, new)]
+    if files[0] == files[1]:
+        return
+    paths = sorted(new.filtered)
+    with TreeAttributes(repo) as attributes:
+        before, after = (attributes.values(one, paths, NAMES) for one in files)
+    found: defaultdict[tuple[str, bytes, bytes], list[bytes]] = defaultdict(list)
+    for path in paths:
+        was = before[path] if before[path][0] == _DRIVER else _TRACKED
+        for name, old_value, value in list(zip(NAMES, was, after[path], strict=True))[1:]:
+            if old_value != value:
+                found[name, old_value, value].append(path)
+    for (name, old_value, value), changed in list(found.items())[:MOST_NOTES]:
+        more = f" and {counted(len(changed) - 1, 'more checkpoint')}" if len(changed) > 1 else ""
+        where = clipped(os.fsdecode(changed[0]), MAX_NAME) + more
+        yield f"attribute {name}: {_shown(old_value)} -> {_shown(value)}, of {where}"
+    if len(found) > MOST_NOTES:
+        yield f"and {counted(len(found) - MOST_NOTES, 'more change')} of attributes"
+
+
+def _attribute_files(state: CommitFiles) -> Mapping[bytes, str]:
+    name = FILE_NAME.encode()
+    return {
+        path: entry.oid
+        for path, entry in state.entries.items()
+        if entry.is_file and (path == name or path.endswith(b"/" + name))
+    }
+
+
+def _shown(value: bytes) -> str:
+    return clipped(os.fsdecode(value), MAX_NAME)

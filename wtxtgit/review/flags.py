@@ -1,15 +1,127 @@
-"""Risk flags: what in a comparison a reviewer has to look at."""
+"""Risk flags: what in a comparison a reviewer has to look at.
+
+Tensors are grouped into layers by where their names have the first number. A
+change is unusually large by the modified z-score of Iglewicz and Hoaglin
+(1993), of the logarithm of the relative change: the median and the median
+absolute deviation are not moved by what is looked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf, log10, prod
+from statistics import median
 
 from wtxtgit.errors import counted
 from wtxtgit.report.diff import DiffReport, Numbers, Status, TensorDiff
 from wtxtgit.report.figures import extents
 from wtxtgit.report.review import Flag, LayerGroup, Risk
-from wtxtgit.review.outliers import Outlier, unusual_groups, unusual_tensors
+
+_NUMBER = re.compile(r"(?:^|(?<=[./]))[0-9]+(?=[./]|$)")
+_DIGITS = re.compile(r"[0-9]+")
+_LAST = re.compile(r"[./][^./]*$")
+
+
+def group_of(name: str) -> str:
+    """The group of a tensor: `docs/review.md`, section "Layers"."""
+    for pattern in (_NUMBER, _DIGITS):
+        if found := pattern.search(name):
+            return name[: found.end()]
+    return _LAST.sub("", name, count=1) or name
+
+
+def role_of(name: str) -> str:
+    """What a tensor is in its layer: its name with `#` for each number."""
+    return _DIGITS.sub("#", name)
+
+
+def groups(report: DiffReport) -> list[LayerGroup]:
+    """All groups of what was compared, the one that changed most first."""
+    held: defaultdict[str, list[TensorDiff]] = defaultdict(list)
+    for tensor in report.tensors:
+        held[group_of(tensor.name)].append(tensor)
+    found = [_group(name, tensors, report) for name, tensors in held.items()]
+    return sorted(found, key=_weight, reverse=True)
+
+
+def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGroup:
+    summary = replace(report, tensors=tuple(tensors), metadata=(), notes=()).summary
+    changed = summary.counts[Status.CHANGED]
+    relative = summary.relative_l2
+    if changed and not any(isinstance(tensor.change, Numbers) for tensor in tensors):
+        relative = None
+    return LayerGroup(
+        name,
+        len(tensors),
+        changed,
+        sum(prod(tensor.shape) for tensor in tensors),
+        summary.changed_elements,
+        summary.l2,
+        relative,
+        summary.counts[Status.ADDED],
+        summary.counts[Status.REMOVED],
+    )
+
+
+def _weight(group: LayerGroup) -> tuple[bool, float, int, int]:
+    # What can't be measured is looked at first, as in a diff.
+    relative = inf if group.relative_l2 is None else group.relative_l2
+    return bool(group.changed), relative, group.changed_elements, group.added + group.removed
+
+
+LEAST_CHANGES = 5
+"""Changes below which none of them is unusual."""
+LEAST_SCORE = 3.5
+"""The score from which a change is unusually large."""
+LEAST_SPREAD = 0.1
+"""Of log10: layers that change alike within a few percent are no reason to flag a few more."""
+_MAD_OF_NORMAL = 0.6745
+"""The median absolute deviation of a normal distribution of standard deviation 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A change that is `times` the median of those like it, and its score."""
+
+    name: str
+    score: float
+    times: float
+
+
+def outliers(changes: Mapping[str, float]) -> list[Outlier]:
+    """Choose the relative changes that are unusually large, largest first."""
+    logs = {name: log10(change) for name, change in changes.items() if change > 0}
+    if len(logs) < LEAST_CHANGES:
+        return []
+    middle = median(logs.values())
+    spread = median(abs(value - middle) for value in logs.values()) / _MAD_OF_NORMAL
+    found = []
+    for name, value in logs.items():
+        score = (value - middle) / max(spread, LEAST_SPREAD)
+        if score >= LEAST_SCORE:
+            found.append(Outlier(name, score, 10 ** min(value - middle, 300)))
+    return sorted(found, key=lambda one: one.score, reverse=True)
+
+
+def unusual_groups(groups: Iterable[LayerGroup]) -> list[Outlier]:
+    """Among all layers that changed."""
+    return outliers({group.name: group.relative_l2 or 0.0 for group in groups})
+
+
+def unusual_tensors(tensors: Iterable[TensorDiff], but: Iterable[str]) -> Iterator[Outlier]:
+    """Among tensors of one role in their layers, those of the groups `but` left out."""
+    roles: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for tensor in tensors:
+        if isinstance(tensor.change, Numbers):
+            roles[role_of(tensor.name)][tensor.name] = tensor.change.relative_l2 or 0.0
+    left_out = frozenset(but)
+    for changes in roles.values():
+        yield from (one for one in outliers(changes) if group_of(one.name) not in left_out)
+
 
 MOST_TENSORS = 20
 """Tensors of which a risk is told one by one."""

@@ -13,11 +13,11 @@ from wtxtgit import containers
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.filter.process import Settings
 from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
-from wtxtgit.git import attributes, config, index, run
+from wtxtgit.git import attributes, config, index, run, staging, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
-from wtxtgit.setup import hooks, install, size_checks, sizes, track
+from wtxtgit.setup import diagnosis, hooks, install, sizes, track
 from wtxtgit.setup.diagnosis import Check, Diagnosis, Level, arguments, counted_files, listed, shown
 
 MODULES = {
@@ -126,7 +126,7 @@ def _starts(repo: Repository | None) -> Check:
     launchers = {config.launcher_of(key, value): None for key, value in values.items()}
     try:
         for launcher in filter(None, launchers):
-            config.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
+            install.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
     except EnvironmentFailure as error:
         return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
     return Check("start", Level.OK, "the filter and the drivers start and answer")
@@ -293,7 +293,7 @@ def _work_tree(files: Sequence[FileStatus]) -> Check:
 def _size_checks(repo: Repository, entries: Sequence[Entry]) -> list[Check]:
     """Whether tracked files are too large, for forges and for git as it is set."""
     try:
-        return size_checks.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
+        return diagnosis.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
     except WtxtgitError as error:
         return [Check("sizes", Level.ERROR, error.message, error.hint)]
 
@@ -348,7 +348,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
         return []
     raw = _unedited_raw(repo, tracked(repo))
     if raw:
-        index.renormalize(repo, raw)
+        staging.renormalize(repo, raw)
     return [f"staged {shown(path)} as text" for path in raw]
 
 
@@ -357,7 +357,7 @@ def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
     return [
         entry.path
         for entry in raw_files(repo, entries)
-        if index.file_is_blob(repo, repo.file(entry.path), entry.oid)
+        if work_tree.file_is_blob(repo.file(entry.path), entry.oid)
     ]
 
 

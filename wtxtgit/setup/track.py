@@ -13,14 +13,13 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.status import filtered, raw_files
-from wtxtgit.git import attributes, index, tuning
+from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, replace_file, write_all
 from wtxtgit.setup import sizes
-from wtxtgit.setup.forge import MAX_DIFF_TEXT, max_blob
-from wtxtgit.setup.sizes import Machine, Settings, TextSize
-from wtxtgit.text.blocking import binary_size
+from wtxtgit.setup.sizes import MAX_DIFF_TEXT, Machine, Settings, TextSize, max_blob
+from wtxtgit.text.plan import binary_size
 
 FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
@@ -160,7 +159,7 @@ def attribute_files(repo: Repository) -> list[bytes]:
     name = attributes.FILE_NAME.encode()
     known = {entry.path for entry in index.entries(repo)} | set(index.untracked_paths(repo))
     files = sorted(path for path in known if path.rpartition(b"/")[2] == name)
-    return [path for path in files if index.file_size(repo.file(path)) is not None]
+    return [path for path in files if work_tree.file_size(repo.file(path)) is not None]
 
 
 def _edited(
@@ -275,7 +274,7 @@ def size_message(size: TextSize, now: Settings, most: int) -> str | None:
     parts = []
     if size.text > now.threshold:
         parts.append(
-            f"over {tuning.BIG_FILE_THRESHOLD} as text: git makes no deltas "
+            f"over {sizes.BIG_FILE_THRESHOLD} as text: git makes no deltas "
             f"(from about {sizes.told(binary_size(now.threshold))} of binary)"
         )
     if size.text > most:

@@ -1,8 +1,10 @@
-"""Ed25519 keys as people have them: OpenSSH files.
+"""Ed25519 keys as people have them: OpenSSH files, and SSH's spelling of keys and signatures.
 
 Public keys are the single line of a `.pub` file; secret ones are unencrypted
-OpenSSH private key files (PROTOCOL.key of OpenSSH). Only ed25519 is taken.
-Secret material is never part of an error, a repr or a log.
+OpenSSH private key files (PROTOCOL.key of OpenSSH). Only ed25519 is taken;
+other keys and options are refused by name (`docs/keys.md`, section "What is not
+taken"). Strings are those of RFC 4251, section 5, keys those of RFC 8709,
+section 4. Secret material is never part of an error, a repr or a log.
 """
 
 from __future__ import annotations
@@ -11,20 +13,11 @@ import binascii
 import re
 import secrets
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from wtxtgit.errors import InputError
-from wtxtgit.trust.key_types import KEY_TYPES, why_no_key
-from wtxtgit.trust.wire import (
-    KEY_TYPE,
-    PUBLIC_SIZE,
-    Strings,
-    number,
-    parse_public_blob,
-    public_blob,
-    string,
-)
+from wtxtgit.errors import InputError, WtxtgitError
 
 SEED_SIZE = 32
 MAX_KEY_FILE = 64 * 1024
@@ -45,6 +38,22 @@ _SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1})
 """y of the 8 points of an order that divides 8, those over p too: some libraries reduce them."""
 _BLANKS = re.compile(r"[ \t]+")
 _TYPE_SHOWN = 64
+KEY_TYPES = re.compile(
+    r"(?:sk-)?(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-[a-z0-9]+)(?:-cert-v01)?(?:@openssh\.com)?"
+)
+"""The first word of a public key's line."""
+_CERTIFICATE = re.compile(r".*-cert-v01@openssh\.com")
+_SK = "sk-"
+_OPTION = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:=.*|,.*)?", re.DOTALL)
+_CLOCKED = ("valid-after", "valid-before")
+_WHY_NO_OPTION = {
+    "cert-authority": "no certificate is read here, a signer stands in a line of their own",
+    "namespaces": "a key of a signer signs what is sealed here, and nothing else is asked of it",
+}
+KEY_TYPE = b"ssh-ed25519"
+PUBLIC_SIZE = 32
+SIGNATURE_SIZE = 64
+_NUMBER_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +227,102 @@ def _padding(size: int) -> bytes:
 
 def _strings(data: bytes, name: str) -> Strings:
     return Strings(data, lambda: KeyFileError(f"{name}: the key is cut short"))
+
+
+def why_no_key(kind: str) -> str:
+    """Why a key of this type, or a line that begins with this word, is not taken."""
+    if _CERTIFICATE.fullmatch(kind):
+        return (
+            f"{kind} is a certificate: it holds from one time to another, and no clock decides here"
+        )
+    if KEY_TYPES.fullmatch(kind) is None:
+        return why_no_option(kind)
+    if kind.startswith(_SK):
+        return (
+            f"{kind} is a key on a token: it signs a hash of the message together with flags and "
+            "a counter, for which a signature here has no room"
+        )
+    return f"{kind} is a key of another type: signatures here are of ssh-ed25519 keys"
+
+
+def why_no_option(word: str) -> str:
+    """Why a line is not taken in which this word stands before the type of its key."""
+    match = _OPTION.fullmatch(word)
+    if match is None:
+        return f'"{word}" is neither ssh-ed25519 nor an option'
+    option = match[1].lower()
+    if option in _CLOCKED:
+        return (
+            f"{option} is an option that asks a clock, and no clock decides here: a signer is one "
+            "until the line is removed"
+        )
+    if option in _WHY_NO_OPTION:
+        return f"{option} is an option that is not taken: {_WHY_NO_OPTION[option]}"
+    return f'"{match[1]}" is an option or another type of key, and only ssh-ed25519 is taken'
+
+
+class Strings:
+    """Bounded reads of numbers and strings, in order.
+
+    `cut_short` makes the error that is raised where more is claimed than is
+    there.
+    """
+
+    def __init__(self, data: bytes, cut_short: Callable[[], WtxtgitError]) -> None:
+        self._data = data
+        self._pos = 0
+        self._cut_short = cut_short
+
+    @property
+    def left(self) -> int:
+        """How many bytes are not read yet."""
+        return len(self._data) - self._pos
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(_NUMBER_SIZE), "big")
+
+    def string(self) -> bytes:
+        return self.take(self.number())
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise self._cut_short()
+        found = self._data[self._pos : self._pos + size]
+        self._pos += size
+        return found
+
+    def rest(self) -> bytes:
+        return self.take(self.left)
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(_NUMBER_SIZE, "big")
+
+
+def string(data: bytes) -> bytes:
+    return number(len(data)) + data
+
+
+_PUBLIC_HEAD = string(KEY_TYPE) + number(PUBLIC_SIZE)
+_SIGNATURE_HEAD = string(KEY_TYPE) + number(SIGNATURE_SIZE)
+
+
+def public_blob(public_key: bytes) -> bytes:
+    """Spell an ed25519 public key (32 bytes)."""
+    return _PUBLIC_HEAD + public_key
+
+
+def parse_public_blob(blob: bytes) -> bytes | None:
+    """The 32 bytes of an ed25519 public key; None for anything else."""
+    return _after(_PUBLIC_HEAD, blob, PUBLIC_SIZE)
+
+
+def parse_signature_blob(blob: bytes) -> bytes | None:
+    """The 64 bytes of an ed25519 signature; None for anything else."""
+    return _after(_SIGNATURE_HEAD, blob, SIGNATURE_SIZE)
+
+
+def _after(head: bytes, blob: bytes, size: int) -> bytes | None:
+    if not blob.startswith(head) or len(blob) != len(head) + size:
+        return None
+    return blob[len(head) :]

@@ -24,9 +24,14 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from wtxtgit.trust.key_types import KEY_TYPES
-from wtxtgit.trust.keys import KeyFileError, PublicKey, format_public, parse_public
-from wtxtgit.trust.wire import KEY_TYPE
+from wtxtgit.trust.keys import (
+    KEY_TYPE,
+    KEY_TYPES,
+    KeyFileError,
+    PublicKey,
+    format_public,
+    parse_public,
+)
 
 MAX_SIGNERS_FILE = 4 * 1024 * 1024
 MAX_THRESHOLD = 8

@@ -24,7 +24,7 @@ from tests.report.reviews import (
 )
 from wtxtgit.errors import clipped
 from wtxtgit.report.diff import Status, TensorDiff
-from wtxtgit.report.escaping import escaped
+from wtxtgit.report.figures import escaped
 from wtxtgit.report.html import bounds
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
 from wtxtgit.report.html.page import page

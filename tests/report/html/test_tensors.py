@@ -8,7 +8,7 @@ from tests.report.markup import parsed
 from tests.report.reviews import changed_tensor, distributions
 from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, Status, TensorDiff
 from wtxtgit.report.html import tensors
-from wtxtgit.report.html.layers import group_chart, spread
+from wtxtgit.report.html.checkpoint import group_chart, spread
 from wtxtgit.report.html.tensors import Cell, Picture
 from wtxtgit.report.review import LayerGroup
 

@@ -1,4 +1,4 @@
-"""AEROSET: a model in several AERO files, listed in a JSON file beside them.
+"""AEROSET: a model in several AERO files, listed in a JSON file beside them; read and checked.
 
 The JSON names the parts, with the numbers of the weight shards in each, and an
 index, an AERO file whose TIDX has the tensors of all parts. In a part its
@@ -10,26 +10,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from wtxtgit.containers import json_limits
-from wtxtgit.containers.aero.description import (
+from wtxtgit.containers.aero.check import check_file
+from wtxtgit.containers.aero.content import Allowance, digest, short
+from wtxtgit.containers.aero.describe import (
     ARCHITECTURE_TAG,
     NAME_TAG,
     TensorReader,
     is_tag,
     model_tags,
 )
-from wtxtgit.containers.aero.index import IndexEntry
-from wtxtgit.containers.aero.read import Aero
+from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
@@ -108,7 +111,7 @@ class AeroSet:
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
         """Check files of the set, and the index against them; raises nothing."""
-        from wtxtgit.containers.aero.set_rules import SetCheck  # it hashes
+        pass  # it hashes
 
         check = SetCheck(self, options)
         return map(check.member, paths)
@@ -234,7 +237,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     )
 
 
-def is_inside(path: str) -> bool:
+def is_local(path: str) -> bool:
     """Whether a path stays in its folder, in its one spelling; a URL does not."""
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
 
@@ -258,7 +261,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     if not isinstance(path, str):
         fail(f"{what} has an entry without a path", offset=0, field="path")
     json_limits.check_name(path, "path", offset=0)
-    if not is_inside(path):
+    if not is_local(path):
         fail(f"{quoted(path)} is not a path in the set's folder", offset=0, field="path")
     if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest.lower())):
         fail(f"{quoted(path)} has a wrong sha256", offset=0, field="sha256")
@@ -268,3 +271,181 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
         fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
     return Member(path, None if digest is None else digest.lower(), size, tuple(shards))
+
+
+@dataclass(slots=True, eq=False)
+class SetCheck:
+    """A check of a set under way: file by file, in any order.
+
+    What is found in a file has the file's path before its message, and offsets there.
+    """
+
+    aeroset: AeroSet
+    options: ReadOptions
+    _parts: dict[str, Member] = field(init=False)
+    _listed: dict[str, list[IndexEntry]] | None = None
+    _is_read: bool = False
+
+    def __post_init__(self) -> None:
+        self._parts = {part.path: part for part in self.aeroset.parts}
+
+    def member(self, path: str) -> MemberFindings:
+        """Check one of the set's files; raises nothing."""
+        found = Findings()
+        if path == self.aeroset.index.path:
+            self._check_index(found)
+            return found.of_member()
+        part = self._parts[path]
+        aero = _check_member(self.aeroset, part, self.options, found, is_index=False)
+        listed = None if aero is None else self._entries_of(part)
+        if aero is not None and listed is not None:
+            _check_agreement(self.aeroset, part, aero, listed, self.options, found)
+        return found.of_member()
+
+    def _check_index(self, found: Findings) -> None:
+        aeroset = self.aeroset
+        index = _check_member(aeroset, aeroset.index, self.options, found, is_index=True)
+        self._take(index)
+        for entry in index.entries if index is not None else ():
+            if entry.shard_id not in aeroset.homes:
+                _entry_error(found, aeroset.index, entry, f"is not read: {NO_PART}", "shard_id")
+
+    def _entries_of(self, part: Member) -> list[IndexEntry] | None:
+        """What the index lists in a part; None where the index can't be read."""
+        if not self._is_read:
+            try:
+                self._take(self.aeroset.open(self.aeroset.index))
+            except FormatError:
+                self._take(None)
+        return None if self._listed is None else self._listed.get(part.path, [])
+
+    def _take(self, index: Aero | None) -> None:
+        """Keep what an index lists of each part, once for all of them."""
+        self._is_read = True
+        if index is None:
+            return
+        self._listed = {}
+        for entry in index.entries:
+            home = self.aeroset.homes.get(entry.shard_id)
+            if home is not None:
+                self._listed.setdefault(home[0].path, []).append(entry)
+
+
+def _check_member(
+    aeroset: AeroSet, member: Member, options: ReadOptions, found: Findings, *, is_index: bool
+) -> Aero | None:
+    """Check one file; None where it can't be read."""
+    try:
+        data = aeroset.view(member)
+        _check_identity(member, data, found)
+        aero = aeroset.read(member, data)
+    except FormatError as error:
+        found.refuse(error, chunk=member.path)
+        return None
+    inner = check_file(aero, options, shards_elsewhere=is_index)
+    for problems, tell in ((inner.errors, found.error), (inner.warnings, found.warn)):
+        for problem in problems:
+            tell(
+                problem.kind,
+                f"{quoted(member.path)}: {problem.message}",
+                offset=problem.offset,
+                field=problem.field,
+                chunk=None if problem.chunk is None else str(problem.chunk),
+            )
+    return aero
+
+
+def _check_identity(member: Member, data: ByteView, found: Findings) -> None:
+    if member.size is not None and member.size != len(data):
+        found.error(
+            "structure",
+            f"{quoted(member.path)} has {len(data)} bytes, the set says {member.size}",
+            field="size_bytes",
+            chunk=member.path,
+        )
+    if member.sha256 is None:
+        found.warn(
+            "sha256", f"{quoted(member.path)} has no hash", field="sha256", chunk=member.path
+        )
+        return
+    got = sha256()
+    for piece in pieces(data):
+        got.update(piece)
+    if got.hexdigest() != member.sha256:
+        wanted = short(bytes.fromhex(member.sha256))
+        found.error(
+            "sha256",
+            f"sha256 of {quoted(member.path)} is {short(got.digest())}, the set has {wanted}",
+            field="sha256",
+            chunk=member.path,
+        )
+
+
+def _check_agreement(
+    aeroset: AeroSet,
+    part: Member,
+    aero: Aero,
+    entries: list[IndexEntry],
+    options: ReadOptions,
+    found: Findings,
+) -> None:
+    """Check what the index says of a part's tensors."""
+    own: dict[str, IndexEntry] = {}
+    for entry in aero.entries:
+        own.setdefault(entry.name, entry)
+    reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
+    allowance = Allowance(len(aero.data), options)
+    for entry in entries:
+        number = aeroset.homes[entry.shard_id][1]
+        shard = aero.shard(number)
+        there = own.pop(entry.name, None)
+        if shard is None or not entry.is_inside(shard):
+            _entry_error(found, part, entry, "is not in its part", "shard_id")
+            continue
+        if there is None:
+            _entry_warning(found, part, entry, "is not in its part's index")
+        elif _place(there, there.shard_id) != _place(entry, number):
+            _entry_error(found, part, entry, "is another one in its part's index", "tensors")
+        wanted = entry.digest
+        if wanted is None or (there is not None and wanted == there.digest):
+            continue
+        try:
+            allowance.hash(entry.data_len, shard.offset)
+        except FormatError as error:
+            found.error(error.kind, error.message, field=HASH_KEY, chunk=part.path)
+            return
+        tensor = reader.tensor(entry, number)
+        got = digest(tensor.view)
+        if tensor.absent is None and got != wanted:
+            _entry_error(
+                found,
+                part,
+                entry,
+                f"has BLAKE3 {short(got)}, the index has {short(wanted)}",
+                HASH_KEY,
+                kind="blake3",
+            )
+    for entry in own.values():
+        _entry_warning(found, part, entry, "is not in the index of the set")
+
+
+def _place(entry: IndexEntry, shard_id: int) -> tuple[object, ...]:
+    return entry.dtype, entry.shape, shard_id, entry.data_off, entry.data_len
+
+
+def _entry_error(
+    found: Findings,
+    member: Member,
+    entry: IndexEntry,
+    problem: str,
+    field: str,
+    *,
+    kind: str = "structure",
+) -> None:
+    message = f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"
+    found.error(kind, message, field=field, chunk=member.path)
+
+
+def _entry_warning(found: Findings, member: Member, entry: IndexEntry, problem: str) -> None:
+    message = f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"
+    found.warn("structure", message, field="tensors", chunk=member.path)

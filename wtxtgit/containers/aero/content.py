@@ -1,24 +1,25 @@
-"""The content of chunks, decoded where it is compressed, within bounds.
+"""The content of chunks, decoded where it is compressed, within bounds, and its BLAKE3.
 
 TOC entries may share bytes, and compressed ones may hold far more than their
-bytes: what a whole file is worth decoding and hashing is counted.
+bytes: what a whole file is worth decoding and hashing is counted. A chunk, its
+pages and its tensors are hashed in one pass, block by block, while the block
+is in the processor's cache.
 Spec: `docs/spec/aero.md`, "Limits".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
 
-from wtxtgit.containers.aero.read import Aero
-from wtxtgit.containers.aero.records import MAX_METADATA_ULEN, METADATA, Chunk
+from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, Chunk
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
+from wtxtgit.model.tensor import ReadOptions
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""
@@ -145,3 +146,63 @@ def _wrong_ulen(chunk: Chunk, found: str) -> NoReturn:
 
 def _too_long(chunk: Chunk, message: str) -> NoReturn:
     fail(message, offset=chunk.offset, field="chunk_ulen", kind="limit")
+
+
+THREADED = 2**20
+"""Bytes from which on hashing with several threads is faster."""
+
+STEP = 8 * THREADED
+"""Bytes of a file that are hashed at a time."""
+
+SHOWN = 8
+
+Span = tuple[int, int]
+"""First byte and end."""
+
+
+def hasher(size: int) -> Any:
+    """BLAKE3 of about `size` bytes that come in pieces."""
+    from blake3 import blake3  # not needed to list tensors, or to tell an index by its start
+
+    return blake3(max_threads=blake3.AUTO if size >= THREADED else 1)
+
+
+def digest(data: Buffer | ByteView) -> bytes:
+    one = hasher(len(data))
+    for piece in pieces(data if isinstance(data, Windowed) else memoryview(data), STEP):
+        one.update(piece)
+    return bytes(one.digest())
+
+
+def short(value: bytes) -> str:
+    """The start of a digest, as messages show it."""
+    return value[:SHOWN].hex()
+
+
+def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, bytes]:
+    """The digest of each span of the stream that `blocks` are; spans may overlap.
+
+    Spans end within the stream.
+    """
+    waiting = sorted(set(spans), reverse=True)
+    found: dict[Span, bytes] = {}
+    running: list[tuple[Span, Any]] = []
+    start = 0
+    for block in blocks:
+        end = start + len(block)
+        view = memoryview(block)
+        for span, one in running:
+            one.update(view[: span[1] - start])
+        while waiting and waiting[-1][0] < end:
+            span = waiting.pop()
+            piece = view[span[0] - start : span[1] - start]
+            if span[1] <= end:
+                found[span] = digest(piece)
+            else:
+                running.append((span, hasher(span[1] - span[0]).update(piece)))
+        found.update((span, one.digest()) for span, one in running if span[1] <= end)
+        running = [(span, one) for span, one in running if span[1] > end]
+        start = end
+    # Empty ones where the stream ends.
+    found.update((span, digest(b"")) for span in waiting if span[0] == span[1])
+    return found

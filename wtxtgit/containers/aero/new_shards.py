@@ -1,4 +1,4 @@
-"""Weight shards of a file that is written again with some tensors changed.
+"""Weight shards of a file that is written again, and the files that tensors are taken from.
 
 A shard is made of regions: bytes of a shard that was read, with new ones in
 the places of some tensors. One region of all of it keeps every offset; where
@@ -9,21 +9,28 @@ Spec: `docs/spec/aero.md`, "Resealing".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 
-from wtxtgit.containers.aero.content import BLOCK, Allowance, content
-from wtxtgit.containers.aero.digests import Span, digest_spans, hasher
-from wtxtgit.containers.aero.index import IndexEntry
-from wtxtgit.containers.aero.read import Aero
-from wtxtgit.containers.aero.records import PAYLOAD_ALIGNMENT, Chunk
+from wtxtgit.containers.aero.content import BLOCK, Allowance, Span, content, digest_spans, hasher
+from wtxtgit.containers.aero.describe import TensorReader
+from wtxtgit.containers.aero.msgpack_edit import Index, fields
+from wtxtgit.containers.aero.read import (
+    HASH_KEY,
+    INDEX,
+    PAYLOAD_ALIGNMENT,
+    Aero,
+    Chunk,
+    IndexEntry,
+    index_content,
+)
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Content
+from wtxtgit.model.tensor import Content, ReadOptions, Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,3 +257,76 @@ def _digest(part: Part) -> bytes:
     for block in part.blocks():
         one.update(block)
     return bytes(one.digest())
+
+
+NAMED = frozenset({"name", "shape"})
+PLACED = NAMED | {"shard_id", "data_off", "data_len", HASH_KEY}
+"""Keys of the index that are no part of a tensor's form."""
+
+
+class Source:
+    """A file that was read, its tensors by their numbers in the index."""
+
+    def __init__(self, aero: Aero, options: ReadOptions) -> None:
+        self.aero = aero
+        self._most = options.max_chunk
+        self._decoded = DecodedParts(options).of_file(len(aero.data))
+        self._reader = TensorReader(aero, options, self._decoded)
+
+    @property
+    def order(self) -> str:
+        """The order of all shapes."""
+        return self._reader.order
+
+    @cached_property
+    def index(self) -> Index | None:
+        """The index's own bytes; None where the file has none. Raises FormatError (limit)."""
+        chunk = self.aero.first(INDEX)
+        return None if chunk is None else Index.of(index_content(self.aero.data, chunk))
+
+    def map(self, number: int) -> bytes:
+        """The tensor's map in the index; raises FormatError as `index` does."""
+        return b"" if self.index is None else self.index.map(number)
+
+    def tensor(self, number: int) -> Tensor:
+        entry = self.aero.entries[number]
+        return self._reader.tensor(entry, entry.shard_id)
+
+    def form(self, number: int, tensor: Tensor) -> Hashable:
+        """What the index says of a tensor beside its place, in its own spelling.
+
+        Of a tensor that is absent its place and hash are all there is of its
+        bytes, so they are part of it. Raises FormatError as `index` does.
+        """
+        raw = self.map(number)
+        left = PLACED if tensor.absent is None else NAMED
+        told = (raw[one.start : one.end] for one in fields(raw) if one.key not in left)
+        return self.order, tuple(sorted(told))
+
+    def held(self, number: int) -> Held | None:
+        """The shard that has the tensor; None where it is in another file."""
+        chunk = self.aero.shard(self.aero.entries[number].shard_id)
+        return None if chunk is None else self.shard(chunk)
+
+    def shard(self, chunk: Chunk) -> Held:
+        return Held(self.aero, chunk, self._decoded, self._most)
+
+    def content(self, number: int) -> Content | None:
+        """The bytes of a tensor; None where it is in another file."""
+        held, entry = self.held(number), self.aero.entries[number]
+        if held is None:
+            return None
+        return Content(entry.data_len, partial(held.blocks, entry.data_off, entry.data_end))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """A tensor that is written: `number` of `source`, with new bytes where it has `content`."""
+
+    source: Source
+    number: int
+    content: Content | None
+
+    @property
+    def entry(self) -> IndexEntry:
+        return self.source.aero.entries[self.number]

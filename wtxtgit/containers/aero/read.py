@@ -2,36 +2,247 @@
 
 File header (96 bytes), TOC (16 bytes, then 80 for each chunk), string table,
 payloads. The first TIDX chunk says where in the weight shards tensors stand.
-Spec: `docs/spec/containers.md`, "AERO", for how a file is cut; `docs/spec/aero.md`.
+Spec: `docs/spec/aero.md`, "Layout" and "TIDX"; `docs/spec/containers.md`,
+"AERO", for how a file is cut.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from struct import Struct
 
-from wtxtgit.containers import ranges, zstd_limits
-from wtxtgit.containers.aero import index
-from wtxtgit.containers.aero.index import IndexEntry
-from wtxtgit.containers.aero.records import (
-    HEADER,
-    INDEX,
-    MAX_SHARD_NAME,
-    SHARD,
-    SHARD_NAME,
-    TOC_ENTRY,
-    TOC_HEADER,
-    VERSION,
-    Chunk,
-    Header,
-    chunk_label,
-    chunk_name,
-)
-from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
+from wtxtgit.containers.cursor import MAX_QUOTED, Cursor, check_inside, fail, quoted
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import ITEM_BYTES
+
+HEADER = Struct("<4sHHIQQQQQ16s28s")
+"""magic major minor header_size toc_offset toc_length st_offset st_length flags uuid reserved."""
+FILE_FLAGS_OFFSET = 44
+RESERVED_OFFSET = 68
+VERSION = (0, 1)
+
+TOC_HEADER = Struct("<IIQ")
+"""entry_count reserved0 reserved1."""
+TOC_ENTRY = Struct("<4sIQQQIIQ32s")
+"""fourcc flags offset length ulen name_off name_len reserved0 blake3_256."""
+FLAGS_AT, OFFSET_AT, NAME_AT, RESERVED_AT, HASH_AT = 4, 8, 32, 40, 48
+"""Where fields of a TOC entry start in it."""
+DIGEST_SIZE = 32
+NO_HASH = bytes(DIGEST_SIZE)
+NO_FOURCC = bytes(4)
+
+COMPRESSED = 0x0001
+MMAP_CRITICAL = 0x0002
+IS_INDEX = 0x0004
+OPTIONAL = 0x0008
+
+INTEGRITY, JSON, MANIFEST, PAGES = b"IHSH", b"MJSN", b"MMSG", b"PHSH"
+INDEX, SHARD = b"TIDX", b"WTSH"
+METADATA = frozenset({INTEGRITY, JSON, MANIFEST, PAGES, INDEX})
+"""Chunks that MAX_METADATA_ULEN holds for."""
+NEVER_COMPRESSED = frozenset({INTEGRITY, PAGES, SHARD})
+SHARD_NAME = b"weights.shard%d"
+MAX_SHARD_NAME = len(SHARD_NAME % -(2**64))
+PAGES_SUFFIX = b".phsh"
+
+PAYLOAD_ALIGNMENT = 16
+NAMES_ALIGNMENT = 8
+MAX_STRING_TABLE = 512 * 2**20
+MAX_METADATA_ULEN = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The file header's offsets and lengths."""
+
+    toc_offset: int
+    toc_length: int
+    names_offset: int
+    names_length: int
+    flags: int
+    uuid: bytes
+
+    @property
+    def control_end(self) -> int:
+        """Where TOC and string table end; an empty string table stands nowhere."""
+        toc_end = self.toc_offset + self.toc_length
+        names_end = self.names_offset + self.names_length if self.names_length else 0
+        return max(toc_end, names_end)
+
+    def entry_offset(self, place: int) -> int:
+        """Where in the file the TOC entry number `place` stands."""
+        return self.toc_offset + TOC_HEADER.size + place * TOC_ENTRY.size
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """An entry of the TOC; `name_off` counts from the string table's start."""
+
+    fourcc: bytes
+    flags: int
+    offset: int
+    length: int
+    ulen: int
+    name_off: int
+    name_len: int
+    reserved: int
+    digest: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    @property
+    def is_compressed(self) -> bool:
+        return bool(self.flags & COMPRESSED)
+
+    @property
+    def is_raw_shard(self) -> bool:
+        return self.fourcc == SHARD and not self.is_compressed
+
+    @property
+    def is_wiped(self) -> bool:
+        """Whether nothing but zeros was left of the entry."""
+        if self.fourcc != NO_FOURCC or self.digest != NO_HASH:
+            return False
+        numbers = (self.flags, self.offset, self.length, self.ulen, self.name_off, self.name_len)
+        return not any((*numbers, self.reserved))
+
+    @property
+    def role(self) -> str:
+        # isalnum of bytes is that of ASCII.
+        return "_" + self.fourcc.decode().lower() if self.fourcc.isalnum() else "_chunk"
+
+
+def chunk_name(data: ByteView, header: Header, chunk: Chunk) -> bytes:
+    start = header.names_offset + chunk.name_off
+    return bytes(data[start : start + chunk.name_len])
+
+
+def chunk_label(data: ByteView, header: Header, chunk: Chunk) -> str:
+    """The chunk as findings call it: its name, or its type where it has none."""
+    start = header.names_offset + chunk.name_off
+    raw = bytes(data[start : start + min(chunk.name_len, 4 * MAX_QUOTED)])
+    name = raw.decode("utf-8", "backslashreplace")[:MAX_QUOTED]
+    name = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name)
+    return name or chunk.fourcc.decode("ascii", "backslashreplace")
+
+
+DTYPES = {
+    0: "f16",
+    1: "f32",
+    2: "bf16",
+    3: "f64",
+    4: "i8",
+    5: "u8",
+    6: "i16",
+    7: "u16",
+    8: "i32",
+    9: "u32",
+    10: "i64",
+    11: "u64",
+    12: "bool",
+}
+"""The element of each number, and the format's own word for it."""
+PACKED = 0x8000
+PACKED_WORD = "packed"
+TENSORS_KEY = "tensors"
+HASH_KEY = "hash_b3"
+FLAGS_KEY = "flags"
+_HASH = re.compile(r"[0-9a-fA-F]{64}")
+_INTEGERS = ("dtype", "shard_id", "data_off", "data_len")
+_KNOWN = frozenset({"name", "shape", *_INTEGERS})
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A tensor of the TIDX; `data_off` counts from the shard's start.
+
+    `extra` has the keys that do not say where the tensor is.
+    """
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    shard_id: int
+    data_off: int
+    data_len: int
+    extra: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def data_end(self) -> int:
+        return self.data_off + self.data_len
+
+    @property
+    def digest(self) -> bytes | None:
+        """The BLAKE3 that the index has of the tensor's bytes; None where it has none."""
+        value = self.extra.get(HASH_KEY)
+        return bytes.fromhex(value) if isinstance(value, str) and _HASH.fullmatch(value) else None
+
+    def is_inside(self, shard: Chunk) -> bool:
+        """Whether the shard's content has the tensor's bytes."""
+        return self.data_len == 0 or 0 <= self.data_off < self.data_end <= shard.ulen
+
+    @property
+    def dtype_name(self) -> str:
+        return PACKED_WORD if self.dtype == PACKED else DTYPES.get(self.dtype, str(self.dtype))
+
+    @property
+    def element(self) -> str | None:
+        return DTYPES.get(self.dtype)
+
+    def least_size(self) -> int | None:
+        """Bytes that dtype and shape need, None for dtypes without a size.
+
+        No more than `data_len` + 1 is ever given, so that no product grows long.
+        """
+        element = self.element
+        if element is None or any(dim < 0 for dim in self.shape):
+            return None
+        if 0 in self.shape:
+            return 0
+        size = ITEM_BYTES[element]
+        for dim in self.shape:
+            size *= dim
+            if size > self.data_len:
+                return self.data_len + 1
+        return size
+
+
+def parse_index(raw: bytes, offset: int) -> list[IndexEntry]:
+    """The entries of a TIDX whose chunk stands at `offset`; raises FormatError."""
+    index = msgpack_limits.parse(raw, "tidx", offset=offset)
+    tensors = index.get(TENSORS_KEY) if isinstance(index, dict) else None
+    if not isinstance(tensors, list):
+        fail("tidx is not a map with a list of tensors", offset=offset, field=TENSORS_KEY)
+    if len(tensors) > MAX_TENSORS:
+        fail("tidx lists too many tensors", offset=offset, field=TENSORS_KEY, kind="limit")
+    return [_index_entry(number, item, offset) for number, item in enumerate(tensors)]
+
+
+def _index_entry(number: int, item: object, offset: int) -> IndexEntry:
+    if not isinstance(item, dict):
+        fail(f"tensor {number} of the tidx is not a map", offset=offset, field=TENSORS_KEY)
+    name, shape = item.get("name"), item.get("shape")
+    if not isinstance(name, str):
+        fail(f"tensor {number} of the tidx has no name", offset=offset, field="name")
+    if not isinstance(shape, list) or any(type(dim) is not int for dim in shape):
+        fail(f"tensor {quoted(name)} has a wrong shape", offset=offset, field="shape")
+    numbers = []
+    for key in _INTEGERS:
+        value = item.get(key)
+        if type(value) is not int:
+            fail(f"tensor {quoted(name)} has a wrong {key}", offset=offset, field=key)
+        numbers.append(value)
+    dtype, shard_id, data_off, data_len = numbers
+    extra = {key: value for key, value in item.items() if key not in _KNOWN}
+    return IndexEntry(name, dtype, tuple(shape), shard_id, data_off, data_len, extra)
+
 
 CONTROL_ROLE = "_control"
 
@@ -59,12 +270,6 @@ class Aero:
                 yield ranges.part(chunk.offset, chunk.end, chunk.role)
         for tensor in self.tensors:
             yield ranges.tensor(tensor)
-
-    def describe(self, options: ReadOptions) -> Description:
-        """List tensors and metadata; raises FormatError where chunk names are too long."""
-        from wtxtgit.containers.aero.description import describe  # not needed for cutting
-
-        return describe(self, options)
 
     def shard(self, shard_id: int) -> Chunk | None:
         return self.shards.get(SHARD_NAME % shard_id)
@@ -134,7 +339,7 @@ def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
 def _read_index(data: ByteView, chunks: tuple[Chunk, ...]) -> list[IndexEntry]:
     """The entries of the first TIDX."""
     chunk = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
-    return [] if chunk is None else index.parse(index_content(data, chunk), chunk.offset)
+    return [] if chunk is None else parse_index(index_content(data, chunk), chunk.offset)
 
 
 def _locate(shard: Chunk | None, entry: IndexEntry) -> Stored:

@@ -1,24 +1,25 @@
-"""Writing an AERO file again with its chunks compressed or not.
+"""Writing an AERO file again: its chunks compressed or not, or some with other contents.
 
-Chunks keep their order, names and other flags, tensors their bytes; lengths,
-hashes and the IHSH chunk are made anew.
-Spec: `docs/spec/aero.md`, "Repacking".
+Where every chunk keeps its length, the file keeps every byte but the changed
+chunks and their hashes. Else it is put together anew: chunks keep their order,
+names and other flags; lengths, hashes and the IHSH are made anew.
+Spec: `docs/spec/aero.md`, "Repacking" and "Resealing".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from wtxtgit.containers import flat
-from wtxtgit.containers.aero import assembly, control, integrity
-from wtxtgit.containers.aero.assembly import Payload, assemble, integrity_payload
-from wtxtgit.containers.aero.content import Allowance, Content, check_length
-from wtxtgit.containers.aero.digests import digest_spans
-from wtxtgit.containers.aero.payloads import metadata_payload
-from wtxtgit.containers.aero.read import Aero
-from wtxtgit.containers.aero.records import (
+from wtxtgit.containers.aero import check, chunks, hashes
+from wtxtgit.containers.aero.check import TOC, extents
+from wtxtgit.containers.aero.chunks import Payload, assemble, integrity_payload, metadata_payload
+from wtxtgit.containers.aero.content import Allowance, Content, Span, check_length, digest_spans
+from wtxtgit.containers.aero.read import (
     COMPRESSED,
+    DIGEST_SIZE,
+    HASH_AT,
     INDEX,
     INTEGRITY,
     JSON,
@@ -26,13 +27,16 @@ from wtxtgit.containers.aero.records import (
     NEVER_COMPRESSED,
     NO_HASH,
     PAGES,
+    Aero,
     Chunk,
     chunk_name,
 )
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""
@@ -54,15 +58,15 @@ def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[
         raise FormatError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
     allowance = Allowance(len(container.data), options)
     _refuse_damage(container, allowance)
-    payloads = [_payload(container, chunk, compression, allowance) for chunk in container.chunks]
-    assembly.check(payloads)
+    payloads = [_repacked(container, chunk, compression, allowance) for chunk in container.chunks]
+    chunks.check_payloads(payloads)
     return assemble(payloads, container.header.uuid)
 
 
 def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     found = Findings()
-    control.check(aero, found)
-    integrity.check(aero, found, allowance)
+    check.check_control(aero, found)
+    hashes.check_seal(aero, found, allowance)
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.
@@ -70,7 +74,7 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     flat.refuse_errors(found)
 
 
-def _payload(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:
+def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:
     check_length(chunk)
     if chunk.is_compressed:
         allowance.decode(chunk)
@@ -110,3 +114,76 @@ def _payload(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -
         digest,
         lambda: iter(Content(aero, chunk)),
     )
+
+
+def written(
+    aero: Aero,
+    replaced: Mapping[int, Payload],
+    removed: Collection[int],
+    added: Sequence[Payload],
+    allowance: Allowance,
+) -> Iterator[Buffer]:
+    """The file's bytes with other payloads in some places of the TOC.
+
+    Hashes of chunks that stay were checked before, and the IHSH. Raises
+    FormatError, before the first piece, for an IHSH of an unknown algorithm
+    and what is over the limits of the format.
+    """
+    sealed = hashes.sealed_spans(aero)
+    if not removed and not added and _keep_places(aero, replaced, sealed):
+        edits: list[Edit] = []
+        for place, payload in replaced.items():
+            chunk = aero.chunks[place]
+            at = aero.header.entry_offset(place) + HASH_AT
+            edits.append((at, at + DIGEST_SIZE, partial(_once, payload.digest)))
+            if chunk.length:
+                edits.append((chunk.offset, chunk.end, payload.blocks))
+        return spliced(aero.data, sorted(edits, key=lambda edit: edit[:2]))
+    payloads = [
+        replaced[place] if place in replaced else _kept(aero, chunk, allowance)
+        for place, chunk in enumerate(aero.chunks)
+        if place not in removed
+    ]
+    payloads += added
+    chunks.check_payloads(payloads)
+    return assemble(payloads, aero.header.uuid)
+
+
+def _keep_places(aero: Aero, replaced: Mapping[int, Payload], sealed: Sequence[Span]) -> bool:
+    """Whether the payloads can be written over those that are there, and nothing else."""
+    for place, payload in replaced.items():
+        chunk = aero.chunks[place]
+        if (payload.length, payload.ulen) != (chunk.length, chunk.ulen):
+            return False
+        # What a seal covers beside the TOC's hashes must not change.
+        if any(start < chunk.end and chunk.offset < end for start, end in sealed):
+            return False
+    changing = {TOC, *replaced}
+    reached, owner = 0, TOC
+    for start, end, what in sorted(extents(aero)):
+        if start < reached and (what in changing or owner in changing):
+            return False
+        if end > reached:
+            reached, owner = end, what
+    return True
+
+
+def _kept(aero: Aero, chunk: Chunk, allowance: Allowance) -> Payload:
+    allowance.hash(chunk.length, chunk.offset)
+    name = chunk_name(aero.data, aero.header, chunk)
+    if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
+        return integrity_payload(name, chunk.flags & ~COMPRESSED)
+    stored = aero.stored(chunk)
+    return Payload(
+        chunk.fourcc,
+        name,
+        chunk.flags,
+        chunk.length,
+        chunk.ulen,
+        chunk.digest,
+        partial(pieces, stored),
+    )
+
+
+def _once(data: bytes) -> Iterator[Buffer]:
+    yield data

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wtxtgit.containers.aero import assembly
-from wtxtgit.containers.aero.assembly import UUID_SIZE, assemble, content_uuid
-from wtxtgit.containers.aero.payloads import file_payloads
+from wtxtgit.containers.aero import chunks
+from wtxtgit.containers.aero.chunks import (
+    DTYPES,
+    UUID_SIZE,
+    assemble,
+    check_tensors,
+    content_uuid,
+    file_payloads,
+    plan,
+)
 from wtxtgit.containers.aero.repack import repack
-from wtxtgit.containers.aero.shards import DTYPES, check_tensors, plan
 from wtxtgit.containers.aero.write_set import build_set
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 __all__ = ["DTYPES", "KEEPS_TAGS", "build", "build_model", "build_set", "repack"]
 
@@ -55,7 +61,7 @@ def build(
     payloads = file_payloads(
         shards, entries, tags or {}, ihsh=ihsh, compress_metadata=compress_metadata
     )
-    assembly.check(payloads)
+    chunks.check_payloads(payloads)
     return assemble(payloads, content_uuid(payloads) if uuid is None else uuid)
 
 

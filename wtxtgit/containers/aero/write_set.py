@@ -11,14 +11,22 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from wtxtgit.containers.aero.aeroset import FORMAT_NAME, MAX_PARTS, VERSIONS, is_inside
-from wtxtgit.containers.aero.assembly import Payload, assemble, check, content_uuid
-from wtxtgit.containers.aero.payloads import file_payloads, model
-from wtxtgit.containers.aero.shards import Shard, check_tensors, plan
+from wtxtgit.containers.aero.aeroset import FORMAT_NAME, MAX_PARTS, VERSIONS, is_local
+from wtxtgit.containers.aero.chunks import (
+    Payload,
+    Shard,
+    assemble,
+    check_payloads,
+    check_tensors,
+    content_uuid,
+    file_payloads,
+    model,
+    plan,
+)
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 SET_NAME = "{}.aeroset.json"
 INDEX_NAME = "{}-index.aero"
@@ -70,7 +78,7 @@ def build_set(
     shards = [replace(shard, number=0) for shard in plan(tensors, max_part)]
     if len(shards) > MAX_PARTS:
         raise FormatError(f"{len(shards)} parts are too many", kind="limit", field="parts")
-    if not is_inside(SET_NAME.format(stem)):
+    if not is_local(SET_NAME.format(stem)):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
     parts = [
         _File(PART_NAME.format(stem, number), partial(_part, shard, tags))
@@ -96,7 +104,7 @@ def _index(shards: Sequence[Shard], tags: Mapping[str, str]) -> Iterator[Buffer]
 
 
 def _file(payloads: Sequence[Payload]) -> Iterator[Buffer]:
-    check(payloads)
+    check_payloads(payloads)
     return assemble(payloads, content_uuid(payloads))
 
 

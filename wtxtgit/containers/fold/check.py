@@ -12,14 +12,14 @@ import zlib
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.decoded import most_decoded
-from wtxtgit.containers.fold import agreement, integrity, payloads
-from wtxtgit.containers.fold.agreement import TRUST_BLOCK
-from wtxtgit.containers.fold.integrity import Digests, Verdict
-from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Passes
+from wtxtgit.containers.fold import index, payloads
+from wtxtgit.containers.fold.index import TRUST_BLOCK
+from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Digests, Passes, Verdict
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 JSON_CTYPE = b"JSON"
 MAX_JSON_CHUNK = 16 * 1024 * 1024
@@ -35,13 +35,13 @@ _SHOWN_DIGITS = 16
 def check(container: Fold, options: ReadOptions) -> Findings:
     """Check everything that the file says of itself; raises nothing."""
     findings = Findings()
-    agreement.check_index(container, findings)
-    agreement.check_layout(container, findings)
+    index.check_index(container, findings)
+    index.check_layout(container, findings)
     _check_trust_block(container, findings)
-    keyed = agreement.check_metadata(container, options.integrity_key, findings)
+    keyed = index.check_metadata(container, options.integrity_key, findings)
     chunks = _ChunkCheck(container, options, findings)
     for chunk in container.chunks:
-        agreement.check_chunk(chunk, findings)
+        index.check_chunk(chunk, findings)
         chunks.check(chunk)
     keyed += chunks.keyed
     unchecked = keyed.count(None)
@@ -141,7 +141,7 @@ class _ChunkCheck:
         digests = Digests(held)
         content, failure = self._decode(held, chunk, digests)
         digests.finish()
-        wanted = integrity.parse_hash(chunk.entry.get("sha256"))
+        wanted = payloads.parse_hash(chunk.entry.get("sha256"))
         verdict = payloads.judged(digests, chunk, self._options)
         if not verdict.intact and payloads.usable_parity(chunk):
             mending = payloads.mend(self._data, chunk, self._options, self._mending_left)
@@ -187,7 +187,7 @@ class _ChunkCheck:
         self, held: ByteView, chunk: Chunk, digests: Digests, verdict: Verdict
     ) -> None:
         if verdict.hash_holds is False:
-            wanted = integrity.parse_hash(chunk.entry.get("sha256"))
+            wanted = payloads.parse_hash(chunk.entry.get("sha256"))
             self._findings.error(
                 "sha256" if wanted is None else wanted.kind,
                 f"sha256 of the payload is {digests.sha256[:_SHOWN_DIGITS]}..., "

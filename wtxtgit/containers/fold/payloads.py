@@ -1,27 +1,30 @@
-"""Payloads of FOLD chunks: mended where damaged, decrypted, decompressed.
+"""Payloads of FOLD chunks: hashed, mended where damaged, decrypted, decompressed.
 
 The order is that of the file's making reversed: parity, then AES-256-GCM,
 then zstd. Hash first: parity is used only where the hash fails, and counts
-only if the hash holds after it.
-Spec: `docs/spec/fold.md`, "Payloads".
+only if the hash holds after it. A hash is written in one of three forms:
+`<hex>` and `sha256:<hex>` are the SHA-256, `hmac-sha256:<hex>` is the
+HMAC-SHA256 of the SHA-256's hex digits.
+Spec: `docs/spec/fold.md`, "Payloads" and "Hashes".
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.fold import integrity
-from wtxtgit.containers.fold.integrity import Digests, Verdict
-from wtxtgit.containers.fold.parity import parity_bytes, parity_len
-from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk
+from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold, parity_bytes, parity_len
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.checksum import crc32c
+from wtxtgit.model.tensor import ReadOptions
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
@@ -119,8 +122,8 @@ def verdict(held: ByteView, chunk: Chunk, options: ReadOptions) -> Verdict:
 
 def judged(digests: Digests, chunk: Chunk, options: ReadOptions) -> Verdict:
     """What the hashes of a chunk say of a stored payload that has these digests."""
-    wanted = integrity.parse_hash(chunk.entry.get("sha256"))
-    return integrity.judge(digests, chunk.crc32c, wanted, options.integrity_key)
+    wanted = parse_hash(chunk.entry.get("sha256"))
+    return judge(digests, chunk.crc32c, wanted, options.integrity_key)
 
 
 def usable_parity(chunk: Chunk) -> int:
@@ -241,3 +244,169 @@ def _decrypt(held: ByteView, chunk: Chunk, key: bytes | None) -> ByteView:
             field="comp_payload",
         )
     return memoryview(plain)
+
+
+SHA256_PREFIX = "sha256:"
+HMAC_PREFIX = "hmac-sha256:"
+MANIFEST_HASH = "manifest_hash"
+CHUNK_HASHES = "chunk_hashes"
+LEAF = b"L"
+NODE = b"N"
+MERKLE_BYTES = 32
+BLOCK = 2**20
+"""Bytes that all hashes see before the next ones are touched."""
+
+_HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{64}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A hash as it is written: the prefix that names its form, and 64 hex digits."""
+
+    prefix: str
+    hexdigest: str
+
+    def __str__(self) -> str:
+        return self.prefix + self.hexdigest
+
+    @property
+    def needs_key(self) -> bool:
+        return self.prefix == HMAC_PREFIX
+
+    @property
+    def kind(self) -> str:
+        """The kind of error where it does not hold."""
+        return "hmac" if self.needs_key else "sha256"
+
+    def holds(self, sha256: str, key: bytes | None) -> bool | None:
+        """Whether it is the hash of what has that SHA-256 (hex), None without its key."""
+        if self.needs_key and key is None:
+            return None
+        return hmac.compare_digest(str(self), str(make_hash(self.prefix, sha256, key)))
+
+
+def parse_hash(value: object) -> Hash | None:
+    """A hash in one of the three forms, None if it is none."""
+    match = _HASH.fullmatch(value) if isinstance(value, str) else None
+    return None if match is None else Hash(match[1], match[2])
+
+
+def make_hash(prefix: str, sha256: str, key: bytes | None) -> Hash:
+    """The hash of what has the SHA-256 `sha256` (hex); the HMAC's form needs a key."""
+    if prefix != HMAC_PREFIX:
+        return Hash(prefix, sha256)
+    return Hash(prefix, hmac.new(key or b"", sha256.encode(), hashlib.sha256).hexdigest())
+
+
+class Digests:
+    """CRC-32C and SHA-256 of a payload as it is stored, and its zlib CRC-32 if asked for."""
+
+    def __init__(self, payload: ByteView) -> None:
+        self._payload = payload
+        self._sha256 = hashlib.sha256()
+        self._done = 0
+        self.crc32c = 0
+
+    def update(self, end: int) -> None:
+        """Take in the payload's bytes up to `end`."""
+        for block in pieces(self._payload[self._done : end], BLOCK):
+            self.crc32c = crc32c(block, self.crc32c)
+            self._sha256.update(block)
+        self._done = max(self._done, min(end, len(self._payload)))
+
+    def finish(self) -> Digests:
+        """Take in all that is left."""
+        self.update(len(self._payload))
+        return self
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a payload's hashes say; `hash_holds` is None where it can't be checked."""
+
+    crc_holds: bool
+    hash_holds: bool | None
+
+    @property
+    def intact(self) -> bool:
+        return self.crc_holds if self.hash_holds is None else self.hash_holds
+
+
+def judge(digests: Digests, crc32c: int, stored: Hash | None, key: bytes | None) -> Verdict:
+    """Compare a payload's digests with those in its header and in the index."""
+    holds = None if stored is None else stored.holds(digests.sha256, key)
+    return Verdict(digests.crc32c == crc32c, holds)
+
+
+def manifest_sha256(metadata: dict[str, object]) -> str:
+    """The SHA-256 (hex) of metadata without its `manifest_hash`."""
+    hashed = {name: value for name, value in metadata.items() if name != MANIFEST_HASH}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
+    """The root (hex) over the name, offset and sha256 of each chunk, None without chunks."""
+    level = [
+        _blake2b(
+            LEAF,
+            # A lone surrogate, which no UTF-8 has, is in no name that was read.
+            json.dumps(
+                {"name": name, "offset": offset, "sha256": sha256},
+                ensure_ascii=False,
+                separators=(",", ":"),
+            ).encode(errors="surrogatepass"),
+        )
+        for name, offset, sha256 in chunks
+    ]
+    if not level:
+        return None
+    while len(level) > 1:
+        if len(level) % 2:
+            level.append(level[-1])
+        level = [
+            _blake2b(NODE, left + right)
+            for left, right in zip(level[::2], level[1::2], strict=True)
+        ]
+    return level[0].hex()
+
+
+def _blake2b(domain: bytes, content: bytes) -> bytes:
+    return hashlib.blake2b(domain + content, digest_size=MERKLE_BYTES).digest()
+
+
+Condition = Literal["whole", "mended", "damaged"]
+"""Whether a payload is as its hash says, is so once its parity has mended it, or is not."""
+
+
+class Conditions:
+    """Hashes the payloads of one file, within bounds for all of them together.
+
+    Parity counts as well: it can be many times its payload, and overlap too.
+    """
+
+    def __init__(self, fold: Fold, options: ReadOptions) -> None:
+        self._data = fold.data
+        self._options = options
+        self._left = MAX_PASSES * len(fold.data)
+        self._mending_left = MAX_MENDED_BLOCKS
+
+    def of(self, chunk: Chunk) -> Condition:
+        """The condition of a chunk; raises FormatError (limit) where chunks overlap too much."""
+        self._left -= chunk.end - chunk.offset
+        if self._left < 0:
+            raise FormatError(
+                "chunks overlap too much", kind="limit", offset=chunk.offset, field="offset"
+            )
+        held = self._data[chunk.payload_start : chunk.payload_end]
+        if verdict(held, chunk, self._options).intact:
+            return "whole"
+        if not usable_parity(chunk):
+            return "damaged"
+        mending = mend(self._data, chunk, self._options, self._mending_left)
+        self._mending_left = max(self._mending_left - mending.damaged, 0)
+        return "mended" if mending.verdict.intact else "damaged"

@@ -3,11 +3,13 @@
 File header (28 bytes), then for each chunk a header (32 bytes), its payload
 and its parity, then a JSON index. The index says where chunks stand, a
 chunk's own header how long its parts are.
-Spec: `docs/spec/containers.md`, "FOLD".
+Spec: `docs/spec/fold.md`, "Layout" and "Parity"; `docs/spec/containers.md`,
+"FOLD", for how a file is cut.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -19,8 +21,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.names import ArrayNames
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.array import ArrayNames
 
 HEADER = Struct(">8sIQQ")
 """magic header_len index_off index_len."""
@@ -107,12 +108,6 @@ class Fold:
         for chunk in self.chunks:
             yield from chunk.ranges()
         yield ranges.part(self.index_start, self.index_end, INDEX_ROLE)
-
-    def describe(self, options: ReadOptions) -> Description:
-        # Parity and codecs are of no use for cutting, which is all that git asks for.
-        from wtxtgit.containers.fold.description import describe
-
-        return describe(self, options)
 
 
 def read(data: ByteView) -> Fold:
@@ -209,3 +204,23 @@ class _ChunkReader:
         if self._tensors > MAX_TENSORS or self._name_characters > MAX_NESTED_NAMES:
             fail("chunks list too many tensors", offset=start, field="tensors", kind="limit")
         return nested
+
+
+CODEWORD = 255
+"""Bytes of a block and its parity."""
+
+_ALGORITHM = re.compile(r"rs\(([1-9][0-9]{0,2})\)")
+
+
+def parity_bytes(algorithm: object) -> int | None:
+    """n of `rs(n)`, 0 for `none`, None for what is neither."""
+    if algorithm == "none":
+        return 0
+    match = _ALGORITHM.fullmatch(algorithm) if isinstance(algorithm, str) else None
+    n = int(match[1]) if match else CODEWORD
+    return n if n < CODEWORD else None
+
+
+def parity_len(payload_len: int, n: int) -> int:
+    """Bytes of parity of a payload: n for each block begun."""
+    return n * -(-payload_len // (CODEWORD - n))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.containers.fold.parity import CODEWORD
+from wtxtgit.containers.fold.read import CODEWORD
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FIELD_POLYNOMIAL = 0x11D

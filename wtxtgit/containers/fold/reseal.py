@@ -1,7 +1,8 @@
 """What a FOLD file holds by name, and writing it anew with some of that changed.
 
 An entry is a chunk: a file in a payload. What an index says of how a file was
-written and proven is no value: it comes from the skeleton.
+written and proven is no value: it comes from the skeleton. Where changed
+chunks keep their lengths, all else in the file stays where and as it was.
 Spec: `docs/spec/fold.md`, "Resealing".
 """
 
@@ -12,10 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from wtxtgit.containers import json_edit, loose
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.fold import agreement, integrity, payloads, remains
-from wtxtgit.containers.fold.chunks import (
+from wtxtgit.containers.fold import index, payloads
+from wtxtgit.containers.fold.describe import OF_THE_WRITING
+from wtxtgit.containers.fold.index import MERKLE_ROOT
+from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Conditions
+from wtxtgit.containers.fold.read import HEADER, UNCOMPRESSED, ZSTD, Chunk, Fold
+from wtxtgit.containers.fold.repack import broken_by_repack
+from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
     Kept,
@@ -23,19 +30,17 @@ from wtxtgit.containers.fold.chunks import (
     Planned,
     file_pieces,
     form_of,
+    format_index,
     plan,
+    sealed,
 )
-from wtxtgit.containers.fold.condition import Conditions
-from wtxtgit.containers.fold.description import OF_THE_WRITING
-from wtxtgit.containers.fold.index import format_index, sealed
-from wtxtgit.containers.fold.patching import patched
-from wtxtgit.containers.fold.read import HEADER, UNCOMPRESSED, ZSTD, Chunk, Fold
-from wtxtgit.containers.fold.repack import broken_by_repack
+from wtxtgit.containers.magic import FOLD_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import Findings, Packed, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""
@@ -80,7 +85,7 @@ def values(container: Fold, options: ReadOptions) -> dict[str, object]:
 
 def rest(container: Fold, options: ReadOptions) -> dict[str, object]:
     """What else the index says, and a hash of bytes that no chunk has, where there are any."""
-    return remains.rest(container)
+    return unmerged(container)
 
 
 def reseal(
@@ -161,7 +166,7 @@ def _entry(
 
 def _form(chunk: Chunk) -> tuple[object, ...]:
     """What the records of a chunk say beside its name, its place and its content."""
-    stored = integrity.parse_hash(chunk.entry.get("sha256"))
+    stored = payloads.parse_hash(chunk.entry.get("sha256"))
     further = {key: value for key, value in chunk.entry.items() if key not in OF_THE_PLACE}
     return (
         chunk.ctype,
@@ -201,7 +206,7 @@ class _Sources:
         """Check the hashes over hashes of a file that is seen first; raises FormatError."""
         if id(fold) not in self._known:
             findings = Findings()
-            agreement.check_metadata(fold, self._options.integrity_key, findings)
+            index.check_metadata(fold, self._options.integrity_key, findings)
             _refuse(findings)
             self._known[id(fold)] = Conditions(fold, self._options)
         return self._known[id(fold)]
@@ -212,7 +217,7 @@ class _Sources:
         conditions = self.add(fold)
         chunk = fold.chunks[one.number]
         findings = Findings()
-        agreement.check_chunk(chunk, findings)
+        index.check_chunk(chunk, findings)
         _refuse(findings)
         payloads.check_limits(chunk, self._options)
         if conditions.of(chunk) == "damaged":
@@ -272,3 +277,132 @@ def _with_values(
         if key in OF_THE_WRITING or key in given
     }
     return {**index, "metadata": {**kept, **given}}
+
+
+def patched(
+    fold: Fold, chunks: Sequence[Kept | Planned], index: Mapping[str, object]
+) -> Iterator[Buffer] | None:
+    """The file in pieces, with those of `chunks` that are planned in their places.
+
+    `chunks` are all of the file's own, `index` is its index with their hashes.
+    None where they do not fit: a length differs, or bytes that would change
+    belong to something else as well.
+    """
+    changed = [
+        (old.offset, old.end, new)
+        for old, new in zip(fold.chunks, chunks, strict=True)
+        if isinstance(new, Planned)
+    ]
+    if any(end - start != new.length for start, end, new in changed):
+        return None
+    places = {(start, end) for start, end, _ in changed}
+    if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
+        return None
+    text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
+    made = json_edit.replaced(text, _edits(fold.index, index)).encode()
+    moved = len(made) != fold.index_end - fold.index_start
+    if moved and (
+        len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
+    ):
+        return None
+    header = HEADER.pack(FOLD_MAGIC, HEADER.size, fold.index_start, len(made))
+    patches: list[Edit] = [(start, end, new.pieces) for start, end, new in changed]
+    patches.append((0, HEADER.size, lambda: iter([header])))
+    patches.append((fold.index_start, fold.index_end, lambda: iter([made])))
+    return spliced(fold.data, sorted(patches, key=lambda patch: patch[:2]))
+
+
+def _is_shared(fold: Fold, changed: set[tuple[int, int]]) -> bool:
+    """Whether one of these places overlaps another one, or any chunk."""
+    spans = [(chunk.offset, chunk.end) for chunk in fold.chunks]
+    spans += [(0, HEADER.size), (fold.index_start, fold.index_end)]
+    reached = reached_by_changed = 0
+    for start, end in sorted(spans):
+        is_changed = (start, end) in changed
+        if start < reached_by_changed or (is_changed and start < reached):
+            return True
+        reached = max(reached, end)
+        reached_by_changed = max(reached_by_changed, end if is_changed else 0)
+    return False
+
+
+def _edits(old: Mapping[str, object], new: Mapping[str, object]) -> dict[json_edit.Path, object]:
+    """The values in which the second index differs: those that hashing made."""
+    edits: dict[json_edit.Path, object] = {}
+    listed = zip(_entries(old), _entries(new), strict=True)
+    for n, (before, after) in enumerate(listed):
+        if before is not after:
+            edits |= _differing(before, after, ("chunks", n))
+    metadata = new.get("metadata")
+    if isinstance(metadata, dict):
+        before = cast(dict[str, object], old["metadata"])
+        hashes = metadata.get(CHUNK_HASHES)
+        if isinstance(hashes, dict):
+            held = cast(dict[str, object], before[CHUNK_HASHES])
+            edits |= _differing(held, hashes, ("metadata", CHUNK_HASHES))
+        if MANIFEST_HASH in metadata:
+            edits["metadata", MANIFEST_HASH] = metadata[MANIFEST_HASH]
+    if new.get(MERKLE_ROOT) is not None:
+        edits[(MERKLE_ROOT,)] = new[MERKLE_ROOT]
+    return edits
+
+
+def _entries(index: Mapping[str, object]) -> list[dict[str, object]]:
+    return cast(list[dict[str, object]], index["chunks"])
+
+
+def _differing(
+    before: Mapping[str, object], after: Mapping[str, object], path: json_edit.Path
+) -> dict[json_edit.Path, object]:
+    return {
+        (*path, key): value
+        for key, value in after.items()
+        if key not in before or before[key] != value
+    }
+
+
+GAPS = "gaps"
+METADATA = "metadata"
+MADE_ANEW = frozenset({"format", "version", "created_at_unix", "chunks", METADATA, MERKLE_ROOT})
+"""Keys of an index that are told elsewhere, or say how and when it was written."""
+
+
+def unmerged(container: Fold) -> dict[str, object]:
+    """Further keys of the index by their JSON pointers, and a hash of bytes that no chunk has.
+
+    Of hashes over chunks it is told that they are there, and in which form.
+    """
+    found = dict(_keys(container.index))
+    spans = [(0, HEADER.size), (container.index_start, container.index_end)]
+    spans += [(chunk.offset, chunk.end) for chunk in container.chunks]
+    gaps = loose.digest(container.data, spans)
+    return found if gaps is None else {**found, GAPS: gaps}
+
+
+def _keys(index: dict[str, object]) -> Iterator[tuple[str, object]]:
+    for key, value in index.items():
+        if key not in MADE_ANEW:
+            yield _pointer(key), value
+    if index.get(MERKLE_ROOT) is not None:
+        yield _pointer(MERKLE_ROOT), True
+    metadata = index.get(METADATA)
+    if not isinstance(metadata, dict):
+        if METADATA in index:
+            yield _pointer(METADATA), metadata
+        return
+    for key in metadata:
+        if key in OF_THE_WRITING:
+            yield _pointer(METADATA, key), _of_writing(key, metadata[key])
+
+
+def _of_writing(key: str, value: object) -> object:
+    if key == CHUNK_HASHES:
+        return True
+    if key == MANIFEST_HASH:
+        stored = payloads.parse_hash(value)
+        return SHA256_PREFIX if stored is None else stored.prefix
+    return value
+
+
+def _pointer(*keys: str) -> str:
+    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)

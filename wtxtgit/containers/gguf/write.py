@@ -10,14 +10,12 @@ from math import prod
 from struct import pack
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.gguf.ggml_types import TYPES
 from wtxtgit.containers.gguf.metadata import STRING
-from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, aligned
+from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, TYPES, aligned
 from wtxtgit.containers.magic import GGUF_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 VERSION = 3
 MAX_DIMENSIONS = 4

@@ -11,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.mlcp.metadata import DTYPE_NAMES, DTYPE_NUMBERS
 from wtxtgit.containers.mlcp.read import (
     COUNT_SIZE,
     DIM_SIZE,
+    DTYPE_NAMES,
+    DTYPE_NUMBERS,
     ELEMENTS,
     Mlcp,
     Placement,
     Record,
 )
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 MAX_SIZE = 2**63 - 1
 """Largest size that a record can state."""

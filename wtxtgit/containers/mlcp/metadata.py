@@ -1,162 +1,407 @@
-"""The JSON of an MLCP file: what its writer lists, and how it spells it.
+"""The metadata of an MLCP file: what follows from its records, and the values that do not.
 
-Written by .NET's System.Text.Json: two spaces of indent, nulls kept, and
-everything but plain ASCII letters, digits and signs escaped.
-Spec: `docs/spec/mlcp.md`, "Metadata".
+A merge sets the values one by one. Lists of tensors follow from the records:
+they are made anew for shards that have other records, and what stays keeps its
+place and its spelling. Where a list says something else than the records do,
+a merge takes it from the skeleton of the file that is written.
+Spec: `docs/spec/mlcp.md`, "Resealing".
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
-from wtxtgit.containers import tags
-from wtxtgit.model import EPOCH
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, Record, shard_list
+from wtxtgit.containers.mlcp.write import format_json
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import Buffer
 
-VERSION = "1.0.0"
-"""What the original writer writes where the metadata have none."""
+SHARDS = "shards"
+TENSORS = "tensors"
+FILE_SIZE = "fileSize"
+CHECKSUM = "checksum"
+INFOS = "tensorInfos"
+VERSION = "version"
+TIMESTAMP = "timestamp"
+OFFSET = "offset"
+WHOLE = "metadata"
+"""The one value of a file whose metadata are no JSON object."""
+REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
+"""What the metadata say of a tensor that its record says, or that follows from the others."""
 
-DTYPE_NAMES = (
-    "Float16",
-    "Float32",
-    "Float64",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "UInt8",
-    "UInt16",
-    "UInt32",
-    "UInt64",
-    "Bool",
-    "BFloat16",
-)
-"""Records have the name, the JSON its place in this enumeration."""
-DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPE_NAMES)}
-
-_REPEATED = frozenset({"version", "format", "shards", "customFields", "tensorInfos"})
-"""Members that the file's structure, its tensors or the tags tell again."""
-_ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[<>&'+`\x7f]")
-"""An escape as Python writes it, or ASCII that .NET escapes and Python does not."""
+Json = dict[str, object]
 
 
-def shard_list(metadata: object) -> list[object]:
-    """What `shards` lists; nothing where it is null, missing or no list."""
-    shards = metadata.get("shards") if isinstance(metadata, dict) else None
-    return shards if isinstance(shards, list) else []
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What the metadata say of a record: in its shard's list, and among all tensors."""
+
+    in_shard: Json | None
+    in_all: Json | None
+
+    @property
+    def further(self) -> tuple[str, str]:
+        """What is no record's to say, in a form that can be compared."""
+        return _further(self.in_shard), _further(self.in_all)
 
 
-def stated_version(metadata: object) -> str:
-    """The version that the original writer puts before the metadata."""
-    version = metadata.get("version") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) and tags.is_text(version) else VERSION
+def listed(container: Mlcp) -> list[Listed]:
+    """What the metadata say of each record, nothing where lists are not those of the records."""
+    records = container.body.records
+    everywhere = _items(_member(container.metadata, INFOS), records)
+    shards = shard_list(container.metadata)
+    inner: list[Json | None] = []
+    for number, group in groupby(records, lambda record: record.shard):
+        own = tuple(group)
+        shard = shards[number] if number < len(shards) else None
+        inner += _items(_member(shard, TENSORS), own)
+    return [Listed(one, other) for one, other in zip(inner, everywhere, strict=True)]
 
 
-def custom_fields(metadata: object) -> dict[str, str]:
-    """The custom fields that are texts; they go to other formats as tags."""
-    return tags.texts(metadata.get("customFields") if isinstance(metadata, dict) else None)
-
-
-def untold(metadata: object) -> tuple[str, ...]:
-    """Members that hold something beyond tensors and texts among the custom fields."""
+def merged_values(container: Mlcp) -> dict[str, object]:
+    """The metadata without what follows from records, versions and time; shards by number."""
+    metadata = container.metadata
     if not isinstance(metadata, dict):
-        return () if metadata is None else ("metadata",)
-    told = [
-        key
-        for key, value in metadata.items()
-        if key not in _REPEATED and value is not None and not _repeats_sharding(key, metadata)
-    ]
-    if len(shard_list(metadata)) > 1:
-        told.append("shards")
-    fields = metadata.get("customFields")
-    if isinstance(fields, dict):
-        kept = custom_fields(metadata)
-        told += [f"customFields.{key}" for key in fields if key not in kept]
-    elif fields is not None:
-        told.append("customFields")
-    return tuple(tags.shown_key(key) for key in told)
-
-
-def describe_shards(
-    shards: Sequence[Sequence[TensorSource]],
-    version: str,
-    fields: Mapping[str, str],
-    dtypes: Mapping[str, str],
-) -> dict[str, object]:
-    """The metadata that the original writer gives for these shards.
-
-    `fields` are the custom ones, `dtypes` has each element's name in the
-    format. The time is a fixed one:
-    the same tensors give the same bytes.
-    """
-    sharding = {
-        "strategy": "none",
-        "shardCount": len(shards),
-        "precision": _precision(shards),
-        "strategySpecificInfo": {},
-    }
+        return {WHOLE: metadata}
+    shards = metadata.get(SHARDS)
     return {
-        "version": version,
-        "timestamp": EPOCH,
-        "worldSize": len(shards),
-        "ddpRank": 0,
-        "sharding": sharding,
-        "shards": [_shard(rank, shard, dtypes) for rank, shard in enumerate(shards)],
-        "training": None,
-        "customFields": dict(fields) or None,
-        "format": "single_file",
-        "shardingStrategy": sharding,
-        "tensorInfos": None,
+        key: _numbered(shards, container.body.placement) if key == SHARDS else value
+        for key, value in metadata.items()
+        if key not in (VERSION, TIMESTAMP) and not (key == INFOS and isinstance(value, list))
     }
 
 
-def format_json(value: object) -> bytes:
-    """JSON as System.Text.Json spells it; strings have no lone surrogates."""
-    return _ESCAPED.sub(_escape, json.dumps(value, indent=2)).encode("ascii")
+def _numbered(shards: object, placement: Placement) -> object:
+    if not isinstance(shards, list):
+        return shards
+    left_out = derived(placement)
+    return {
+        str(number): {key: value for key, value in shard.items() if key not in left_out}
+        if isinstance(shard, dict)
+        else shard
+        for number, shard in enumerate(shards)
+    }
 
 
-def _escape(match: re.Match[str]) -> str:
-    found = match[0]
-    if found.startswith("\\u"):
-        return "\\u" + found[2:].upper()
-    if found == '\\"' or not found.startswith("\\"):
-        return f"\\u{ord(found[-1]):04X}"
+def derived(placement: Placement) -> frozenset[str]:
+    """What of a shard follows from its tensors.
+
+    Where their bytes are not in the file the checksum alone says which they
+    are: it is a value then.
+    """
+    if placement is Placement.NOWHERE:
+        return frozenset({TENSORS, FILE_SIZE})
+    return frozenset({TENSORS, FILE_SIZE, CHECKSUM})
+
+
+def _member(metadata: object, key: str) -> object:
+    return metadata.get(key) if isinstance(metadata, dict) else None
+
+
+def _items(items: object, records: Sequence[Record]) -> list[Json | None]:
+    """The items of a list that is one of these records, by their names; else nothing of each."""
+    if not isinstance(items, list) or len(items) != len(records):
+        return [None] * len(records)
+    found = [
+        item if isinstance(item, dict) and item.get("name") == record.name else None
+        for item, record in zip(items, records, strict=True)
+    ]
+    return found if all(item is not None for item in found) else [None] * len(records)
+
+
+def _further(item: Json | None) -> str:
+    further = {key: value for key, value in (item or {}).items() if key not in REPEATED}
+    return json.dumps(further, sort_keys=True)
+
+
+CRLF = b"\r\n"
+MAX_DIGITS = 10
+"""Digits of a dtype that is a number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """A record of one of the files that are put together, and what its metadata say of it.
+
+    Its tensor has other bytes than in that file where it `is_changed`.
+    """
+
+    container: Mlcp
+    record: Record
+    listed: Listed
+    is_changed: bool = False
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """All that its record and the metadata say, but for places."""
+        record = self.record
+        return record.shard, record.dtype, record.shape, record.size, *self.listed.further
+
+
+def rows_of(container: Mlcp) -> list[Row]:
+    """All records of a file."""
+    pairs = zip(container.body.records, listed(container), strict=True)
+    return [Row(container, record, said) for record, said in pairs]
+
+
+def updated(
+    container: Mlcp,
+    rows: Sequence[Row],
+    wanted: Mapping[str, object],
+    placement: Placement,
+) -> Buffer:
+    """The JSON with `wanted` as its values, for `rows`, which are ordered by shard.
+
+    It is the one that the file has where nothing changes. Raises FormatError
+    where the metadata can't say it.
+    """
+    raw = bytes(container.data[container.metadata_start : container.header_end])
+    update = _Update(container, rows, placement)
+    made = update.metadata(wanted)
+    if json.dumps(made) == json.dumps(container.metadata):
+        return raw
+    spelled = format_json(made)
+    return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
+
+
+class _Update:
+    """One change of a file's metadata."""
+
+    def __init__(self, container: Mlcp, rows: Sequence[Row], placement: Placement) -> None:
+        self.container = container
+        self.files = {id(row.container): row.container for row in rows}
+        self.files = {id(container): container, **self.files}
+        self.own = rows_of(container)
+        self.rows = rows
+        self.by_shard = {id(container): _by_shard(self.own)}
+        self.rows_by_shard = _by_shard(rows)
+        self.derived = derived(placement)
+
+    def metadata(self, wanted: Mapping[str, object]) -> object:
+        old = self.container.metadata
+        if not isinstance(old, dict):
+            if wanted != {WHOLE: old}:
+                raise FormatError("metadata are no JSON object and stay as they are", field=WHOLE)
+            return old
+        made: Json = {}
+        for key, value in old.items():
+            if key == INFOS and isinstance(value, list):
+                made[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
+            elif key in (VERSION, TIMESTAMP):
+                made[key] = value
+            elif key == SHARDS and key in wanted and not isinstance(value, dict):
+                made[key] = self._shards(wanted[key])
+            elif key in wanted:
+                made[key] = _overlaid(value, wanted[key])
+        for key, value in wanted.items():
+            if key not in made and key not in old:
+                made[key] = self._shards(value) if key == SHARDS else value
+        return made
+
+    def _shards(self, wanted: object) -> object:
+        """A list of the shards that are numbered from 0; what is no such thing as it is."""
+        if not isinstance(wanted, dict):
+            return wanted
+        numbers = [str(number) for number in range(len(wanted))]
+        if wanted.keys() != set(numbers):
+            raise FormatError("shards are not numbered from 0 on", field=SHARDS)
+        return [self._shard(int(number), wanted[number]) for number in numbers]
+
+    def _shard(self, number: int, wanted: object) -> object:
+        if not isinstance(wanted, dict):
+            return wanted
+        model = self._model(number)
+        old = _shard_of(model, number)
+        was = self._was(model, number)
+        rows = self.rows_by_shard.get(number, [])
+        made: Json = {}
+        for key, value in old.items():
+            if key not in self.derived:
+                if key in wanted:
+                    made[key] = _overlaid(value, wanted[key])
+            elif key == TENSORS:
+                where = f"shard {number}"
+                made[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
+            elif key == FILE_SIZE:
+                made[key] = _moved(value, _total(rows) - _total(was))
+            elif key == CHECKSUM:
+                made[key] = self._checksum(number, rows[0].container if rows else model, rows)
+        return made | {key: value for key, value in wanted.items() if key not in made}
+
+    def _checksum(self, number: int, owner: Mlcp, rows: Sequence[Row]) -> object:
+        """That of the file which has just this shard; null where none has."""
+        are_its_own = all(row.container is owner and not row.is_changed for row in rows)
+        if not are_its_own or not _are_same(self._was(owner, number), rows):
+            return None
+        return _shard_of(owner, number).get(CHECKSUM)
+
+    def _was(self, file: Mlcp, number: int) -> Sequence[Row]:
+        """The records that a file has in a shard."""
+        if id(file) not in self.by_shard:
+            self.by_shard[id(file)] = _by_shard(rows_of(file))
+        return self.by_shard[id(file)].get(number, [])
+
+    def _model(self, number: int) -> Mlcp:
+        """The first file whose metadata list this shard; the one that is written if none does."""
+        has = (file for file in self.files.values() if number < len(shard_list(file.metadata)))
+        return next(has, self.container)
+
+    def _tensors(
+        self,
+        old: object,
+        was: Sequence[Row],
+        rows: Sequence[Row],
+        where: str,
+        said: Callable[[Listed], Json | None],
+    ) -> object:
+        """A list of tensors for these rows; `old` where they were the same, or it is no list."""
+        if not isinstance(old, list) or _are_same(was, rows):
+            return old
+        items = [said(row.listed) for row in was]
+        if len(old) != len(was) or None in items:
+            raise FormatError(
+                f"{where}: the metadata list other tensors than the file has, "
+                "and can't be brought up to date",
+                field=TENSORS,
+            )
+        told = [item for item in items if item is not None]
+        has_places = [item.get(OFFSET) for item in told] == list(_offsets(was))
+        pairs = zip(rows, _offsets(rows), strict=True)
+        return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
+
+
+def _shard_of(file: Mlcp, number: int) -> Json:
+    """What a file's metadata say of a shard, nothing where that is no object."""
+    shards = shard_list(file.metadata)
+    found = shards[number] if number < len(shards) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _by_shard(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.record.shard, []).append(row)
     return found
 
 
-def _shard(
-    rank: int, tensors: Sequence[TensorSource], dtypes: Mapping[str, str]
-) -> dict[str, object]:
-    listed = []
-    end = 0
-    for tensor in tensors:
-        listed.append(
-            {
-                "name": tensor.name,
-                "shape": list(tensor.shape),
-                "dataType": DTYPE_NUMBERS[dtypes[tensor.element]],
-                "offset": end,
-                "size": tensor.nbytes,
-            }
-        )
-        end += tensor.nbytes
+def _item(row: Row, said: Json | None, place: int, has_places: bool) -> Json:
+    """What a list says of a row; its offset is `place` where those of the list count bytes."""
+    if said is not None:
+        return {**said, OFFSET: place} if has_places and OFFSET in said else said
+    record = row.record
+    is_number = record.dtype.isascii() and record.dtype.isdigit() and len(record.dtype) < MAX_DIGITS
+    number = int(record.dtype) if is_number else DTYPE_NUMBERS.get(record.dtype, record.dtype)
+    shape = list(record.shape)
+    fields = {"name": record.name, "shape": shape, "dataType": number}
+    return {**fields, OFFSET: place, "size": record.size}
+
+
+def _offsets(rows: Sequence[Row]) -> Iterator[int]:
+    """Where the bytes of each tensor start, counted within its shard."""
+    shard, place = -1, 0
+    for row in rows:
+        if row.record.shard != shard:
+            shard, place = row.record.shard, 0
+        yield place
+        place += row.record.size
+
+
+def _total(rows: Sequence[Row]) -> int:
+    return sum(row.record.size for row in rows)
+
+
+def _moved(value: object, difference: int) -> object:
+    return value + difference if type(value) is int else value
+
+
+def _are_same(was: Sequence[Row], rows: Sequence[Row]) -> bool:
+    return [(r.record.name, r.kind) for r in was] == [(r.record.name, r.kind) for r in rows]
+
+
+def _overlaid(old: object, wanted: object) -> object:
+    """`wanted`, its members in the order that they have in `old`."""
+    if not isinstance(old, dict) or not isinstance(wanted, dict):
+        return wanted
+    kept = {key: _overlaid(value, wanted[key]) for key, value in old.items() if key in wanted}
+    return kept | {key: value for key, value in wanted.items() if key not in kept}
+
+
+OTHER = "another list"
+"""Stands before the hash of a list whose items are not those of the records."""
+
+
+def unlike_records(container: Mlcp) -> dict[str, object]:
+    """What is said of shards and tensors otherwise than the records say it, by member."""
+    metadata = container.metadata
+    if not isinstance(metadata, dict):
+        return {}
+    return dict(_odd(container, metadata))
+
+
+def _odd(container: Mlcp, metadata: Json) -> Iterator[tuple[str, object]]:
+    records = container.body.records
+    inside: dict[int, list[Record]] = {}
+    for record in records:
+        inside.setdefault(record.shard, []).append(record)
+    if isinstance(metadata.get(INFOS), list):
+        yield from _odd_list(INFOS, metadata[INFOS], records)
+    shards = shard_list(metadata)
+    if container.body.shard_count != len(shards):
+        yield SHARDS, container.body.shard_count - len(shards)
+    for number, shard in enumerate(shards):
+        if not isinstance(shard, dict):
+            continue
+        where, own = f"{SHARDS}/{number}", inside.get(number, [])
+        if TENSORS in shard:
+            yield from _odd_list(f"{where}/{TENSORS}", shard[TENSORS], own)
+        else:
+            yield f"{where}/{TENSORS}", "missing"
+        size = shard.get(FILE_SIZE, "missing")
+        # It is changed by as much as the records' sizes are.
+        more = size - sum(record.size for record in own) if type(size) is int else size
+        if more != 0 or type(more) is not int:
+            yield f"{where}/{FILE_SIZE}", more
+
+
+def _odd_list(where: str, items: object, records: Sequence[Record]) -> Iterator[tuple[str, object]]:
+    """What a list says that its records do not."""
+    if not isinstance(items, list) or len(items) != len(records):
+        yield where, (OTHER, _digest(items))
+        return
+    odd: dict[str, Json] = {}
+    for item, record in zip(items, records, strict=True):
+        if not isinstance(item, dict) or item.get("name") != record.name:
+            yield where, (OTHER, _digest(items))
+            return
+        said = _other_words(item, record)
+        if said:
+            odd[record.name] = said
+    if odd:
+        yield where, odd
+
+
+def _other_words(item: Json, record: Record) -> Json:
+    number = DTYPE_NUMBERS.get(record.dtype, record.dtype)
+    told: dict[str, list[object]] = {
+        "shape": [list(record.shape)],
+        "dataType": [number, str(number), record.dtype],
+        "size": [record.size],
+    }
     return {
-        "rank": rank,
-        "filePath": f"shard_{rank}.shard",
-        "fileSize": end,
-        "tensors": listed,
-        "checksum": None,
+        key: item[key]
+        for key, words in told.items()
+        if key in item and not any(_spelled(item[key]) == _spelled(word) for word in words)
     }
 
 
-def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
-    """The one float dtype of all tensors that are floats, `mixed` where there are more."""
-    short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64"}
-    found = {short[t.element] for tensors in shards for t in tensors if t.element in short}
-    return found.pop() if len(found) == 1 else "mixed"
+def _spelled(value: object) -> str:
+    """JSON to be compared: 1 is not True."""
+    return json.dumps(value, sort_keys=True)
 
 
-def _repeats_sharding(key: str, metadata: Mapping[str, object]) -> bool:
-    return key == "shardingStrategy" and metadata[key] == metadata.get("sharding")
+def _digest(value: object) -> bytes:
+    return hashlib.sha256(_spelled(value).encode()).digest()

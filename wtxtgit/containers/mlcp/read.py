@@ -9,19 +9,18 @@ Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from struct import unpack
 
-from wtxtgit.containers import json_limits, ranges
+from wtxtgit.containers import json_limits, ranges, tags
 from wtxtgit.containers.cursor import Cursor, fail, quoted
 from wtxtgit.containers.magic import MLCP_MAGIC
-from wtxtgit.containers.mlcp import metadata as mlcp_metadata
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
@@ -52,6 +51,26 @@ ELEMENTS = {
     "UInt64": "u64",
     "Bool": "bool",
 }
+DTYPE_NAMES = (
+    "Float16",
+    "Float32",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Bool",
+    "BFloat16",
+)
+"""Records have the name, the JSON its place in this enumeration."""
+DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPE_NAMES)}
+
+_REPEATED = frozenset({"version", "format", "shards", "customFields", "tensorInfos"})
+"""Members that the file's structure, its tensors or the tags tell again."""
 
 
 class Placement(Enum):
@@ -128,8 +147,8 @@ class Mlcp:
                 for tensor, record in zip(self.tensors(), self.body.records, strict=True)
             ),
             {"version": self.version, "metadata": self.metadata},
-            tags=mlcp_metadata.custom_fields(self.metadata),
-            untold=mlcp_metadata.untold(self.metadata),
+            tags=custom_fields(self.metadata),
+            untold=untold(self.metadata),
         )
 
     def _why_absent(self, record: Record) -> str | None:
@@ -146,7 +165,7 @@ def read(data: ByteView) -> Mlcp:
     header_end = cursor.pos
     start = header_end - length
     metadata = json_limits.parse(body, "metadata", offset=start)
-    shard_count = len(mlcp_metadata.shard_list(metadata))
+    shard_count = len(shard_list(metadata))
     shards = read_body(data, header_end, shard_count)
     return Mlcp(data, version, metadata, start, header_end, shards)
 
@@ -165,6 +184,37 @@ def read_body(data: ByteView, start: int, shard_count: int) -> Body:
         except FormatError as error:
             errors.append(error)
     raise errors[0]
+
+
+def shard_list(metadata: object) -> list[object]:
+    """What `shards` lists; nothing where it is null, missing or no list."""
+    shards = metadata.get("shards") if isinstance(metadata, dict) else None
+    return shards if isinstance(shards, list) else []
+
+
+def custom_fields(metadata: object) -> dict[str, str]:
+    """The custom fields that are texts; they go to other formats as tags."""
+    return tags.texts(metadata.get("customFields") if isinstance(metadata, dict) else None)
+
+
+def untold(metadata: object) -> tuple[str, ...]:
+    """Members that hold something beyond tensors and texts among the custom fields."""
+    if not isinstance(metadata, dict):
+        return () if metadata is None else ("metadata",)
+    told = [
+        key
+        for key, value in metadata.items()
+        if key not in _REPEATED and value is not None and not _repeats_sharding(key, metadata)
+    ]
+    if len(shard_list(metadata)) > 1:
+        told.append("shards")
+    fields = metadata.get("customFields")
+    if isinstance(fields, dict):
+        kept = custom_fields(metadata)
+        told += [f"customFields.{key}" for key in fields if key not in kept]
+    elif fields is not None:
+        told.append("customFields")
+    return tuple(tags.shown_key(key) for key in told)
 
 
 def _net_string(cursor: Cursor, field: str) -> str:
@@ -266,3 +316,7 @@ def _zero_run(data: ByteView, start: int) -> int:
         pos += len(block)
         step = min(step * 2, MAX_ZEROS_SCAN)
     return pos - start
+
+
+def _repeats_sharding(key: str, metadata: Mapping[str, object]) -> bool:
+    return key == "shardingStrategy" and metadata[key] == metadata.get("sharding")

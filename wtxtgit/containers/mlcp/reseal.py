@@ -11,17 +11,14 @@ from functools import partial
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.mlcp import listing, remains, update, write
-from wtxtgit.containers.mlcp.listing import SHARDS
-from wtxtgit.containers.mlcp.metadata import shard_list
-from wtxtgit.containers.mlcp.read import Mlcp, Placement
-from wtxtgit.containers.mlcp.unwritten import Piece
-from wtxtgit.containers.mlcp.update import Row
+from wtxtgit.containers.mlcp import metadata, write
+from wtxtgit.containers.mlcp.metadata import SHARDS, Row
+from wtxtgit.containers.mlcp.read import Mlcp, Placement, shard_list
+from wtxtgit.containers.mlcp.write import Piece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, Tensor
 
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
@@ -30,19 +27,19 @@ def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
     return [
         Entry(tensor.name, row.kind, container.data[stored.start : stored.end], tensor)
         for tensor, row, stored in zip(
-            tensors, update.rows_of(container), container.tensors(), strict=True
+            tensors, metadata.rows_of(container), container.tensors(), strict=True
         )
     ]
 
 
 def values(container: Mlcp, options: ReadOptions) -> dict[str, object]:
     """The metadata without what follows from the tensors, versions and the time of writing."""
-    return listing.values(container)
+    return metadata.merged_values(container)
 
 
 def rest(container: Mlcp, options: ReadOptions) -> dict[str, object]:
     """What the metadata say of shards and tensors otherwise than their records."""
-    return remains.rest(container)
+    return metadata.unlike_records(container)
 
 
 def reseal(
@@ -57,7 +54,7 @@ def reseal(
     FormatError before the first of the bytes.
     """
     files = _Files(options)
-    own = listing.values(container)
+    own = metadata.merged_values(container)
     wanted = own if values is None else values
     chosen = [files.chosen(container, one) for one in placed]
     shards = {one.row.record.shard for one in chosen if one.content is not None}
@@ -92,7 +89,7 @@ class _Files:
             if not isinstance(container, Mlcp):
                 raise FormatError("entries are those of another format", field="entries")
             tensors = container.describe(self._options).tensors
-            pairs = zip(update.rows_of(container), tensors, strict=True)
+            pairs = zip(metadata.rows_of(container), tensors, strict=True)
             self._files[id(container)] = list(pairs)
         return self._files[id(container)]
 
@@ -147,17 +144,17 @@ def _anew(
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
     rows = [one.row for one in ordered]
-    metadata_json = update.updated(container, rows, wanted, placement)
-    metadata = json_limits.parse(memoryview(metadata_json), "metadata")
+    metadata_json = metadata.updated(container, rows, wanted, placement)
+    stated = json_limits.parse(memoryview(metadata_json), "metadata")
     head = write.header(container.version, metadata_json)
-    shard_count = _shard_count(container, rows, metadata)
+    shard_count = _shard_count(container, rows, stated)
     body = write.body_pieces([_row(one) for one in ordered], shard_count, placement)
     if not _have_no_bytes(ordered):
         last = ordered[-1]
         if last.row.record.shard + 1 == shard_count and _have_no_bytes(ordered[:-1]):
             # The same bytes wherever they are said to be.
             placement = Placement.AFTER_EACH
-        write.refuse_misread(body, len(shard_list(metadata)), placement)
+        write.refuse_misread(body, len(shard_list(stated)), placement)
     return write.bytes_of([Piece.fixed(head), *body])
 
 
@@ -205,7 +202,7 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
         return False
     found = shard_list(container.metadata)
     items = [found[number] for number in shards if number < len(found)]
-    return any(isinstance(item, dict) and item.get(listing.CHECKSUM) is not None for item in items)
+    return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 
 def _row(one: _Chosen) -> write.Row:

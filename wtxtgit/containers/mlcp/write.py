@@ -1,49 +1,53 @@
-"""Writing MLCP files.
+"""Writing MLCP files, and their JSON as .NET's System.Text.Json spells it.
 
 The original writer stores no bytes of tensors. Inline they follow their
 records, an extension that `read` reads where it fits exactly. Whether it does
-is tried before anything is given out.
-Spec: `docs/spec/mlcp.md`, "What is written".
+is tried before anything is given out, on the pieces of the file to be.
+Spec: `docs/spec/mlcp.md`, "What is written" and "Metadata".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from struct import pack
 from typing import cast
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_limits, tags
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import MAX_JSON, MLCP_MAGIC
-from wtxtgit.containers.mlcp.metadata import (
-    VERSION,
-    describe_shards,
-    format_json,
-    shard_list,
-    stated_version,
-)
 from wtxtgit.containers.mlcp.read import (
     COUNT_SIZE,
+    DTYPE_NUMBERS,
     ELEMENTS,
     MAX_STRING,
+    MAX_ZEROS_SCAN,
     Mlcp,
     Placement,
     read_body,
+    shard_list,
 )
-from wtxtgit.containers.mlcp.unwritten import Piece, Unwritten
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model import EPOCH
+from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
 KEEPS_TAGS = True
 
+VERSION = "1.0.0"
+"""What the original writer writes where the metadata have none."""
 MAX_COUNT = 2**31 - 1
 MAX_DIM = 2**63 - 1
+_ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[<>&'+`\x7f]")
+"""An escape as Python writes it, or ASCII that .NET escapes and Python does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +221,159 @@ def bytes_of(pieces: Sequence[Piece]) -> Iterator[Buffer]:
     """The bytes of all pieces, in order."""
     for piece in pieces:
         yield from piece.blocks()
+
+
+def stated_version(metadata: object) -> str:
+    """The version that the original writer puts before the metadata."""
+    version = metadata.get("version") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) and tags.is_text(version) else VERSION
+
+
+def describe_shards(
+    shards: Sequence[Sequence[TensorSource]],
+    version: str,
+    fields: Mapping[str, str],
+    dtypes: Mapping[str, str],
+) -> dict[str, object]:
+    """The metadata that the original writer gives for these shards.
+
+    `fields` are the custom ones, `dtypes` has each element's name in the
+    format. The time is a fixed one:
+    the same tensors give the same bytes.
+    """
+    sharding = {
+        "strategy": "none",
+        "shardCount": len(shards),
+        "precision": _precision(shards),
+        "strategySpecificInfo": {},
+    }
+    return {
+        "version": version,
+        "timestamp": EPOCH,
+        "worldSize": len(shards),
+        "ddpRank": 0,
+        "sharding": sharding,
+        "shards": [_shard(rank, shard, dtypes) for rank, shard in enumerate(shards)],
+        "training": None,
+        "customFields": dict(fields) or None,
+        "format": "single_file",
+        "shardingStrategy": sharding,
+        "tensorInfos": None,
+    }
+
+
+def format_json(value: object) -> bytes:
+    """JSON as System.Text.Json spells it; strings have no lone surrogates."""
+    return _ESCAPED.sub(_escape, json.dumps(value, indent=2)).encode("ascii")
+
+
+def _escape(match: re.Match[str]) -> str:
+    found = match[0]
+    if found.startswith("\\u"):
+        return "\\u" + found[2:].upper()
+    if found == '\\"' or not found.startswith("\\"):
+        return f"\\u{ord(found[-1]):04X}"
+    return found
+
+
+def _shard(
+    rank: int, tensors: Sequence[TensorSource], dtypes: Mapping[str, str]
+) -> dict[str, object]:
+    listed = []
+    end = 0
+    for tensor in tensors:
+        listed.append(
+            {
+                "name": tensor.name,
+                "shape": list(tensor.shape),
+                "dataType": DTYPE_NUMBERS[dtypes[tensor.element]],
+                "offset": end,
+                "size": tensor.nbytes,
+            }
+        )
+        end += tensor.nbytes
+    return {
+        "rank": rank,
+        "filePath": f"shard_{rank}.shard",
+        "fileSize": end,
+        "tensors": listed,
+        "checksum": None,
+    }
+
+
+def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
+    """The one float dtype of all tensors that are floats, `mixed` where there are more."""
+    short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64"}
+    found = {short[t.element] for tensors in shards for t in tensors if t.element in short}
+    return found.pop() if len(found) == 1 else "mixed"
+
+
+STEP = 1 << 16
+KEPT = 2 * MAX_ZEROS_SCAN
+"""Bytes behind the last ones that are kept: a reader looks ahead and goes back so far."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """`length` bytes, which `blocks` gives in order each time."""
+
+    length: int
+    blocks: Callable[[], Iterator[Buffer]]
+
+    @classmethod
+    def fixed(cls, content: bytes) -> Piece:
+        return cls(len(content), lambda: iter((content,)))
+
+
+class Unwritten:
+    """Pieces one after another, with the length and the slices of a view.
+
+    Of a piece only the bytes up to those that are asked for are made, and the
+    last of them held.
+    """
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._ends = list(accumulate(piece.length for piece in pieces))
+        self._open = -1
+        self._steps: Iterator[memoryview] = iter(())
+        self._held = bytearray()
+        self._held_start = 0
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, end, _ = part.indices(len(self))
+        found = bytearray()
+        while start < end:
+            number = bisect_right(self._ends, start)
+            stop = min(end, self._ends[number])
+            found += self._from_piece(number, start, stop)
+            start = stop
+        return memoryview(found)
+
+    def _from_piece(self, number: int, start: int, end: int) -> bytearray:
+        """Bytes [start, end) of the whole, all of them in one piece."""
+        if number != self._open or start < self._held_start:
+            self._open = number
+            self._steps = _steps(self._pieces[number].blocks())
+            self._held = bytearray()
+            self._held_start = self._ends[number] - self._pieces[number].length
+        while self._held_start + len(self._held) < end:
+            step = next(self._steps, None)
+            if step is None:
+                raise FormatError("a tensor gives fewer bytes than it has", field="tensor bytes")
+            self._held += step
+            passed = min(start - self._held_start, len(self._held)) - KEPT
+            if passed > KEPT:
+                del self._held[:passed]
+                self._held_start += passed
+        return self._held[start - self._held_start : end - self._held_start]
+
+
+def _steps(blocks: Iterable[Buffer]) -> Iterator[memoryview]:
+    for block in blocks:
+        view = memoryview(block).cast("B")
+        for start in range(0, len(view), STEP):
+            yield view[start : start + STEP]

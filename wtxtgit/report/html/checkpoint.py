@@ -1,4 +1,4 @@
-"""A checkpoint as a page shows it."""
+"""A checkpoint as a page shows it: its seal, commits and sizes, change by layer, and tensors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,65 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor, inf, isfinite, log10
+
+from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
-from wtxtgit.report.diff import DiffReport, MetadataChange, Status, TensorDiff
-from wtxtgit.report.figures import NONE, count, extents, number
-from wtxtgit.report.html import tensors
-from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, Listed, Room, first
-from wtxtgit.report.html.history import History, SizeChart, history, size_chart
-from wtxtgit.report.html.layers import GroupLine, group_chart, spread
-from wtxtgit.report.html.tensors import Detail, Picture, Row
-from wtxtgit.report.review import Flag, Reviewed
-from wtxtgit.report.review_figures import parameters_changed, relative_change, tensors_changed
-from wtxtgit.report.risks import SEVERE, Chip, chip, chips
+from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.figures import NONE, count, extents, number, percent, size
+from wtxtgit.report.html import svg, tensors
+from wtxtgit.report.html.bounds import (
+    MOST_LISTED,
+    MOST_NAME,
+    MOST_SIGNERS,
+    MOST_TEXT,
+    Listed,
+    Room,
+    first,
+)
+from wtxtgit.report.html.tensors import Cell, Detail, Picture, Row
+from wtxtgit.report.review import (
+    SEVERE,
+    Chip,
+    Commit,
+    Fate,
+    Flag,
+    Generation,
+    LayerGroup,
+    Reviewed,
+    Seal,
+    Sealing,
+    Sizes,
+    chip,
+    chips,
+)
+from wtxtgit.report.review_figures import (
+    layer_change,
+    layer_tensors,
+    parameters_changed,
+    relative_change,
+    tensors_changed,
+)
 
 _MOST_VALUE = 200
+OID_SHOWN = 12
+_SEALINGS = {
+    Sealing.SEALED: Chip("Sealed", "good"),
+    Sealing.UNTRUSTED: Chip("Untrusted", "severe"),
+    Sealing.STALE: Chip("Stale seal", "severe"),
+    Sealing.UNSEALED: Chip("Unsealed", "look"),
+}
+_FATES = {
+    Fate.CHANGED: Chip("Changed", "plain"),
+    Fate.ADDED: Chip("Added", "plain"),
+    Fate.REMOVED: Chip("Removed", "plain"),
+    Fate.RENAMED: Chip("Renamed", "plain"),
+}
+_BINS = 4
+"""For each power of ten."""
+_MOST_DECADES = 12
+"""What changed less is drawn in the lowest bin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +232,169 @@ def _same(diff: DiffReport) -> Iterator[str]:
     reasons = Counter(tensor.reason for tensor in same if tensor.reason)
     for reason, times in sorted(reasons.items()):
         yield f"{counted(times, 'tensor')} by dtype and shape alone: {clipped(reason, MOST_TEXT)}"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLine:
+    """A record of the ledger, and the commit that brought it."""
+
+    gen: int
+    ts: str
+    commit: str
+    signers: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLine:
+    """A commit, and the generations that it brought."""
+
+    oid: str
+    subject: str
+    generations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the chain says, and the commits."""
+
+    fate: Chip
+    sealing: Chip
+    message: str
+    generations: Listed[GenerationLine]
+    commits: Listed[CommitLine]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLine:
+    """A size, with a bar that is longer the nearer it is to the limit."""
+
+    label: str
+    text: str
+    bar: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChart:
+    """Sizes before and after, and words on the limit."""
+
+    lines: tuple[SizeLine, ...]
+    limit: str
+
+
+def history(one: Reviewed, most: int) -> History:
+    """What the chain says of a checkpoint, and commits that changed it, at most so many."""
+    seal = one.seal
+    return History(
+        _FATES[one.fate],
+        _SEALINGS[seal.state],
+        clipped(seal.message, MOST_TEXT),
+        first(seal.generations, most).each(_generation),
+        first(one.commits, most).each(lambda commit: _commit(commit, seal)),
+    )
+
+
+def size_chart(sizes: Sizes) -> SizeChart:
+    """Bars over the limit, or over the largest where that is larger or no limit is known."""
+    known = [value for _, value in _sizes(sizes) if value is not None]
+    limit = sizes.limit
+    most = max((*known, limit or 0, 1))
+    mark = None if limit is None else limit / most
+    lines = [
+        SizeLine(label, size(value), _bar(value, most, limit, mark))
+        for label, value in _sizes(sizes)
+        if value is not None
+    ]
+    if limit is None:
+        return SizeChart(tuple(lines), "")
+    words = f"The forge takes {size(limit)} as one blob"
+    if sizes.text_after is not None and limit:
+        words += f"; the text takes {percent(sizes.text_after / limit)} of that"
+    return SizeChart(tuple(lines), words)
+
+
+def _generation(one: Generation) -> GenerationLine:
+    listed = first(one.signers, MOST_SIGNERS).each(lambda signer: clipped(signer, MOST_NAME))
+    signers = ", ".join(listed.lines) or "nobody"
+    return GenerationLine(
+        one.gen,
+        clipped(one.ts, MOST_NAME),
+        (one.commit or "")[:OID_SHOWN],
+        f"{signers} and {count(listed.more)} more" if listed.more else signers,
+        clipped(one.verdict, MOST_TEXT),
+    )
+
+
+def _commit(one: Commit, seal: Seal) -> CommitLine:
+    brought = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
+    return CommitLine(one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
+
+
+def _sizes(sizes: Sizes) -> Iterator[tuple[str, int | None]]:
+    yield "File before", sizes.file_before
+    yield "File after", sizes.file_after
+    yield "Text before", sizes.text_before
+    yield "Text after", sizes.text_after
+
+
+def _bar(value: int, most: int, limit: int | None, mark: float | None) -> Markup:
+    over = limit is not None and value > limit
+    return svg.bar(value / most, "over" if over else "fill", mark)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """A layer group: a bar for its relative change, and cells: relative, elements, tensors."""
+
+    name: str
+    bar: Markup
+    cells: tuple[Cell, Cell, Cell]
+
+
+def group_chart(groups: Sequence[LayerGroup], shown: int) -> Listed[GroupLine]:
+    """A bar for each of the first groups, as long as it changed by its own size."""
+    known = [group.relative_l2 for group in groups if group.relative_l2 is not None]
+    most = max((value for value in known if isfinite(value)), default=0.0)
+    return first(groups, shown).each(lambda group: _line(group, most))
+
+
+def spread(tensors: Sequence[TensorDiff]) -> Picture | None:
+    """How many tensors changed by how much, on a logarithmic axis; None below two of them."""
+    found = [
+        log10(t.change.relative_l2)
+        for t in tensors
+        if isinstance(t.change, Numbers) and t.change.relative_l2
+    ]
+    found = [value for value in found if isfinite(value)]
+    if len(found) < 2:
+        return None
+    # The end is open: what is on it belongs into the next bin.
+    high = floor(max(found)) + 1
+    low = max(floor(min(found)), high - _MOST_DECADES)
+    counts = Counter(max(floor((value - low) * _BINS), 0) for value in found)
+    bars = [(counts[n], _said(low + n / _BINS, counts[n])) for n in range((high - low) * _BINS)]
+    step = -(-(high - low) // svg.MOST_TICKS)
+    ticks = [
+        svg.Tick((power - low) / (high - low), percent(10.0**power))
+        for power in range(low, high + 1, step)
+    ]
+    title = "Relative change of the tensors"
+    return Picture(title, svg.columns(title, bars, ticks))
+
+
+def _line(group: LayerGroup, most: float) -> GroupLine:
+    relative = group.relative_l2
+    length, measured = 0.0, (Cell(NONE, None), Cell(NONE, None))
+    if group.is_measured:
+        length = 1.0 if relative is None else relative / most if most else 0.0
+        share = group.changed_elements / group.elements if group.elements else 0.0
+        key = inf if relative is None else relative
+        measured = (Cell(layer_change(group), key), Cell(percent(share), share))
+    touched = group.changed + group.added + group.removed
+    tensors = Cell(layer_tensors(group), touched)
+    return GroupLine(clipped(group.name, MOST_NAME), svg.bar(length), (*measured, tensors))
+
+
+def _said(exponent: float, tensors: int) -> str:
+    low, high = (percent(10.0**e) for e in (exponent, exponent + 1 / _BINS))
+    return f"{low} to {high}: {counted(tensors, 'tensor')}"

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -18,15 +20,30 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from wtxtgit.report.escaping import escaped
+from wtxtgit.errors import clipped
+from wtxtgit.report.diff import Status
+from wtxtgit.report.figures import count, escaped, rounded
+from wtxtgit.report.html.bounds import (
+    MOST_CHECKPOINTS,
+    MOST_LISTED,
+    MOST_NAME,
+    MOST_TEXT,
+    Listed,
+    first,
+    rooms,
+)
+from wtxtgit.report.html.checkpoint import OID_SHOWN, Checkpoint, checkpoint
 from wtxtgit.report.html.tensors import COLUMNS
-from wtxtgit.report.html.view import view
-from wtxtgit.report.review import Review
+from wtxtgit.report.review import Chip, Review, chips
+from wtxtgit.report.review_figures import parameters_changed
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
+
 _PART_END = re.compile(r"[./_:]+")
+_UNFOLDED = 3
+"""Checkpoints up to which all are unfolded; of more, the first alone is."""
 
 
 def page(review: Review) -> str:
@@ -81,3 +98,47 @@ def _source(name: str) -> str:
 def _hash(source: str) -> str:
     """A hash of what stands between the tags (CSP 3)."""
     return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that a page shows; `chips` are the risks of all checkpoints."""
+
+    base: str
+    head: str
+    base_commit: str
+    head_commit: str
+    totals: tuple[tuple[str, str], ...]
+    chips: tuple[Chip, ...]
+    checkpoints: Listed[Checkpoint]
+    notes: Listed[str]
+    filters: bool
+
+
+def view(review: Review) -> Page:
+    """What a page shows of a review: the worst checkpoints, of each what changed most."""
+    listed = first(review.artifacts, MOST_CHECKPOINTS)
+    shown = tuple(
+        checkpoint(one, f"c{n}", room, unfolded=not n or len(listed.lines) <= _UNFOLDED)
+        for n, (one, room) in enumerate(zip(listed.lines, rooms(listed.lines), strict=True))
+    )
+    return Page(
+        clipped(review.base, MOST_NAME),
+        clipped(review.head, MOST_NAME),
+        review.base_commit[:OID_SHOWN],
+        review.head_commit[:OID_SHOWN],
+        tuple(_totals(review)),
+        chips(flag for one in review.artifacts for flag in one.flags),
+        Listed(shown, listed.more),
+        first(review.notes, MOST_LISTED).each(lambda note: clipped(note, MOST_TEXT)),
+        len(shown) > 1 or any(len(one.rows.lines) > 1 for one in shown),
+    )
+
+
+def _totals(review: Review) -> Iterator[tuple[str, str]]:
+    diffs = [one.diff for one in review.artifacts if one.diff is not None]
+    yield "Commits", count(review.commits)
+    yield "Checkpoints", count(len(review.artifacts))
+    yield "Tensors changed", count(sum(diff.summary.counts[Status.CHANGED] for diff in diffs))
+    yield "Parameters changed", parameters_changed(*diffs, spell=rounded)
+    yield "Flags", count(review.flags)

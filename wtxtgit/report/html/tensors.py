@@ -14,8 +14,7 @@ from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts, Tensor
 from wtxtgit.report.figures import NONE, count, extents, number, percent
 from wtxtgit.report.html import svg
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT
-from wtxtgit.report.review import Distributions, Flag, Histogram
-from wtxtgit.report.risks import Chip, chips
+from wtxtgit.report.review import Chip, Distributions, Flag, Histogram, chips
 
 _MOST_RANGES = 8
 _MOST_PLAIN = 16

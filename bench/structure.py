@@ -1,0 +1,209 @@
+"""`make structure`: how much of the code a reader has to know, counted.
+
+- circles: modules that import one another, straight or around;
+- formats from outside: imports of one container format by anything but the
+  registry of formats;
+- class names that mean several things;
+- modules that a command enters, from its start to its end, for the four
+  journeys of `docs/architecture.md`;
+- modules, lines and statements.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grimp
+import numpy as np
+
+from bench.measure import PYTHON, WTXTGIT, BenchError, Place
+from wtxtgit import containers
+
+PACKAGE = Path(containers.__file__).parents[1]
+FORMATS = f"{PACKAGE.name}.containers"
+MOST_ENTERED = {"clean": 30, "audit": 55, "merge": 60, "diff": 50}
+"""Modules that each journey may enter: more, and a reader loses the thread."""
+
+_TRACER = """
+import json, sys, threading
+entered = set()
+def enter(frame, event, _):
+    name = frame.f_globals.get("__name__", "")
+    if event == "call" and name.startswith("wtxtgit") and frame.f_code.co_name != "<module>":
+        entered.add(name)
+out, sys.argv = sys.argv[1], ["wtxtgit", *sys.argv[2:]]
+threading.setprofile(enter)
+sys.setprofile(enter)
+from wtxtgit.__main__ import main
+try:
+    main()
+finally:
+    sys.setprofile(None)
+    with open(out, "w") as file:
+        json.dump(sorted(entered), file)
+"""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the code is like; names are those of modules and classes."""
+
+    modules: int
+    lines: int
+    statements: int
+    circles: tuple[str, ...]
+    formats_from_outside: tuple[str, ...]
+    class_names: Mapping[str, tuple[str, ...]]
+    entered: Mapping[str, tuple[str, ...]]
+
+
+def structure() -> Structure:
+    """Read the package, and take the four journeys."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    sources = [file.read_text("utf-8") for file in files]
+    graph = grimp.build_graph(PACKAGE.name, cache_dir=None)
+    return Structure(
+        modules=len(files),
+        lines=sum(source.count("\n") for source in sources),
+        statements=sum(isinstance(n, ast.stmt) for s in sources for n in ast.walk(ast.parse(s))),
+        circles=tuple(sorted(in_circles(graph))),
+        formats_from_outside=tuple(sorted(formats_from_outside(graph))),
+        class_names=shared_class_names(dict(zip(files, sources, strict=True))),
+        entered=journeys(),
+    )
+
+
+def in_circles(graph: grimp.ImportGraph) -> Iterator[str]:
+    """Modules from which imports lead back to themselves, those within functions included."""
+    for module in graph.modules:
+        if any(
+            module in graph.find_upstream_modules(imported) | {imported}
+            for imported in graph.find_modules_directly_imported_by(module)
+        ):
+            yield module
+
+
+def formats_from_outside(graph: grimp.ImportGraph) -> Iterator[str]:
+    """Imports of a format's package by modules that are neither in it nor the registry."""
+    packages = {m for m in graph.find_children(FORMATS) if graph.find_children(m)}
+    for package in packages:
+        for module in {package} | graph.find_descendants(package):
+            for importer in graph.find_modules_that_directly_import(module):
+                inside = importer == package or importer.startswith(f"{package}.")
+                if not inside and importer != FORMATS:
+                    yield f"{importer} -> {module}"
+
+
+def shared_class_names(sources: Mapping[Path, str]) -> dict[str, tuple[str, ...]]:
+    """Names, leading underscores aside, that classes of several modules have."""
+    places: dict[str, list[str]] = {}
+    for file, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                name = node.name.lstrip("_")
+                places.setdefault(name, []).append(str(file.relative_to(PACKAGE)))
+    return {name: tuple(where) for name, where in sorted(places.items()) if len(where) > 1}
+
+
+def journeys() -> dict[str, tuple[str, ...]]:
+    """The modules of which functions run in each journey, in a repository made for it."""
+    with tempfile.TemporaryDirectory(prefix="wtxtgit-structure-") as folder:
+        place = Place(Path(folder))
+        for name in ("home", "tmp", "repository"):
+            place.folder(name)
+        return _journeys(place)
+
+
+def _journeys(place: Place) -> dict[str, tuple[str, ...]]:
+    repository = place.top / "repository"
+
+    def run(*command: str, stdin: bytes = b"") -> bytes:
+        done = subprocess.run(
+            command, cwd=repository, env=place.env, input=stdin, capture_output=True, check=False
+        )
+        if done.returncode:
+            raise BenchError(f"{' '.join(command)}: {done.stderr.decode()}")
+        return done.stdout
+
+    def entered(*arguments: str, stdin: bytes = b"") -> tuple[str, ...]:
+        out = place.top / "entered.json"
+        run(PYTHON, "-c", _TRACER, str(out), *arguments, stdin=stdin)
+        return tuple(json.loads(out.read_text()))
+
+    run("git", "init", "-q", "-b", "main")
+    run(*WTXTGIT, "install")
+    run(*WTXTGIT, "track", "*.safetensors")
+    run(*WTXTGIT, "key", "new", "--name", "key", "--no-passphrase")
+    run(*WTXTGIT, "signers", "add", "a@example.com", "key")
+    base, ours, theirs = (_checkpoint(changed) for changed in (None, 0, 1))
+    for content in (base, ours):
+        (repository / "m.safetensors").write_bytes(content)
+        run("git", "add", "-A")
+        run(*WTXTGIT, "seal", "--staged")
+        run("git", "commit", "-q", "-m", "generation")
+    root = run("git", "rev-list", "--max-parents=0", "HEAD").decode().strip()
+    for name, content in (("base", base), ("ours", ours), ("theirs", theirs)):
+        (place.top / f"{name}.safetensors").write_bytes(content)
+        (place.top / f"{name}.wtxt").write_bytes(run(*WTXTGIT, "clean", stdin=content))
+    texts = [str(place.top / f"{name}.wtxt") for name in ("base", "ours", "theirs")]
+    files = [str(place.top / f"{name}.safetensors") for name in ("base", "ours")]
+    return {
+        "clean": entered("clean", "m.safetensors", stdin=base),
+        "audit": entered("audit", "--no-cache", "--trust-root", root),
+        "merge": entered("merge-driver", *texts, "7", "m.safetensors"),
+        "diff": entered("diff", *files),
+    }
+
+
+def _checkpoint(changed: int | None) -> bytes:
+    """A safetensors file of two tensors, one of them with a row of its own."""
+    values = np.random.default_rng(0).normal(size=(2, 64, 64)).astype("<f4")
+    if changed is not None:
+        values[changed, 3] += 1
+    spans = {
+        name: [n * values[0].nbytes, (n + 1) * values[0].nbytes] for n, name in enumerate("ab")
+    }
+    header = json.dumps(
+        {n: {"dtype": "F32", "shape": [64, 64], "data_offsets": s} for n, s in spans.items()}
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + values.tobytes()
+
+
+def rooms(entered: tuple[str, ...]) -> str:
+    """Which rooms those modules are in, most of them first."""
+    counts = Counter(name.split(".")[1] if "." in name else name for name in entered)
+    return ", ".join(f"{room} {count}" for room, count in counts.most_common())
+
+
+def main() -> None:
+    found = structure()
+    print(f"{found.modules} modules, {found.lines} lines, {found.statements} statements")
+    for title, names in (
+        ("in circles of imports", found.circles),
+        ("formats imported from outside", found.formats_from_outside),
+        (
+            "class names of several modules",
+            [f"{name}: {', '.join(where)}" for name, where in found.class_names.items()],
+        ),
+    ):
+        print(f"{title}: {len(names)}")
+        for name in names:
+            print(f"    {name}")
+    for journey, entered in found.entered.items():
+        most = MOST_ENTERED[journey]
+        print(f"{journey}: {len(entered)} modules of at most {most}: {rooms(entered)}")
+        if "-v" in sys.argv:
+            print("    " + " ".join(entered))
+
+
+if __name__ == "__main__":
+    main()

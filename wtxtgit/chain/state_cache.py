@@ -1,0 +1,180 @@
+"""States of commits that hooks have walked to, so that the next hook need not walk again.
+
+A state is a function of the trust root, the commit and the program's version,
+so it holds whenever both are met again. It is no verdict: what is about to be
+committed or pushed is judged anew, and `wtxtgit audit` walks all the way. Only
+states of commits in which no rule was broken are kept. Whose rows are
+believed is told in `io.row_file`.
+
+A row names ledgers by the blobs that hold them at that commit; others stand
+in it as text.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from wtxtgit.chain.reader import ChainReader
+from wtxtgit.errors import WtxtgitError
+from wtxtgit.git.commit_files import CommitFiles
+from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
+from wtxtgit.model.ledger import Ledger
+from wtxtgit.text import ledger as text
+from wtxtgit.trust.local_secret import local_secret
+from wtxtgit.trust.state import Introduction, Line, Signers, SignersFile, State, cut, line_of
+
+FILE_NAME = "states.sqlite"
+_MOST = 8 * 1024 * 1024
+"""Bytes of a state before it is packed: more are not kept."""
+
+
+class KeptStates:
+    """States that are kept under the secret in `key_file`; none without one.
+
+    Nothing is raised where nothing can be read or kept.
+    """
+
+    def __init__(self, repo: Repository, key_file: Path | None) -> None:
+        self._file = repo.common_dir / STATE_FOLDER / FILE_NAME
+        self._key_file = key_file
+
+    def get(self, root: str, oids: Iterable[str], reader: ChainReader) -> dict[str, State]:
+        """States of these commits by their ids, as far as they are kept."""
+        names = {_name(root, oid): oid for oid in oids}
+        rows = self._rows(make=False)
+        if rows is None:
+            return {}
+        found = {}
+        try:
+            for name, value in rows.get(names).items():
+                state = _parsed(value, reader)
+                if state is not None:
+                    found[names[name]] = state
+        finally:
+            rows.close()
+        return found
+
+    def put(
+        self, root: str, oid: str, state: State, snapshot: CommitFiles, reader: ChainReader
+    ) -> None:
+        """Keep the state of a commit, unless it takes too much room."""
+        value = _formatted(state, snapshot, reader)
+        rows = self._rows(make=True) if len(value) <= MAX_VALUE else None
+        if rows is not None:
+            rows.put({_name(root, oid): value})
+            rows.close()
+
+    def _rows(self, *, make: bool) -> KeptRows | None:
+        if self._key_file is None:
+            return None
+        secret = local_secret(self._key_file, make=make)
+        return None if secret is None else KeptRows(self._file, secret)
+
+
+def _name(root: str, oid: str) -> bytes:
+    return f"state of {oid} from {root}".encode("ascii")
+
+
+def _formatted(state: State, snapshot: CommitFiles, reader: ChainReader) -> bytes:
+    by_line: dict[object, list[tuple[bytes, Ledger]]] = {}
+    for path, ledger in reader.tree(snapshot).ledgers.items():
+        by_line.setdefault(line_of(ledger), []).append((path, ledger))
+    ledgers: dict[Ledger, int] = {}
+
+    def number(ledger: Ledger | None) -> int | None:
+        return None if ledger is None else ledgers.setdefault(ledger, len(ledgers))
+
+    signers = sorted(state.signers, key=lambda one: (one.keys != frozenset(), repr(one)))
+    numbers = {one: n for n, one in enumerate(signers)}
+    record = {
+        "signers": [_format_signers(one, number(one.ledger)) for one in signers],
+        "lines": [
+            (
+                [(number(ledger), numbers[one]) for ledger, one in line.stands],
+                [(number(ledger), number(by)) for ledger, by in line.joined],
+            )
+            for line in state.lines.values()
+        ],
+        "places": sorted(path.decode("latin-1") for path in state.places),
+        "introductions": [
+            (numbers[one.signers], [number(ledger) for ledger in one.ledgers])
+            for one in state.introductions
+        ],
+    }
+    record["ledgers"] = [
+        _format_ledger(ledger, by_line.get(line_of(ledger), ()), snapshot) for ledger in ledgers
+    ]
+    return zlib.compress(json.dumps(record).encode())
+
+
+def _format_ledger(
+    ledger: Ledger, there: Iterable[tuple[bytes, Ledger]], snapshot: CommitFiles
+) -> list[object]:
+    for path, other in there:
+        if len(other.records) >= len(ledger.records) and cut(other, len(ledger.records)) == ledger:
+            oid = snapshot.entries[path].oid
+            return [path.decode("latin-1"), oid, len(ledger.records)]
+    return [text.format_ledger(ledger).decode("ascii")]
+
+
+def _format_signers(signers: Signers, ledger: int | None) -> list[object]:
+    file = signers.file
+    told = None
+    if file is not None:
+        principals = [(key.hex(), who) for key, who in sorted(file.principals)]
+        told = [principals, file.threshold, file.sha256_all.hex()]
+    return [told, ledger]
+
+
+def _parsed(value: bytes, reader: ChainReader) -> State | None:
+    """The state of a row, None where another state of the program wrote it."""
+    try:
+        unpacker = zlib.decompressobj()
+        record: dict[str, Any] = json.loads(unpacker.decompress(value, _MOST))
+        ledgers = [_parse_ledger(one, reader) for one in record["ledgers"]]
+        signers = [_parse_signers(one, ledgers) for one in record["signers"]]
+        lines: dict[Any, Line] = {}
+        for stands, joined in record["lines"]:
+            line = Line(
+                frozenset((ledgers[n], signers[m]) for n, m in stands),
+                frozenset((ledgers[n], ledgers[m]) for n, m in joined),
+            )
+            lines[line_of(next(iter(line.stands))[0])] = line
+        places = frozenset(path.encode("latin-1") for path in record["places"])
+        introductions = frozenset(
+            Introduction(signers[n], frozenset(ledgers[m] for m in accepted))
+            for n, accepted in record["introductions"]
+        )
+        return State(frozenset(signers), lines, places, introductions)
+    except (ValueError, TypeError, KeyError, IndexError, StopIteration, zlib.error, WtxtgitError):
+        return None
+
+
+def _parse_ledger(told: list[Any], reader: ChainReader) -> Ledger:
+    if len(told) == 1:
+        report = text.read(told[0].encode("ascii"))
+        length = None
+    else:
+        path, oid, length = told
+        found = reader.ledger(path.encode("latin-1"), oid)
+        if found is None:
+            raise ValueError(oid)
+        report = found
+    if report.ledger is None:
+        raise ValueError("no ledger")
+    return report.ledger if length is None else cut(report.ledger, length)
+
+
+def _parse_signers(told: list[Any], ledgers: list[Ledger]) -> Signers:
+    about, number = told
+    file = None
+    if about is not None:
+        principals, threshold, sha256_all = about
+        keys = frozenset((bytes.fromhex(key), str(who)) for key, who in principals)
+        file = SignersFile(keys, int(threshold), bytes.fromhex(sha256_all))
+    return Signers(file, None if number is None else ledgers[number])

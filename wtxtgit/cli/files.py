@@ -1,0 +1,191 @@
+"""`wtxtgit add`, `checkout`, `status` and `ls-files`: tracked files."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.options import no_cache_option
+from wtxtgit.cli.output import file_size, print_json, print_line, print_table, progress
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.report.figures import size
+
+_OID_SHOWN = 10
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
+@click.option("-A", "--all", "everything", is_flag=True, help="Add all files of the work tree.")
+@click.option("-u", "--update", is_flag=True, help="Add changes of tracked files only.")
+@click.option("-f", "--force", is_flag=True, help="Add ignored files too.")
+@click.option("-n", "--dry-run", is_flag=True, help="Add nothing, show what would be.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what is added.")
+def add(
+    paths: tuple[str, ...],
+    everything: bool,
+    update: bool,
+    force: bool,
+    dry_run: bool,
+    verbose: bool,
+) -> None:
+    """Add files to the index: git add, several times as fast.
+
+    PATH is what git add takes: files, folders, pathspecs. Checkpoints are
+    written as text by wtxtgit itself, on all cores, into one pack; all other
+    files are added by git. The index and the objects are those that git add
+    makes.
+
+    \b
+    wtxtgit add model.safetensors
+    wtxtgit add -u
+    """
+    if not paths and not (everything or update):
+        raise UsageError("nothing is named", hint="wtxtgit add . adds what is here and below")
+    if everything and update:
+        raise UsageError("--all and --update do not go together")
+    from wtxtgit.filter import add as ops
+    from wtxtgit.git.index import Wanted
+    from wtxtgit.git.repository import Repository
+
+    repo = Repository.discover()
+    planned = ops.plan(repo, Wanted(paths, update, force))
+    if dry_run or verbose:
+        for path in sorted((*planned.filtered, *planned.others)):
+            word = "add" if os.path.lexists(repo.file(path)) else "remove"
+            print_line(f"{word} '{os.fsdecode(path)}'")
+    if dry_run:
+        return
+    total = sum(file_size(repo.file(path)) for path in planned.filtered)
+    with progress("add", total) as advance:
+        ops.add(
+            repo,
+            planned,
+            warn=boundary.warn,
+            key_file=environment.facts_key(),
+            threads=environment.threads(),
+            progress=advance,
+        )
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
+@click.option("-f", "--force", is_flag=True, help="Write over files that were changed, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
+    """Write checkpoints to the work tree from the index, on all cores.
+
+    Those that are missing, or stand as text (cloned without the filter, or
+    with WTXTGIT_SKIP_SMUDGE=1). PATH is what git checkout takes: files,
+    folders, pathspecs; without it all tracked checkpoints are looked at.
+    Exit code 1 where a file was left because it was changed.
+
+    \b
+    WTXTGIT_SKIP_SMUDGE=1 git clone URL && cd model && wtxtgit checkout
+    wtxtgit checkout model.safetensors
+    """
+    from wtxtgit.cli.plumbing import settings
+    from wtxtgit.filter import checkout as ops
+    from wtxtgit.git.repository import Repository
+
+    repo = Repository.discover()
+    with progress("checkout", None) as advance:
+        done = ops.checkout(
+            repo,
+            paths,
+            settings(),
+            boundary.warn,
+            force=force,
+            key_file=environment.facts_key(),
+            progress=advance,
+        )
+    if as_json:
+        print_json(done.as_dict())
+    else:
+        for path in done.left:
+            boundary.warn(f"{os.fsdecode(path)}: stays as text")
+        for path in done.changed:
+            boundary.warn(
+                f"{os.fsdecode(path)}: was changed, left as it is",
+                "wtxtgit checkout --force writes over it",
+            )
+        for path, message in done.failed:
+            boundary.warn(f"{os.fsdecode(path)}: {message}", None)
+        count = len(done.written)
+        print_line(f"{count} {'file' if count == 1 else 'files'} written")
+    if done.failed:
+        return EnvironmentFailure.exit_code
+    return 1 if done.changed else 0
+
+
+@click.command()
+@no_cache_option
+@click.option("--json", "as_json", is_flag=True, help="Print the states as JSON.")
+def status(no_cache: bool, as_json: bool) -> None:
+    """Show the state of every tracked file.
+
+    ok, modified, text (stands as text in the work tree), raw-binary (not text
+    in the index), corrupt, missing, conflict, or sparse (not checked out).
+
+    \b
+    wtxtgit status
+    wtxtgit status --json
+    """
+    from wtxtgit.filter import status as ops
+    from wtxtgit.git.repository import Repository
+
+    key_file = environment.facts_key(no_cache)
+    found = ops.status(Repository.discover(), key_file, threads=environment.threads())
+    if as_json:
+        print_json(found.as_dict())
+        return
+    if not found.files:
+        print_line("no file is tracked; wtxtgit track '*.safetensors' tracks a pattern")
+        return
+    rows = [
+        (
+            str(file.state),
+            file.format or "",
+            _size(file.file_size),
+            _size(file.blob_size),
+            os.fsdecode(file.path),
+        )
+        for file in found.files
+    ]
+    print_table(("state", "format", "file", "blob", "path"), rows, right=("file", "blob"))
+    for state, about in ops.HELP.items():
+        if any(file.state is state for file in found.files):
+            print_line(f"{state}: {about}")
+
+
+@click.command("ls-files")
+@click.argument("revision", required=False, metavar="[REV]")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def ls_files(revision: str | None, as_json: bool) -> None:
+    """List tracked files: blob, its size, and the format that its text stands for.
+
+    Without REV those of the index; with it those of that commit, by its own
+    attributes.
+
+    \b
+    wtxtgit ls-files
+    wtxtgit ls-files HEAD~3 --json
+    """
+    from wtxtgit.filter import status as ops
+    from wtxtgit.git.repository import Repository
+
+    listing = ops.list_files(Repository.discover(), revision)
+    if as_json:
+        print_json(listing.as_dict())
+        return
+    rows = [
+        (file.oid[:_OID_SHOWN], _size(file.size), file.format or "", os.fsdecode(file.path))
+        for file in listing.files
+    ]
+    if rows:
+        print_table(("blob", "size", "format", "path"), rows, right=("size",))
+
+
+def _size(count: int | None) -> str:
+    return "-" if count is None else size(count)

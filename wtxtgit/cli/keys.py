@@ -1,0 +1,382 @@
+"""`wtxtgit key` and `signers`, and the options of commands that sign.
+
+A passphrase comes from the terminal, never from standard input or argv, or
+from a file descriptor whose number is given.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.cli.boundary import note
+from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wtxtgit.chain.signers import SignersReport
+    from wtxtgit.setup.keys import KeyFacts
+    from wtxtgit.trust.keyring import Keyring
+    from wtxtgit.trust.signing import AskPassphrase, SigningKey
+
+
+_FALLBACK = "default"
+_json = click.option("--json", "as_json", is_flag=True, help="Print what is public as JSON.")
+_no_passphrase = click.option(
+    "--no-passphrase", is_flag=True, help="Leave the secret file without a passphrase."
+)
+_TERMINAL = "/dev/tty"
+_NO_TERMINAL_HINT = "--passphrase-fd N reads it from a file descriptor"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+passphrase_option = click.option(
+    "--passphrase-fd",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Read the passphrase from this file descriptor, up to its end or the first line's.",
+)
+_signers_json = click.option("--json", "as_json", is_flag=True, help="Print the signers as JSON.")
+
+
+@click.group()
+def key() -> None:
+    """Make, import and list the ed25519 keys that you sign with.
+
+    They are in wtxtgit/keys of your configuration folder.
+
+    \b
+    wtxtgit key new
+    wtxtgit key list
+    """
+
+
+@key.command()
+@click.option("--name", help="Name of the key; your login name if not given.")
+@_no_passphrase
+@passphrase_option
+@_json
+def new(name: str | None, no_passphrase: bool, passphrase_fd: int | None, as_json: bool) -> None:
+    """Make a key, and ask for the passphrase that protects it.
+
+    \b
+    wtxtgit key new
+    wtxtgit key new --name release
+    """
+    from wtxtgit.setup import keys
+    from wtxtgit.trust.keyring import is_name
+
+    if name is None:
+        login = environment.login_name()
+        name = login if login is not None and is_name(login) else _FALLBACK
+    keys.check_free(keyring(), name)
+    passphrase = passphrase_for_a_copy(name, no_passphrase, passphrase_fd)
+    _print(keys.new(keyring(), name, passphrase), as_json)
+
+
+@key.command("import")
+@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@click.option("--name", help="Name of the key; the file's if not given.")
+@_no_passphrase
+@passphrase_option
+@_json
+def import_key(
+    file: Path,
+    name: str | None,
+    no_passphrase: bool,
+    passphrase_fd: int | None,
+    as_json: bool,
+) -> None:
+    """Copy the key in FILE, an OpenSSH ed25519 key without a passphrase.
+
+    The copy gets a passphrase, FILE stays as it is.
+
+    \b
+    wtxtgit key import ~/.ssh/id_ed25519 --name alice
+    """
+    from wtxtgit.setup import keys
+
+    name = keys.name_for(file) if name is None else name
+    keys.check_free(keyring(), name)
+    keys.read_importable(file)
+    passphrase = passphrase_for_a_copy(name, no_passphrase, passphrase_fd)
+    _print(keys.import_key(keyring(), file, name, passphrase), as_json)
+
+
+@key.command("list")
+@_json
+def list_keys(as_json: bool) -> None:
+    """List your keys.
+
+    \b
+    wtxtgit key list
+    """
+    from wtxtgit.setup import keys
+
+    found = keys.list_keys(keyring())
+    if as_json:
+        print_json({"keys": [one.as_dict() for one in found]})
+    elif found:
+        words = {True: "yes", False: "no", None: "?"}
+        rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in found]
+        print_table(("key", "fingerprint", "keyid", "passphrase"), rows)
+    else:
+        print_line("there is no key; wtxtgit key new makes one")
+
+
+@key.command()
+@click.argument("name", required=False)
+@_json
+def show(name: str | None, as_json: bool) -> None:
+    """Print the public key NAME as OpenSSH's line.
+
+    NAME can be left out where there is one key. Its fingerprint and keyid go
+    to standard error.
+
+    \b
+    wtxtgit key show alice
+    """
+    from wtxtgit.setup import keys
+
+    found = keys.show(keyring(), name)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    print_line(found.public)
+    note(f"{found.name}: {found.fingerprint}, keyid {found.keyid}")
+
+
+def _print(made: KeyFacts, as_json: bool) -> None:
+    if as_json:
+        print_json(made.as_dict())
+        return
+    print_line(f"key {made.name}: {made.fingerprint}, keyid {made.keyid}")
+    note(
+        "who is to trust the key needs its public line",
+        f"wtxtgit key show {made.name} prints it; "
+        f"wtxtgit signers add PRINCIPAL {made.name} adds it to a repository",
+    )
+
+
+def key_options(command: _Command) -> _Command:
+    """Add --key and --passphrase-fd to a command, as `key` and `passphrase_fd`."""
+    key = click.option(
+        "--key",
+        metavar="KEY",
+        help="Sign with this key: a name, a file, agent:SHA256:..., or agent: for its only one.",
+    )
+    return key(passphrase_option(command))
+
+
+def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = None) -> SigningKey:
+    """The key that signs, given what `key_options` got; errors as `choose_key`."""
+    from wtxtgit.git import config
+    from wtxtgit.setup.keys import CONFIG_KEY, KeySources, choose_key
+
+    return choose_key(
+        KeySources(
+            ring=keyring(),
+            spec=key,
+            content=environment.take_signing_key(),
+            configured=config.path(CONFIG_KEY, cwd=cwd) if key is None else None,
+            agent_socket=environment.agent_socket(),
+            ask=asker(passphrase_fd),
+        )
+    )
+
+
+def keyring() -> Keyring:
+    """The user's keys."""
+    from wtxtgit.trust.keyring import Keyring
+
+    return Keyring(environment.keys_folder())
+
+
+def asker(passphrase_fd: int | None) -> AskPassphrase:
+    """What asks for a key's passphrase: the descriptor, else the terminal."""
+
+    def ask(name: str) -> str:
+        if passphrase_fd is not None:
+            return _from_descriptor(passphrase_fd)
+        return _from_terminal(f"passphrase of {name}: ")
+
+    return ask
+
+
+def passphrase_for_a_copy(name: str, no_passphrase: bool, passphrase_fd: int | None) -> str | None:
+    """The passphrase that a key gets, from the terminal twice; None for none.
+
+    Raises UsageError for contradicting options, an empty passphrase, two that
+    differ, and where there is no terminal.
+    """
+    if no_passphrase:
+        if passphrase_fd is not None:
+            raise UsageError("--no-passphrase and --passphrase-fd exclude each other")
+        return None
+    if passphrase_fd is not None:
+        passphrase = _from_descriptor(passphrase_fd)
+    else:
+        passphrase = _from_terminal(f"new passphrase of {name}: ")
+        if passphrase and _from_terminal("once more: ") != passphrase:
+            raise UsageError("the passphrases differ")
+    if not passphrase:
+        raise UsageError("the passphrase is empty", hint="--no-passphrase leaves it out")
+    return passphrase
+
+
+def _from_terminal(prompt: str) -> str:
+    # getpass would turn to standard input, with the passphrase to be seen.
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        raise UsageError(
+            "there is no terminal to ask for the passphrase", hint=_NO_TERMINAL_HINT
+        ) from None
+    try:
+        return getpass.getpass(prompt)
+    except EOFError:
+        raise UsageError("no passphrase was given") from None
+    except UnicodeDecodeError:
+        raise UsageError("the passphrase is no text in the terminal's encoding") from None
+
+
+def _from_descriptor(descriptor: int) -> str:
+    """The first line, without its end; nothing that follows is taken."""
+    from wtxtgit.trust.keyring import MAX_PASSPHRASE
+
+    line = bytearray()
+    try:
+        while len(line) <= MAX_PASSPHRASE:
+            byte = os.read(descriptor, 1)
+            if byte in (b"", b"\n"):
+                break
+            line += byte
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"--passphrase-fd {descriptor}: {reason}") from error
+    try:
+        return line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"--passphrase-fd {descriptor}: the passphrase is not UTF-8") from None
+
+
+@click.group()
+def signers() -> None:
+    """Say who may sign in this repository: .wtxt/signers.
+
+    A change counts once it is sealed by signers from before it.
+
+    \b
+    wtxtgit signers add alice@example.com alice
+    wtxtgit signers list
+    """
+
+
+@signers.command()
+@click.argument("principal")
+@click.argument("key")
+@_signers_json
+def add(principal: str, key: str, as_json: bool) -> None:
+    """Add the signer PRINCIPAL, such as a mail address, with KEY.
+
+    KEY is the name of a key of yours, an OpenSSH public line in quotes, or a
+    .pub file.
+
+    \b
+    wtxtgit signers add alice@example.com alice
+    wtxtgit signers add bob@example.com keys/bob.pub
+    """
+    from wtxtgit.chain import signers as ops
+    from wtxtgit.git.repository import Repository
+
+    done = ops.add(Repository.discover(), principal, key, keyring())
+    _print_signers(done, "added" if done.changed else "already there:", as_json)
+
+
+@signers.command()
+@click.argument("signer", metavar="PRINCIPAL|FINGERPRINT|KEYID")
+@_signers_json
+def remove(signer: str, as_json: bool) -> None:
+    """Remove a principal with all keys, or the key with a fingerprint or keyid.
+
+    What the key has sealed stays good where it is. What another branch brings
+    in of it later has to be countersigned by a signer who is left.
+
+    \b
+    wtxtgit signers remove bob@example.com
+    """
+    from wtxtgit.chain import signers as ops
+    from wtxtgit.git.repository import Repository
+
+    _print_signers(ops.remove(Repository.discover(), signer), "removed", as_json)
+
+
+@signers.command()
+@click.argument("number", metavar="N", type=int)
+@_signers_json
+def threshold(number: int, as_json: bool) -> None:
+    """Say how many principals have to seal a change of the signers.
+
+    From 1 to 8, and at most as many as there are. Several keys of a principal
+    count once. A checkpoint needs one signature, whatever the threshold is.
+
+    \b
+    wtxtgit signers threshold 2
+    """
+    from wtxtgit.chain import signers as ops
+    from wtxtgit.git.repository import Repository
+
+    done = ops.set_threshold(Repository.discover(), number)
+    if as_json:
+        print_json(done.as_dict())
+    else:
+        print_line(f"threshold: {done.threshold}")
+    _tell_signers(done)
+
+
+@signers.command("list")
+@_signers_json
+def list_signers(as_json: bool) -> None:
+    """List the signers of the work tree's file.
+
+    \b
+    wtxtgit signers list
+    """
+    from wtxtgit.chain import signers as ops
+    from wtxtgit.git.repository import Repository
+
+    found = ops.list_signers(Repository.discover())
+    if as_json:
+        print_json(found.as_dict())
+    elif found.signers:
+        rows = [(s.principal, s.fingerprint, s.keyid, s.comment) for s in found.signers]
+        print_table(("principal", "fingerprint", "keyid", "comment"), rows)
+        print_line(f"threshold: {found.threshold}")
+    else:
+        print_line("there is no signer; wtxtgit signers add PRINCIPAL KEY adds one")
+
+
+def _print_signers(done: SignersReport, what: str, as_json: bool) -> None:
+    if as_json:
+        print_json(done.as_dict())
+    else:
+        for signer in done.signers:
+            print_line(f"{what} {signer.principal}: {signer.fingerprint}, keyid {signer.keyid}")
+    _tell_signers(done)
+
+
+def _tell_signers(done: SignersReport) -> None:
+    """Say on standard error what a change asks for."""
+    if done.consequence is not None:
+        note(done.consequence.message, done.consequence.hint)
+    if done.changed:
+        note(
+            "a change of the signers counts once it is sealed",
+            "git add .wtxt, then wtxtgit seal --staged, then git commit",
+        )

@@ -1,0 +1,176 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from wtxtgit.cli import environment
+from wtxtgit.errors import InputError, UsageError
+from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
+
+if TYPE_CHECKING:
+    from wtxtgit.chain.contents import Examiner
+    from wtxtgit.cluster.client import Cluster
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.review.contents import Comparer
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+_SIZE = re.compile(r"([0-9]{1,18})([KMG]I?)?B?", re.IGNORECASE)
+_KEY_BYTES = 32
+_MAX_KEY_FILE = 4096
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+CLUSTER_KEY = "cluster-facts.key"
+no_cache_option = click.option(
+    "--no-cache", is_flag=True, help="Find all out anew: use and keep nothing known of blobs."
+)
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Work on the Dask cluster with this scheduler, such as tcp://HOST:8786.",
+)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number of bytes: 1048576, 64MiB, 1GiB, 100MB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(value.strip())
+        count = 0 if match is None else int(match[1]) * _UNITS[(match[2] or "").upper()]
+        if count < 1:
+            self.fail(f"'{value}' is no size, such as 64MiB", param, ctx)
+        return count
+
+
+class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A path, as the system spells it, or a URL as it is."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from wtxtgit.remotes.urls import is_url
+
+        return str(value) if is_url(str(value)) else str(Path(value))
+
+
+max_chunk_option = click.option(
+    "--max-chunk",
+    type=Size(),
+    default=MAX_CHUNK,
+    metavar="SIZE",
+    help="Most bytes that a chunk may have or decode to; 1GiB if not given.",
+)
+
+
+def reading_options(command: _Command) -> _Command:
+    """Add --key and --max-chunk to a command, as `key` and `max_chunk`."""
+    key = click.option(
+        "--key",
+        type=click.Path(path_type=Path, readable=False),
+        metavar="F",
+        help="File with the AES-256 key of encrypted FOLD chunks: 32 bytes, or 64 hex digits.",
+    )
+    return key(max_chunk_option(command))
+
+
+def rewriting_options(command: _Command) -> _Command:
+    """Add --hmac-key and --max-chunk to a command that writes a container again."""
+    key = click.option(
+        "--hmac-key",
+        type=click.Path(path_type=Path, readable=False),
+        metavar="F",
+        help="File with the key of FOLD hashes that are HMACs, as it is.",
+    )
+    return key(max_chunk_option(command))
+
+
+def read_options(key: Path | None, max_chunk: int) -> ReadOptions:
+    """What --key and --max-chunk say; raises InputError for a key file that holds none."""
+    if key is None:
+        return ReadOptions(max_chunk)
+    from wtxtgit.io.files import read_small, shown
+
+    content = read_small(key, _MAX_KEY_FILE, "a key")
+    if len(content) == _KEY_BYTES:
+        return ReadOptions(max_chunk, content)
+    digits = content.strip()
+    if re.fullmatch(rb"[0-9A-Fa-f]{64}", digits) is None:
+        raise InputError(f"{shown(key)}: no key of 32 bytes or 64 hex digits")
+    return ReadOptions(max_chunk, bytes.fromhex(digits.decode()))
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Add --scheduler and --worker-clone to a command."""
+    clone = click.option(
+        "--worker-clone",
+        type=click.Path(path_type=Path, readable=False),
+        metavar="PATH",
+        help="With --scheduler: where its workers have a clone. Default: the path of this one.",
+    )
+    return scheduler_option(clone(command))
+
+
+def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
+    """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
+    from wtxtgit.git.config import effective
+
+    return effective("wtxtgit.trustRoot", cwd=repo.home) if given is None else given
+
+
+@contextmanager
+def cluster(scheduler: str | None, worker_clone: Path | None = None) -> Iterator[Cluster | None]:
+    """Connect to the cluster that is asked for, if one is."""
+    if scheduler is None:
+        if worker_clone is not None:
+            raise UsageError("--worker-clone goes with --scheduler")
+        yield None
+        return
+    if worker_clone is not None and not worker_clone.is_absolute():
+        raise UsageError(
+            "--worker-clone is a path from the root: workers have folders of their own"
+        )
+    from wtxtgit.cluster.client import connected
+
+    with connected(scheduler) as found:
+        yield found
+
+
+def facts_key(workers: Cluster | None, no_cache: bool) -> Path | None:
+    """Where the secret is under which facts about blobs are kept.
+
+    What a cluster's workers said is known to later calls that name a cluster:
+    who asks this machine gets what this machine found.
+    """
+    key = environment.facts_key(no_cache)
+    return key if key is None or workers is None else key.with_name(CLUSTER_KEY)
+
+
+def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> Examiner | None:
+    """What finds facts about blobs on the cluster, if there is one."""
+    if workers is None:
+        return None
+    from wtxtgit.cluster.clone import examiner as on_cluster
+
+    return on_cluster(workers, repo, clone)
+
+
+def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
+    """What compares checkpoints: the cluster, or this process."""
+    if workers is None:
+        from wtxtgit.review.contents import here
+
+        return here
+    from wtxtgit.cluster.clone import comparer as on_cluster
+
+    return on_cluster(workers, clone)

@@ -1,0 +1,263 @@
+"""`wtxtgit install`, `uninstall`, `track`, `untrack` and `doctor`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from wtxtgit.cli.boundary import note, warn
+from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.errors import UsageError
+
+if TYPE_CHECKING:
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup.track import Tracking
+
+
+_SHOWN = 20
+_LARGE_SHOWN = 10
+"""Files over a limit that are told of."""
+
+
+@click.command()
+@click.option(
+    "--global",
+    "everywhere",
+    is_flag=True,
+    help="Set up all your repositories (the default).",
+)
+@click.option("--local", is_flag=True, help="Set up this repository alone.")
+@click.option("--hooks", is_flag=True, help="Install the hooks in this repository too.")
+@click.option("--force", is_flag=True, help="Replace values that another tool has set.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bool) -> None:
+    """Set git up: the filter, the merge driver, tensor names in diffs.
+
+    In a repository, tracked files that stand as text in the work tree are
+    written again as what they are; files that were changed stay as they are.
+
+    \b
+    wtxtgit install                  for all repositories
+    wtxtgit install --local --hooks  for this one, with its hooks
+    """
+    from wtxtgit.cli.plumbing import settings
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup import install as ops
+
+    scope = _scope(everywhere, local)
+    done = ops.install(
+        scope=scope,
+        with_hooks=hooks,
+        force=force,
+        repo=Repository.find(),
+        settings=settings(),
+    )
+    if as_json:
+        print_json(done.as_dict())
+        return
+    what = "set up" if done.keys else "already set up"
+    print_line(f"{what} in the {done.scope} config: git starts {done.command}")
+    for key, value in done.replaced.items():
+        print_line(f"replaced {key}, which was {value}")
+    for hook in done.hooks:
+        print_line(f"hook: {hook}")
+    if done.files.written:
+        print_line(f"written again from text: {_names(done.files.written)}")
+    if done.files.changed:
+        warn(
+            f"left as they are, changed since the last commit: {_names(done.files.changed)}",
+            "git checkout -- PATH drops the change and restores the file",
+        )
+    if done.files.left:
+        warn(
+            f"still text in the work tree: {_names(done.files.left)}",
+            "wtxtgit verify PATH tells whether the text is damaged",
+        )
+
+
+@click.command()
+@click.option(
+    "--global",
+    "everywhere",
+    is_flag=True,
+    help="Take back the global config (the default).",
+)
+@click.option("--local", is_flag=True, help="Take back this repository's config.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
+    """Take back exactly what install did, and this repository's hooks.
+
+    Settings of git that `doctor --fix` made for this repository are put back.
+    Files of the work tree stay the binaries that they are. From then on git
+    checks tracked files out as text, which `wtxtgit restore` still reads.
+
+    \b
+    wtxtgit uninstall
+    wtxtgit uninstall --local
+    """
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup import install as ops
+
+    done = ops.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
+    if as_json:
+        print_json(done.as_dict())
+        return
+    if done.keys:
+        print_line(f"removed from the {done.scope} config: {', '.join(done.keys)}")
+    else:
+        print_line(f"nothing of wtxtgit is in the {done.scope} config")
+    for key, value in done.foreign.items():
+        print_line(f"left {key}, which is not ours: {value}")
+    for hook in done.hooks:
+        print_line(f"removed the hook: {hook}")
+    for key in done.settings:
+        print_line(f"put back {key} of this repository")
+
+
+def _scope(everywhere: bool, local: bool) -> str:
+    if everywhere and local:
+        raise UsageError("--global and --local exclude each other")
+    return "local" if local else "global"
+
+
+def _names(paths: tuple[bytes, ...]) -> str:
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join(os.fsdecode(path) for path in paths[:_SHOWN]) + more
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def track(patterns: tuple[str, ...], as_json: bool) -> None:
+    """Keep files that match PATTERN as text in git.
+
+    Writes lines to .gitattributes of this folder; patterns are those of
+    gitattributes(5), quoted so that the shell leaves them alone. Without a
+    pattern, lists those that are tracked.
+
+    \b
+    wtxtgit track '*.safetensors' '*.fold'
+    git add .gitattributes model.safetensors
+    """
+    from wtxtgit.errors import counted
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup import track as ops
+    from wtxtgit.setup.diagnosis import arguments, listed
+    from wtxtgit.setup.sizes import MAX_DIFF_LINES
+
+    repo = Repository.discover()
+    if not patterns:
+        _list(repo, as_json)
+        return
+    done = ops.track(repo, [os.fsencode(pattern) for pattern in patterns])
+    if as_json:
+        print_json(done.as_dict())
+        return
+    _print(done, "tracking", "already tracked")
+    if done.found.raw:
+        names = arguments(done.found.raw)
+        warn(
+            f"committed as raw binary: {listed(done.found.raw)}",
+            f"git add --renormalize -- {names} makes text of them with the next commit",
+        )
+    for large in done.found.sizes[:_LARGE_SHOWN]:
+        warn(f"{listed([large.path])}: {large.message}")
+    if len(done.found.sizes) > _LARGE_SHOWN:
+        warn(f"{len(done.found.sizes) - _LARGE_SHOWN} more files are as large; --json lists them")
+    if done.found.settings:
+        keys = ", ".join(f"{key}={value}" for key, value in done.found.settings.items())
+        note(
+            f"git packs such files better with {keys}",
+            "wtxtgit doctor --fix sets that for this repository",
+        )
+    if done.found.long:
+        note(
+            f"pull requests may show no diff of {counted(done.found.long, 'file')}: "
+            f"forges end at {MAX_DIFF_LINES:,} lines",
+            "wtxtgit review BASE...HEAD shows what changed in the weights",
+        )
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
+    """Stop tracking PATTERN in .gitattributes of this folder.
+
+    What is committed stays as it is. To store the files as plain binaries from
+    the next commit on, stage the attributes first: git obeys what is staged.
+
+    \b
+    wtxtgit untrack '*.fold'
+    git add -A -- .gitattributes
+    git add --renormalize -- '*.fold'
+    """
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup import track as ops
+
+    done = ops.untrack(Repository.discover(), [os.fsencode(pattern) for pattern in patterns])
+    if as_json:
+        print_json(done.as_dict())
+        return
+    _print(done, "no longer tracking", "not tracked here")
+
+
+def _print(done: Tracking, changed: str, unchanged: str) -> None:
+    for pattern in done.changed:
+        print_line(f"{changed} {os.fsdecode(pattern)}")
+    for pattern in done.unchanged:
+        print_line(f"{unchanged}: {os.fsdecode(pattern)}")
+
+
+def _list(repo: Repository, as_json: bool) -> None:
+    from wtxtgit.setup import track as ops
+
+    found = ops.list_patterns(repo)
+    if as_json:
+        print_json(found.as_dict())
+    elif found.patterns:
+        rows = [(os.fsdecode(item.pattern), os.fsdecode(item.file)) for item in found.patterns]
+        print_table(("pattern", "in"), rows)
+    else:
+        print_line("no pattern is tracked; wtxtgit track '*.safetensors' tracks one")
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Mend what can be mended, then check again.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(fix: bool, as_json: bool) -> int:
+    """Find what is set up wrong, here and on this machine.
+
+    Checks git, Python, the driver and that it starts; in a repository also
+    attributes, line endings, raw binaries, files that stand as text, and
+    whether they are too large for forges or for git as it is set.
+    --fix sets the config, completes attributes, stages raw binaries as text,
+    writes files that stand as text, and sets core.bigFileThreshold and
+    pack.windowMemory of this repository where files are over them (uninstall
+    puts them back). Exit code 1 if an error is left.
+
+    \b
+    wtxtgit doctor
+    wtxtgit doctor --fix
+    """
+    from wtxtgit.cli.plumbing import settings
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.setup import doctor as ops
+    from wtxtgit.setup.diagnosis import Level
+
+    repo = Repository.find()
+    found = ops.repair(repo, settings()) if fix else ops.examine(repo)
+    if as_json:
+        print_json(found.as_dict())
+        return 0 if found.ok else 1
+    for line in found.repaired:
+        print_line(f"mended: {line}")
+    print_table(("", "check", "found"), [(str(c.level), c.name, c.message) for c in found.checks])
+    for check in found.checks:
+        if check.level is not Level.OK and check.fix:
+            print_line(f"{check.name}: {check.fix}")
+    if not fix and any(c.fixable and c.level is not Level.OK for c in found.checks):
+        print_line("wtxtgit doctor --fix mends what it can")
+    return 0 if found.ok else 1

@@ -1,0 +1,270 @@
+"""What an AERO file says of itself: tensors, and what its metadata chunks hold.
+
+Nothing here judges: a metadata chunk that can't be read is left out.
+Spec: `docs/spec/aero.md`, "Tensors and metadata".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+
+from wtxtgit.containers import json_limits, msgpack_limits
+from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, content
+from wtxtgit.containers.aero.read import (
+    FLAGS_KEY,
+    HASH_KEY,
+    JSON,
+    MANIFEST,
+    METADATA,
+    SHARD,
+    VERSION,
+    Aero,
+    Chunk,
+    IndexEntry,
+    chunk_name,
+)
+from wtxtgit.containers.cursor import check_inside, fail, quoted
+from wtxtgit.containers.decoded import DecodedParts
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
+
+MAX_SHOWN = 2**22
+"""Bytes of a metadata chunk's content that are listed."""
+MOST_EXTRA = 1000
+"""Tensors whose further index keys are listed."""
+MAX_TAG = 1000
+"""Characters of a tag."""
+
+OTHER_FILE = "its shard is in another file"
+NAME_TAG, ARCHITECTURE_TAG = "model_name", "architecture"
+SOURCE_KEY = "source_format"
+"""Says how the shapes of this file are to be read, so it is no tag."""
+GGUF = "gguf"
+MANIFEST_KEYS = frozenset({"format", "model", "chunks", "shards"})
+
+
+class TensorReader:
+    """Tensors of a file's index; compressed shards are decoded when they are read."""
+
+    def __init__(self, aero: Aero, options: ReadOptions, decoded: DecodedParts) -> None:
+        self._aero = aero
+        self._most = options.max_chunk
+        self._decoded = decoded
+        self.order = shape_order(mjsn(aero))
+
+    def tensor(self, entry: IndexEntry, shard_id: int) -> Tensor:
+        """The tensor that `entry` describes, in the shard of that number."""
+        absent = None
+        offset = None
+        held: ByteView | Packed = self._aero.data[:0]
+        shard = self._aero.shard(shard_id)
+        if shard is None:
+            absent = OTHER_FILE
+        elif shard.is_compressed and shard.ulen > self._most:
+            absent = f"its shard of {shard.ulen} bytes decoded is over {self._most}"
+        else:
+            size = shard.ulen if shard.is_compressed else shard.length
+            try:
+                check_inside(entry.data_off, entry.data_len, size, "tensor")
+            except FormatError as error:
+                absent = error.message
+            else:
+                held = self._held(shard, entry)
+                if not shard.is_compressed:
+                    offset = shard.offset + entry.data_off
+        return Tensor(
+            entry.name,
+            entry.dtype_name,
+            entry.shape,
+            held,
+            offset,
+            entry.element,
+            self.order,
+            absent=absent,
+        )
+
+    def _held(self, shard: Chunk, entry: IndexEntry) -> ByteView | Packed:
+        if entry.data_len == 0:
+            return self._aero.data[:0]
+        if not shard.is_compressed:
+            return self._aero.stored(shard)[entry.data_off : entry.data_end]
+        # Sets read several files with one store of decoded parts.
+        opened = partial(
+            self._decoded.open, (self._aero, shard), shard.ulen, partial(self._decode, shard)
+        )
+        return Packed(shard.ulen, opened).part(entry.data_off, entry.data_len)
+
+    def _decode(self, shard: Chunk) -> ByteView:
+        try:
+            return content(self._aero, shard, self._most)
+        except FormatError as error:
+            raise FormatError(
+                f"its shard can't be decoded: {error.message}",
+                kind=error.kind,
+                offset=error.offset,
+                field=error.field,
+            ) from None
+
+
+def describe(aero: Aero, options: ReadOptions) -> Description:
+    """List tensors and metadata; raises FormatError where chunk names are too long."""
+    most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
+    if sum(chunk.name_len for chunk in aero.chunks) > most:
+        fail("chunk names are too long", offset=0, field="name_len", kind="limit")
+    reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
+    metadata: dict[str, object] = {
+        "version": ".".join(map(str, VERSION)),
+        "uuid": aero.header.uuid.hex(),
+        "file_flags": aero.header.flags,
+        "chunks": [_chunk_as_dict(aero, chunk) for chunk in aero.chunks],
+    }
+    held = {"mjsn": mjsn(aero), "mmsg": mmsg(aero), "tidx": _extras(aero)}
+    metadata.update((key, value) for key, value in held.items() if value)
+    tags, untold = _tags(aero, held["mjsn"], held["mmsg"])
+    return Description(
+        "aero",
+        tuple(reader.tensor(entry, entry.shard_id) for entry in aero.entries),
+        metadata,
+        tags=tags,
+        untold=untold,
+        parts=tuple(_part(aero, chunk) for chunk in aero.chunks if not chunk.is_raw_shard),
+    )
+
+
+def _part(aero: Aero, chunk: Chunk) -> PartNote:
+    words = aero.label(chunk)
+    if chunk.is_compressed:
+        words += f", zstd, {chunk.ulen} bytes decoded"
+    # Metadata are small; a shard that is compressed changes as a whole.
+    return PartNote(chunk.offset, words, chunk.is_compressed and chunk.fourcc == SHARD)
+
+
+def mjsn(aero: Aero) -> dict[str, object]:
+    """The object in the first MJSN chunk; empty where there is none to be read."""
+    try:
+        return json_object(_shown(aero, JSON))
+    except FormatError:
+        return {}
+
+
+def json_object(raw: ByteView) -> dict[str, object]:
+    """The object in the content of an MJSN; empty where there is none to be read."""
+    try:
+        value = json_limits.parse(raw[: MAX_SHOWN + 1], "mjsn")
+    except FormatError:
+        return {}
+    return value if isinstance(value, dict) and len(raw) <= MAX_SHOWN else {}
+
+
+def shape_order(json: dict[str, object]) -> str:
+    """The order of shapes in a file with this object in its MJSN."""
+    return "reversed" if json.get(SOURCE_KEY) == GGUF else "C"
+
+
+def mmsg(aero: Aero) -> dict[str, object]:
+    """The map in the first MMSG chunk, bytes as hex; empty where there is none to be read."""
+    try:
+        value = _hexed(msgpack_limits.parse(bytes(_shown(aero, MANIFEST)), "mmsg"))
+    except FormatError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_tag(value: object) -> bool:
+    """Whether it is a short text that UTF-8 can hold."""
+    if not isinstance(value, str) or len(value) > MAX_TAG:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def model_tags(aero: Aero) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Texts that a file of another format can keep, and what it would lack."""
+    return _tags(aero, mjsn(aero), mmsg(aero))
+
+
+def _tags(
+    aero: Aero, json: dict[str, object], manifest: dict[str, object]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    tags: dict[str, str] = {}
+    untold: list[str] = []
+    model = manifest.get("model")
+    named = model if isinstance(model, dict) else {}
+    found = {
+        NAME_TAG: named.get("name") or None,
+        ARCHITECTURE_TAG: named.get("architecture") or None,
+        **{key: value for key, value in json.items() if key != SOURCE_KEY},
+    }
+    for key, value in found.items():
+        if is_tag(key) and is_tag(value):
+            tags[key] = str(value)
+        elif value is not None:
+            untold.append(f"mjsn {quoted(key)}")
+    for fourcc, held in ((JSON, json), (MANIFEST, manifest)):
+        if aero.first(fourcc) is not None and not held:
+            untold.append(f"chunk {fourcc.decode()}, which is empty or too large to be looked into")
+    untold += [f"mmsg {quoted(key)}" for key in manifest if key not in MANIFEST_KEYS]
+    keys = {key for entry in aero.entries for key in entry.extra} - {HASH_KEY, FLAGS_KEY}
+    untold += [f"tidx {quoted(key)}" for key in sorted(keys)]
+    others = [chunk for chunk in aero.chunks if chunk.fourcc not in METADATA | {SHARD}]
+    untold += [f"chunk {quoted(aero.label(chunk))}" for chunk in others]
+    return tags, tuple(untold[:MOST_EXTRA])
+
+
+def _shown(aero: Aero, fourcc: bytes) -> ByteView:
+    chunk = aero.first(fourcc)
+    if chunk is None:
+        raise FormatError("there is no such chunk")
+    return content(aero, chunk, MAX_SHOWN)
+
+
+def _extras(aero: Aero) -> dict[str, object]:
+    """What the index says of tensors beside where they are; hashes are left out."""
+    told = ((entry, _further(entry)) for entry in aero.entries)
+    return {entry.name: extra for entry, extra in islice(filter(lambda t: t[1], told), MOST_EXTRA)}
+
+
+def _further(entry: IndexEntry) -> dict[str, object]:
+    return {
+        key: _plain(value)
+        for key, value in entry.extra.items()
+        if key != HASH_KEY and (key, value) != (FLAGS_KEY, 0)
+    }
+
+
+def _plain(value: object) -> object:
+    """MessagePack's values as those of JSON."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _hexed(value: object) -> object:
+    """The same of a value that nothing else holds, in place: a second one may take much memory."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        value[:] = map(_hexed, value)
+    elif isinstance(value, dict):
+        value.update((key, _hexed(item)) for key, item in value.items())
+    return value
+
+
+def _chunk_as_dict(aero: Aero, chunk: Chunk) -> dict[str, object]:
+    return {
+        "name": chunk_name(aero.data, aero.header, chunk).decode("utf-8", "backslashreplace"),
+        "fourcc": chunk.fourcc.decode("ascii", "backslashreplace"),
+        "flags": chunk.flags,
+        "offset": chunk.offset,
+        "length": chunk.length,
+        "ulen": chunk.ulen,
+    }

@@ -1,0 +1,248 @@
+"""What an AERO file holds beyond its tensors and the metadata that are merged.
+
+A merge takes all of it from one file, the skeleton of the one that is written.
+Spec: `docs/spec/aero.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from wtxtgit.containers import loose, msgpack_limits
+from wtxtgit.containers.aero import metadata, msgpack_edit
+from wtxtgit.containers.aero.chunks import INDEX_NAME, INTEGRITY_NAME, JSON_NAME, MANIFEST_NAME
+from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, Allowance, Content
+from wtxtgit.containers.aero.hashes import parse_pages
+from wtxtgit.containers.aero.metadata import PLACE, ROLE
+from wtxtgit.containers.aero.read import (
+    HASH_KEY,
+    HEADER,
+    INDEX,
+    INTEGRITY,
+    IS_INDEX,
+    JSON,
+    MANIFEST,
+    MMAP_CRITICAL,
+    NO_HASH,
+    OPTIONAL,
+    PAGES,
+    PAGES_SUFFIX,
+    RESERVED_OFFSET,
+    TENSORS_KEY,
+    TOC_HEADER,
+    Aero,
+    Chunk,
+    chunk_name,
+    index_content,
+)
+from wtxtgit.containers.cursor import unpack_at
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import pieces
+from wtxtgit.model.tensor import ReadOptions
+
+RESERVED, TOC_RESERVED, GAPS = "reserved", "reserved in the TOC", "gaps"
+FURTHER = "further"
+USUAL = {
+    INTEGRITY: (OPTIONAL, INTEGRITY_NAME),
+    JSON: (0, JSON_NAME),
+    MANIFEST: (0, MANIFEST_NAME),
+    INDEX: (IS_INDEX, INDEX_NAME),
+}
+"""Flags and names of chunks that there is one of."""
+OF_THE_CHUNK = frozenset(
+    {PLACE, ROLE, "fourcc", "shard_id", "size_bytes", "tensor_count", "mmap_critical"}
+)
+"""Keys of a manifest's lists that follow from the chunk that is listed."""
+OF_THE_SEAL = frozenset({"covered_ranges", "digest"})
+OF_THE_PAGES = frozenset({"shard_name", "digests"})
+
+
+def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
+    """What is unusual in header and TOC, a hash of bytes in no chunk, and of each chunk its rest.
+
+    Of a chunk that is told in `entries` or `values`, that is what these leave
+    out; of any other a hash of all of it. Raises FormatError (limit) where
+    names are too long, or chunks share bytes too often.
+    """
+    most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
+    if sum(chunk.name_len for chunk in aero.chunks) > most:
+        raise FormatError("chunk names are too long", kind="limit", field="name_len")
+    toc_reserved = unpack_at(TOC_HEADER, aero.data, aero.header.toc_offset)[1:]
+    reserved = bytes(aero.data[RESERVED_OFFSET : HEADER.size])
+    told: dict[str, object] = {
+        RESERVED: reserved if any(reserved) else None,
+        TOC_RESERVED: list(toc_reserved) if any(toc_reserved) else None,
+        GAPS: loose.digest(aero.data, _spans(aero)),
+    }
+    found = {name: value for name, value in told.items() if value is not None}
+    return found | dict(_Chunks(aero, options).told())
+
+
+def _spans(aero: Aero) -> Iterator[loose.Span]:
+    header = aero.header
+    yield 0, HEADER.size
+    yield header.toc_offset, header.entry_offset(len(aero.chunks))
+    for chunk in aero.chunks:
+        start = header.names_offset + chunk.name_off
+        yield start, start + chunk.name_len
+        if chunk.length:
+            yield chunk.offset, chunk.end
+
+
+class _Chunks:
+    """What is left of each chunk; the bytes that are hashed for it are counted."""
+
+    def __init__(self, aero: Aero, options: ReadOptions) -> None:
+        self._aero = aero
+        self._options = options
+        self._allowance = Allowance(len(aero.data), options)
+        self._first = {id(aero.first(fourcc)) for fourcc in USUAL}
+        self._shards = {id(chunk) for chunk in aero.shards.values()}
+        self._values = {place for place, _, _ in metadata.named(aero)}
+        self._paged: set[str] = set()
+        self._tensors: dict[int, list[loose.Span]] = {}
+        for entry in aero.entries:
+            shard = aero.shard(entry.shard_id)
+            if shard is not None:
+                self._tensors.setdefault(id(shard), []).append((entry.data_off, entry.data_end))
+
+    def told(self) -> Iterator[tuple[str, object]]:
+        """What is to be told of each chunk, under its type, its name and, of several, a number."""
+        taken: dict[str, int] = {}
+        for place, chunk in enumerate(self._aero.chunks):
+            name = chunk_name(self._aero.data, self._aero.header, chunk)
+            label = (chunk.fourcc + b":" + name).decode("utf-8", "backslashreplace")
+            if id(chunk) in self._first:
+                label = chunk.fourcc.decode()
+            taken[label] = taken.get(label, 0) + 1
+            label += "" if taken[label] == 1 else f":{taken[label]}"
+            said = self._said(place, chunk, name)
+            if chunk.reserved:
+                said[RESERVED] = chunk.reserved
+            if chunk.digest == NO_HASH:
+                said["hash"] = "none"
+            if said:
+                yield label, said
+
+    def _said(self, place: int, chunk: Chunk, name: bytes) -> dict[str, object]:
+        if place in self._values:
+            return {}
+        try:
+            if id(chunk) in self._first:
+                return self._only(chunk) | _unusual(chunk, name, *USUAL[chunk.fourcc])
+            if id(chunk) in self._shards:
+                return self._shard(chunk) | _unusual(chunk, name, MMAP_CRITICAL, name)
+            if chunk.fourcc == PAGES:
+                return self._pages(chunk, name)
+        except FormatError as error:
+            # What can't be decoded is in nobody's entries or values.
+            if error.kind == "limit" and not chunk.is_compressed:
+                raise
+        return self._whole(chunk)
+
+    def _whole(self, chunk: Chunk) -> dict[str, object]:
+        """The chunk as it is stored."""
+        self._allowance.hash(chunk.length, chunk.offset)
+        stored, hashed = self._aero.stored(chunk), hashlib.sha256()
+        for piece in pieces(stored):
+            hashed.update(piece)
+        return {"flags": chunk.flags, "stored": hashed.digest()}
+
+    def _only(self, chunk: Chunk) -> dict[str, object]:
+        """What a chunk that there is one of says beside what is told or made anew."""
+        if chunk.fourcc == INDEX:
+            return self._index(chunk)
+        raw = metadata.content_of(self._aero, chunk.fourcc, self._options)
+        if raw is None:
+            return self._whole(chunk)
+        if chunk.fourcc == JSON:
+            return {}
+        if chunk.fourcc == INTEGRITY:
+            return _further(msgpack_limits.parse(raw, "ihsh"), OF_THE_SEAL)
+        try:
+            value = msgpack_limits.parse(raw, "mmsg")
+        except FormatError:
+            # All of it is a value.
+            return {}
+        return _lists(value) if isinstance(value, dict) else {}
+
+    def _index(self, chunk: Chunk) -> dict[str, object]:
+        raw = index_content(self._aero.data, chunk)
+        fields = msgpack_edit.fields(raw)
+        more = [raw[one.start : one.end] for one in fields if one.key != TENSORS_KEY]
+        behind = raw[fields[-1].end :].rstrip(b"\0")
+        said: dict[str, object] = {}
+        if more or behind:
+            said[FURTHER] = hashlib.sha256(b"".join([*more, behind])).digest()
+        hashed = sum(HASH_KEY in entry.extra for entry in self._aero.entries)
+        if hashed:
+            said[HASH_KEY] = "all" if hashed == len(self._aero.entries) else "some"
+        return said
+
+    def _pages(self, chunk: Chunk, name: bytes) -> dict[str, object]:
+        """How page hashes are made; of one that is not used, all of it."""
+        if chunk.is_compressed:
+            return self._whole(chunk)
+        self._allowance.parse(chunk)
+        pages = parse_pages(self._aero, chunk)
+        if pages.shard_name in self._paged or pages.shard_name.encode() not in self._aero.shards:
+            return self._whole(chunk)
+        self._paged.add(pages.shard_name)
+        value = msgpack_limits.parse(bytes(self._aero.stored(chunk)), "phsh")
+        usual = pages.shard_name.encode() + PAGES_SUFFIX
+        return _further(value, OF_THE_PAGES) | _unusual(chunk, name, OPTIONAL, usual)
+
+    def _shard(self, chunk: Chunk) -> dict[str, object]:
+        """A hash of what a shard has between its tensors."""
+        size = chunk.ulen if chunk.is_compressed else chunk.length
+        places = loose.gaps(self._tensors.get(id(chunk), ()), size)
+        if not places:
+            return {}
+        if chunk.is_compressed:
+            self._allowance.decode(chunk)
+            found = loose.digest_of(Content(self._aero, chunk), places)
+        else:
+            self._allowance.hash(sum(end - start for start, end in places), chunk.offset)
+            found = loose.digest(self._aero.stored(chunk), self._tensors.get(id(chunk), ()))
+        return {} if found is None else {GAPS: found}
+
+
+def _unusual(chunk: Chunk, name: bytes, flags: int, usual: bytes) -> dict[str, object]:
+    said: dict[str, object] = {}
+    if chunk.flags != flags:
+        said["flags"] = chunk.flags
+    if name != usual:
+        said["name"] = name
+    return said
+
+
+def _further(value: object, known: frozenset[str]) -> dict[str, object]:
+    if not isinstance(value, dict):
+        return {}
+    return {FURTHER: {key: item for key, item in value.items() if key not in known}}
+
+
+def _lists(manifest: dict[object, object]) -> dict[str, object]:
+    """What the lists of a manifest have that does not follow from the chunks."""
+    said: dict[str, object] = {}
+    for key in metadata.LISTS:
+        items = manifest.get(key)
+        if not isinstance(items, list):
+            said[key] = [items]
+            continue
+        further = [_of_item(item) for item in items]
+        kept = [one for one in further if one]
+        if kept:
+            said[key] = kept
+        elif not items:
+            said[key] = []
+    return said
+
+
+def _of_item(item: object) -> object:
+    if not isinstance(item, dict):
+        return item
+    more = {key: value for key, value in item.items() if key not in OF_THE_CHUNK}
+    is_usual = item.get("mmap_critical", True) is True
+    return more if is_usual else {**more, "mmap_critical": item["mmap_critical"]}

@@ -1,0 +1,361 @@
+"""Metadata of an AERO file that are merged value by value: MJSN, MMSG, small unknown chunks.
+
+What a chunk says of other chunks is no such value: the lists of chunks and
+shards in an MMSG are made anew for another table of contents.
+Spec: `docs/spec/aero.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wtxtgit.containers import json_limits, msgpack_limits
+from wtxtgit.containers.aero.chunks import (
+    JSON_NAME,
+    MANIFEST_NAME,
+    ROLES,
+    Payload,
+    metadata_payload,
+    shard_item,
+)
+from wtxtgit.containers.aero.content import Allowance, Content, content, hasher
+from wtxtgit.containers.aero.describe import MAX_SHOWN
+from wtxtgit.containers.aero.msgpack_edit import edited, packed
+from wtxtgit.containers.aero.read import (
+    COMPRESSED,
+    JSON,
+    MANIFEST,
+    METADATA,
+    NO_HASH,
+    SHARD,
+    Aero,
+    Chunk,
+    chunk_name,
+)
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.errors import FormatError
+from wtxtgit.model.tensor import ReadOptions
+
+CHUNKS = "chunks"
+"""The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
+LISTS = ("chunks", "shards")
+"""Keys of a manifest that say what the file's chunks say as well."""
+SMALL = 2**16
+"""Bytes of an unknown chunk that are a value; of larger ones their hash is."""
+MAX_SMALL = 2**24
+"""Bytes of all of them together."""
+MAX_NAME = 255
+LARGE = "blake3:"
+
+
+@dataclass(slots=True)
+class NewMetadata:
+    """What becomes of chunks, by their places in the TOC.
+
+    `json` and `manifest` are the contents of MJSN and MMSG, None where there
+    is none to be read. The MMSG is not among the payloads, unless it is
+    added: what it says of chunks is not known here; `manifest_before` is what
+    it was. Chunks that are `added` come behind all others.
+    """
+
+    replaced: dict[int, Payload] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+    added: list[Payload] = field(default_factory=list)
+    json: bytes | None = None
+    manifest: bytes | None = None
+    manifest_before: bytes | None = None
+
+    @property
+    def is_change(self) -> bool:
+        replaced = self.replaced or self.manifest != self.manifest_before
+        return bool(replaced or self.removed or self.added)
+
+    @staticmethod
+    def unchanged(aero: Aero, options: ReadOptions) -> NewMetadata:
+        """The metadata that the file has."""
+        json, manifest = (content_of(aero, fourcc, options) for fourcc in (JSON, MANIFEST))
+        return NewMetadata(json=json, manifest=manifest, manifest_before=manifest)
+
+
+def read(aero: Aero, options: ReadOptions) -> dict[str, object]:
+    """The values by chunk; chunks that can't be decoded have none.
+
+    An MJSN that is no object with each key once, or over MAX_SHOWN, is bytes,
+    as is an MMSG that is no map. Raises FormatError (limit) where unknown
+    chunks hold too much.
+    """
+    found: dict[str, object] = {}
+    for fourcc, parse in ((JSON, _json), (MANIFEST, _manifest)):
+        raw = content_of(aero, fourcc, options)
+        if raw is not None:
+            found[fourcc.decode()] = parse(raw)
+    found[CHUNKS] = {key: value for _, key, value in _unknown(aero, options)}
+    return found
+
+
+def changes(
+    aero: Aero, own: Mapping[str, object], values: Mapping[str, object], options: ReadOptions
+) -> NewMetadata:
+    """What makes the values those of the file, whose own ones are `own`.
+
+    Raises FormatError for what is no value as `read` gives it, and for large
+    unknown chunks of another file.
+    """
+    new = NewMetadata.unchanged(aero, options)
+    new.json = _changed(aero, JSON, JSON_NAME, new, own, values)
+    new.manifest = _changed(aero, MANIFEST, MANIFEST_NAME, new, own, values)
+    _change_unknown(aero, values.get(CHUNKS), new, options)
+    return new
+
+
+def _changed(
+    aero: Aero,
+    fourcc: bytes,
+    name: bytes,
+    new: NewMetadata,
+    own: Mapping[str, object],
+    values: Mapping[str, object],
+) -> bytes | None:
+    """The content that a chunk is to have, which is put among the payloads."""
+    key = fourcc.decode()
+    before = new.json if fourcc == JSON else new.manifest
+    place = next((place for place, one in enumerate(aero.chunks) if one.fourcc == fourcc), None)
+    if key not in values:
+        if place is not None and before is not None:
+            new.removed.add(place)
+            return None
+        return before
+    if place is not None and before is None:
+        raise FormatError(f"{key} of the file can't be read", field=key)
+    spell = _new_json if fourcc == JSON else _new_manifest
+    raw = spell(before, own.get(key), values[key])
+    if place is None:
+        new.added.append(metadata_payload(fourcc, name, raw, compress=False))
+    elif fourcc == JSON and raw != before:
+        new.replaced[place] = like(aero, aero.chunks[place], raw)
+    return raw
+
+
+def like(aero: Aero, chunk: Chunk, raw: bytes) -> Payload:
+    """The chunk with another content: compressed and hashed where it was before."""
+    name = chunk_name(aero.data, aero.header, chunk)
+    payload = metadata_payload(
+        chunk.fourcc, name, raw, flags=chunk.flags, compress=chunk.is_compressed
+    )
+    return replace(payload, digest=NO_HASH) if chunk.digest == NO_HASH else payload
+
+
+def content_of(aero: Aero, fourcc: bytes, options: ReadOptions) -> bytes | None:
+    """The content of the first chunk of a type; None where there is none to be decoded."""
+    chunk = aero.first(fourcc)
+    if chunk is None:
+        return None
+    most = min(MAX_JSON, options.max_chunk) if chunk.is_compressed else MAX_JSON
+    try:
+        return bytes(content(aero, chunk, most))
+    except FormatError:
+        return None
+
+
+def _json(raw: bytes) -> object:
+    try:
+        value = json_limits.parse(memoryview(raw[: MAX_SHOWN + 1]), "mjsn", unique_keys=True)
+    except FormatError:
+        return raw
+    return value if isinstance(value, dict) and len(raw) <= MAX_SHOWN else raw
+
+
+def _manifest(raw: bytes) -> object:
+    try:
+        value = msgpack_limits.parse(raw, "mmsg")
+    except FormatError:
+        return raw
+    if not isinstance(value, dict):
+        return raw
+    return {key: item for key, item in value.items() if key not in LISTS}
+
+
+def _new_json(before: bytes | None, own: object, value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    raw = _dumped(value)
+    return before if before is not None and isinstance(own, dict) and _dumped(own) == raw else raw
+
+
+def _dumped(value: object) -> bytes:
+    try:
+        if isinstance(value, dict):
+            return json.dumps(value, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise FormatError("the value of MJSN is no JSON object", field=JSON.decode())
+
+
+def _new_manifest(before: bytes | None, own: object, value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    new = _packed_values(value)
+    if before is None or not isinstance(own, dict):
+        return edited(packed({}), new)
+    old = _packed_values(own)
+    edits = {key: item for key, item in new.items() if old.get(key) != item}
+    gone = dict.fromkeys(key for key in old if key not in new)
+    return edited(before, edits | gone) if edits or gone else before
+
+
+def _packed_values(value: object) -> dict[str, bytes]:
+    try:
+        if isinstance(value, dict):
+            return {str(key): packed(item) for key, item in value.items() if key not in LISTS}
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass
+    raise FormatError("the value of MMSG is no map", field=MANIFEST.decode())
+
+
+def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[int, str, object]]:
+    """Chunks of unknown types: their place, their key, and their value."""
+    allowance = Allowance(len(aero.data), options)
+    total = 0
+    for place, key, chunk in named(aero):
+        if chunk.is_compressed:
+            allowance.decode(chunk)
+        allowance.hash(chunk.ulen, chunk.offset)
+        if chunk.ulen > SMALL:
+            yield place, key, LARGE + _digest(aero, chunk)
+            continue
+        total += chunk.ulen
+        if total > MAX_SMALL:
+            raise FormatError(
+                f"unknown chunks have over {MAX_SMALL} bytes", kind="limit", field="chunk_ulen"
+            )
+        yield place, key, bytes(content(aero, chunk, SMALL))
+
+
+def named(aero: Aero) -> Iterator[tuple[int, str, Chunk]]:
+    """Chunks of unknown types that are values: their place in the TOC, and their key.
+
+    Those whose type or name can't be told in a key are none, and of several
+    with the same key all but the first.
+    """
+    taken: set[str] = set()
+    for place, chunk in enumerate(aero.chunks):
+        key = _key(aero, chunk)
+        if key is not None and key not in taken:
+            taken.add(key)
+            yield place, key, chunk
+
+
+def _key(aero: Aero, chunk: Chunk) -> str | None:
+    """Type, flags and name of a chunk of an unknown type: `NOTE:0x8:name`."""
+    known = chunk.fourcc in METADATA or chunk.fourcc == SHARD
+    if known or not chunk.fourcc.isalnum() or chunk.name_len > MAX_NAME:
+        return None
+    try:
+        name = chunk_name(aero.data, aero.header, chunk).decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in name else f"{chunk.fourcc.decode()}:{chunk.flags:#x}:{name}"
+
+
+def _digest(aero: Aero, chunk: Chunk) -> str:
+    one = hasher(chunk.ulen)
+    for block in Content(aero, chunk):
+        one.update(block)
+    return str(one.hexdigest())
+
+
+def _change_unknown(aero: Aero, values: object, new: NewMetadata, options: ReadOptions) -> None:
+    wanted = values if isinstance(values, dict) else {}
+    own: dict[str, object] = {}
+    for place, key, value in _unknown(aero, options):
+        own[key] = value
+        if key not in wanted:
+            new.removed.add(place)
+        elif wanted[key] != value:
+            raw = _small(key, wanted[key])
+            new.replaced[place] = like(aero, aero.chunks[place], raw)
+    for key, value in wanted.items():
+        if key not in own:
+            new.added.append(_added(key, _small(key, value)))
+
+
+def _small(key: str, value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise FormatError(f"chunk {quoted(key)} is too large to be merged", field=CHUNKS)
+    return value
+
+
+def _added(key: str, raw: bytes) -> Payload:
+    fourcc, flags, name = key.split(":", 2)
+    number = int(flags, 16)
+    return metadata_payload(
+        fourcc.encode(), name.encode(), raw, flags=number, compress=bool(number & COMPRESSED)
+    )
+
+
+PLACE, ROLE = "toc_index", "role"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What a manifest says of a weight shard."""
+
+    number: int
+    size: int
+    tensors: int
+
+
+def renewed(
+    raw: bytes,
+    places: Mapping[int, int],
+    removed: Collection[int],
+    shards: Mapping[int, ShardFacts],
+    added: Sequence[tuple[bytes, ShardFacts | None]],
+) -> bytes:
+    """The content of an MMSG, its lists of chunks and shards those of another TOC.
+
+    `places` are the new places of the chunks that stay, by their old ones;
+    `shards`, by their old places, are those that become others; `added` are
+    types of chunks that follow behind all. What it does not list stays unlisted.
+    Raises FormatError (limit) for a map with too many keys.
+    """
+    try:
+        value = msgpack_limits.parse(raw, "mmsg")
+    except FormatError:
+        return raw
+    if not isinstance(value, dict):
+        return raw
+    lists = {key: value[key] for key in ("chunks", "shards") if isinstance(value.get(key), list)}
+    made = {key: _moved(items, places, removed) for key, items in lists.items()}
+    for place, facts in shards.items():
+        for item in made.get("shards", []):
+            if isinstance(item, dict) and item.get(PLACE) == places[place]:
+                new = {"size_bytes": facts.size, "tensor_count": facts.tensors}
+                item.update((key, new[key]) for key in new if key in item)
+    if made.get("chunks"):
+        for place, (fourcc, one) in enumerate(added, len(places)):
+            if fourcc in ROLES:
+                named = {} if one is None else {"shard_id": one.number}
+                listed = {ROLE: ROLES[fourcc], "fourcc": fourcc.decode(), PLACE: place}
+                made["chunks"].append(listed | named)
+            if one is not None and "shards" in made:
+                made["shards"].append(shard_item(one.number, place, one.size, one.tensors))
+    edits = {key: packed(items) for key, items in made.items() if items != lists[key]}
+    return edited(raw, edits) if edits else raw
+
+
+def _moved(
+    items: list[object], places: Mapping[int, int], removed: Collection[int]
+) -> list[object]:
+    """Items with their new places, copied; those of removed chunks are left out."""
+    found: list[object] = []
+    for item in items:
+        place = item.get(PLACE) if isinstance(item, dict) else None
+        if not isinstance(item, dict) or type(place) is not int:
+            found.append(item)
+        elif place not in removed:
+            found.append(item | {PLACE: places.get(place, place)})
+    return found

@@ -1,0 +1,151 @@
+"""MessagePack maps changed in their own spelling: all that is not changed keeps its bytes.
+
+Keys that are no strings, extension values and other widths of lengths stay
+as they were written. The bytes given here were read by `msgpack_limits.parse`
+before, or are part of such; after the value there may be more, which stays.
+Spec: `docs/spec/aero.md`, "Resealing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgpack
+
+from wtxtgit.containers.aero.read import TENSORS_KEY
+from wtxtgit.containers.msgpack_limits import FIXSTR, NIL
+from wtxtgit.errors import FormatError
+
+MAX_FIELDS = 10_000
+"""Keys of a map that is changed."""
+_STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+"""Bytes before the text of a string, by its first byte; 1 for those that are not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A key and its value in a map; `key` is None where it is no string."""
+
+    key: str | None
+    start: int
+    value: int
+    end: int
+
+
+def fields(raw: bytes) -> list[Field]:
+    """The fields of the map that `raw` starts with, in order; a key may be there twice.
+
+    Raises FormatError (limit) where there are too many.
+    """
+    return list(_fields(raw))
+
+
+def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
+    """The map with these values, packed, instead of its own; None takes a key away.
+
+    Keys that it does not have come behind those that it has. Of equal keys
+    that are changed the last one stays, as it is the one that counts.
+    Raises FormatError as `fields` does.
+    """
+    held = fields(raw)
+    last = {field.key: field for field in held}
+    pieces: list[bytes] = []
+    for field in held:
+        if field.key is None or field.key not in changes:
+            pieces.append(raw[field.start : field.end])
+            continue
+        value = changes[field.key]
+        if value is not None and last[field.key] is field:
+            pieces.append(raw[field.start : field.value] + value)
+    for key, value in changes.items():
+        if key not in last and value is not None:
+            pieces.append(packed(key) + value)
+    first, end = (held[0].start, held[-1].end) if held else (_head(raw), _head(raw))
+    head = raw[:first] if len(pieces) == len(held) else _packer().pack_map_header(len(pieces))
+    return b"".join((head, *pieces, raw[end:]))
+
+
+def packed(value: object) -> bytes:
+    """A value as MessagePack."""
+    made: bytes = msgpack.packb(value)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The content of a TIDX chunk; `ends` are where the tensors' maps end, one at the other.
+
+    `start` is where their array starts, `first` where its first map does.
+    """
+
+    raw: bytes
+    start: int
+    first: int
+    ends: Sequence[int]
+
+    @staticmethod
+    def of(raw: bytes) -> Index:
+        """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
+        held = [field for field in _fields(raw) if field.key == TENSORS_KEY][-1]
+        unpacker = _unpacker(raw[held.value : held.end])
+        count = unpacker.read_array_header()
+        first = held.value + unpacker.tell()
+        ends = []
+        for _ in range(count):
+            unpacker.skip()
+            ends.append(held.value + unpacker.tell())
+        return Index(raw, held.value, first, ends)
+
+    def map(self, number: int) -> bytes:
+        """The map of tensor `number`."""
+        start = self.ends[number - 1] if number else self.first
+        return self.raw[start : self.ends[number]]
+
+    def with_maps(self, maps: Sequence[bytes]) -> bytes:
+        """The content with these maps instead of its own."""
+        if len(maps) == len(self.ends):
+            head = self.raw[self.start : self.first]
+        else:
+            head = _packer().pack_array_header(len(maps))
+        end = self.ends[-1] if self.ends else self.first
+        return b"".join((self.raw[: self.start], head, *maps, self.raw[end:]))
+
+
+def _fields(raw: bytes) -> Iterator[Field]:
+    unpacker = _unpacker(raw)
+    count = unpacker.read_map_header()
+    if count > MAX_FIELDS:
+        raise FormatError(f"a map has {count} keys", kind="limit", field="MessagePack")
+    for _ in range(count):
+        start = unpacker.tell()
+        unpacker.skip()
+        value = unpacker.tell()
+        unpacker.skip()
+        yield Field(_text(raw[start:value]), start, value, unpacker.tell())
+
+
+def _text(raw: bytes) -> str | None:
+    first = raw[0]
+    if FIXSTR <= first < NIL or first in _STR_HEADS:
+        return raw[_STR_HEADS.get(first, 1) :].decode()
+    return None
+
+
+def _head(raw: bytes) -> int:
+    """Where the items of an empty map would start."""
+    unpacker = _unpacker(raw)
+    unpacker.read_map_header()
+    end: int = unpacker.tell()
+    return end
+
+
+def _unpacker(raw: bytes) -> msgpack.Unpacker:
+    # Lengths were checked when the bytes were read; 0 means no limit of the library's own.
+    unpacker = msgpack.Unpacker(read_size=max(len(raw), 1), max_buffer_size=0)
+    unpacker.feed(raw)
+    return unpacker
+
+
+def _packer() -> msgpack.Packer:
+    return msgpack.Packer()

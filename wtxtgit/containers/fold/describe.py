@@ -1,0 +1,310 @@
+"""What a FOLD file says of itself: tensors, chunks that hold files, metadata.
+
+Also of files that were never finalized: a writer that dies before it writes
+the index leaves index_off and index_len 0, and chunks back to back. Names,
+hashes and encryption would have stood in the index; types, lengths and crc32c
+are in the chunk headers.
+Spec: `docs/spec/fold.md`, "What is told" and "Files that were not finalized".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from wtxtgit.containers import tensor_header
+from wtxtgit.containers.cursor import Cursor, fail, quoted, unpack_at
+from wtxtgit.containers.decoded import DecodedParts
+from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
+from wtxtgit.containers.fold.read import (
+    CHUNK_HEADER,
+    HEADER,
+    MAX_NESTED_NAMES,
+    TENSOR_CTYPE,
+    UNCOMPRESSED,
+    ZSTD,
+    Chunk,
+    Fold,
+)
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.tags import texts
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.model.checksum import crc32c
+from wtxtgit.model.tensor import Description, Nested, Packed, PartNote, ReadOptions, Tensor
+
+FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
+"""Types of chunks that hold a file with tensors; what is in it decides how it is read."""
+TAGS = "tags"
+"""Metadata that is itself a table of tags."""
+OF_THE_WRITING = frozenset(
+    {
+        CHUNK_HASHES,
+        MANIFEST_HASH,
+        "security_level",
+        "signature",
+        "security_features",
+        "sharding",
+    }
+)
+"""Metadata about how this file was written and proven, which no other file can have."""
+
+
+def describe(fold: Fold, options: ReadOptions) -> Description:
+    """What a file says of itself; raises FormatError (limit) for too many names."""
+    chunks = _Chunks(fold, options)
+    for chunk in fold.chunks:
+        chunks.add(chunk)
+    metadata = fold.index.get("metadata")
+    tags, untold = _tags(metadata if isinstance(metadata, dict) else {})
+    return Description(
+        "fold",
+        tuple(chunks.tensors),
+        _metadata(fold),
+        tuple(chunks.nested),
+        tags,
+        (*chunks.untold, *untold),
+        parts=tuple(map(_part, fold.chunks)),
+    )
+
+
+class _Chunks:
+    """Sorts chunks into tensors, files and the rest, and counts what that takes."""
+
+    def __init__(self, fold: Fold, options: ReadOptions) -> None:
+        self._data = fold.data
+        self._options = options
+        self._passes = payloads.Passes(fold.data)
+        self._decoded = DecodedParts(options).of_file(len(fold.data))
+        self._mended_tensors = 0
+        self._mended_characters = 0
+        self._opened: set[int] = set()
+        self.tensors: list[Tensor] = []
+        self.nested: list[Nested] = []
+        self.untold: list[str] = []
+
+    def add(self, chunk: Chunk) -> None:
+        is_plain = chunk.flags == UNCOMPRESSED and not chunk.encrypted
+        mended = self._mended(chunk) if is_plain and chunk.ctype in FILE_CTYPES else None
+        if mended is None and chunk.nested is not None:
+            self.tensors += [tensor.listed(self._data) for tensor in chunk.tensors()]
+            if chunk.nested.metadata:
+                self.untold.append(f"__metadata__ of chunk {quoted(chunk.name)}")
+        elif mended is not None and chunk.ctype == TENSOR_CTYPE and self._listed(chunk, mended):
+            pass
+        elif (
+            chunk.ctype in FILE_CTYPES
+            and self._is_readable(chunk)
+            and chunk.offset not in self._opened
+        ):
+            # An index can name one chunk any number of times: it is decoded once.
+            self._opened.add(chunk.offset)
+            offset = chunk.payload_start if is_plain and mended is None else None
+            decode = partial(payloads.payload, self._data, chunk, self._options)
+            opened = decode
+            if offset is None:
+                opened = partial(self._decoded.open, chunk, chunk.uncomp_len, decode)
+            self.nested.append(Nested(chunk.name, opened, offset))
+        else:
+            self.untold.append(f"chunk {quoted(chunk.name)}")
+
+    def _is_readable(self, chunk: Chunk) -> bool:
+        has_key = self._options.decryption_key is not None
+        return chunk.flags in (UNCOMPRESSED, ZSTD) and (has_key or not chunk.encrypted)
+
+    def _mended(self, chunk: Chunk) -> ByteView | None:
+        """The payload where it is damaged and its parity mends it."""
+        if not payloads.usable_parity(chunk) or chunk.comp_len > self._options.max_chunk:
+            return None
+        if not self._passes.take(chunk):
+            return None
+        return payloads.mended(self._data, chunk, self._options)
+
+    def _listed(self, chunk: Chunk, mended: ByteView) -> bool:
+        """List the tensors of a mended safetensors file; False if it is none.
+
+        Those that damage missed have an offset: their bytes stand in the file.
+        """
+        try:
+            header = tensor_header.read(mended, 0, len(mended))
+        except FormatError:
+            return False
+        self._mended_tensors += len(header.tensors)
+        self._mended_characters += sum(
+            len(chunk.name) + len(tensor.name) + 1 for tensor in header.tensors
+        )
+        if self._mended_tensors > MAX_TENSORS or self._mended_characters > MAX_NESTED_NAMES:
+            fail(
+                "chunks list too many tensors",
+                offset=chunk.payload_start,
+                field="tensors",
+                kind="limit",
+            )
+        mend = partial(payloads.stored, self._data, chunk, self._options)
+        whole = Packed(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
+        for stored in header.tensors:
+            name = f"{chunk.name}/{stored.name}"
+            start, size = chunk.payload_start + stored.start, stored.end - stored.start
+            there = self._data[start : start + size]
+            tensor = replace(stored, name=name, start=start, end=start + size).listed(self._data)
+            if mended[stored.start : stored.end] != there:
+                tensor = replace(tensor, held=whole.part(stored.start, size), offset=None)
+            self.tensors.append(tensor)
+        return True
+
+
+def _tags(metadata: dict[str, object]) -> tuple[dict[str, str], list[str]]:
+    """Texts by name, and which metadata is none."""
+    listed = {
+        key: value
+        for key, value in metadata.items()
+        if key not in OF_THE_WRITING and not (key == TAGS and isinstance(value, dict))
+    }
+    found = texts(listed)
+    untold = [f"metadata {quoted(key)}" for key in listed if key not in found]
+    table = metadata.get(TAGS)
+    if isinstance(table, dict):
+        inner = texts(table)
+        for key in table:
+            if key in found:
+                untold.append(f"metadata {quoted(key)}")
+            if key not in inner:
+                untold.append(f"tag {quoted(key)}")
+        found |= inner
+    return found, untold
+
+
+def _metadata(fold: Fold) -> dict[str, object]:
+    index = fold.index
+    return {
+        "version": index.get("version"),
+        "created_at_unix": index.get("created_at_unix"),
+        "metadata": index.get("metadata"),
+        "merkle_root": index.get("merkle_root"),
+        "trust_block": index.get("trust_block"),
+        "chunks": [_chunk(chunk) for chunk in fold.chunks],
+    }
+
+
+def _part(chunk: Chunk) -> PartNote:
+    words = [chunk.ctype_text]
+    if chunk.flags == ZSTD:
+        words.append(f"zstd, {chunk.uncomp_len} bytes decoded")
+    if chunk.encrypted:
+        words.append("encrypted")
+    return PartNote(chunk.payload_start, ", ".join(words), chunk.flags == ZSTD, chunk.encrypted)
+
+
+def _chunk(chunk: Chunk) -> dict[str, object]:
+    stored = payloads.parse_hash(chunk.entry.get("sha256"))
+    return {
+        "name": chunk.name,
+        "ctype": chunk.ctype_text,
+        "flags": chunk.flags,
+        "offset": chunk.offset,
+        "comp_len": chunk.comp_len,
+        "uncomp_len": chunk.uncomp_len,
+        "ecc_algo": chunk.ecc_algo,
+        "ecc_len": chunk.ecc_len,
+        "encrypted": chunk.encrypted,
+        "sha256": None if stored is None else str(stored),
+    }
+
+
+NAME = "chunk"
+"""What nameless chunks are called, with their number after it."""
+FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WalkedChunk:
+    """A chunk that was found; `crc_holds` says whether its payload has its crc32c."""
+
+    chunk: Chunk
+    crc_holds: bool
+
+    def as_dict(self) -> dict[str, object]:
+        chunk = self.chunk
+        return {
+            "name": chunk.name,
+            "ctype": chunk.ctype_text,
+            "flags": chunk.flags,
+            "offset": chunk.offset,
+            "comp_len": chunk.comp_len,
+            "uncomp_len": chunk.uncomp_len,
+            "ecc_len": chunk.ecc_len,
+            "crc32c": "holds" if self.crc_holds else "differs",
+        }
+
+
+def is_unfinalized(data: ByteView) -> bool:
+    """Whether a file with the format's magic has no index yet."""
+    if len(data) < HEADER.size:
+        return False
+    _magic, _header_len, index_off, index_len = unpack_at(HEADER, data, 0)
+    return (index_off, index_len) == (0, 0)
+
+
+def walk(data: ByteView) -> list[WalkedChunk]:
+    """The whole chunks of a file from its header on, up to what is no chunk.
+
+    Of a chunk whose writer died in it nothing is told. Raises FormatError
+    where not even the file header is there.
+    """
+    pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
+    found: list[WalkedChunk] = []
+    while pos + CHUNK_HEADER.size <= len(data) and len(found) < MAX_TENSORS:
+        ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, pos)
+        chunk = Chunk(
+            f"{NAME}{len(found)}",
+            ctype,
+            flags,
+            pos,
+            comp_len,
+            uncomp_len,
+            crc,
+            ecc_len,
+            encrypted=False,
+            entry={},
+            nested=None,
+        )
+        if not _is_likely(chunk) or chunk.end > len(data):
+            break
+        counted = 0
+        for piece in pieces(data[chunk.payload_start : chunk.payload_end]):
+            counted = crc32c(piece, counted)
+        found.append(WalkedChunk(chunk, counted == crc))
+        pos = chunk.end
+    return found
+
+
+def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
+    """What is left of a file that was never finalized; raises FormatError as `walk` does.
+
+    The metadata has the chunks, and where the bytes start that are none.
+    Chunks that may hold a file with tensors, and whose crc32c holds, are nested.
+    """
+    chunks = walk(data)
+    end = chunks[-1].chunk.end if chunks else HEADER.size
+    nested = tuple(
+        Nested(
+            found.chunk.name,
+            partial(payloads.payload, data, found.chunk, options),
+            found.chunk.payload_start if found.chunk.flags == UNCOMPRESSED else None,
+        )
+        for found in chunks
+        if found.crc_holds and found.chunk.ctype in FILE_CTYPES
+    )
+    metadata: dict[str, object] = {
+        "finalized": False,
+        "chunks": [found.as_dict() for found in chunks],
+        "rest": {"offset": end, "size": len(data) - end},
+    }
+    return Description("fold", (), metadata, nested)
+
+
+def _is_likely(chunk: Chunk) -> bool:
+    """Whether a chunk header could be one: nothing marks where chunks start."""
+    is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in chunk.ctype)
+    return is_text and chunk.flags in (UNCOMPRESSED, ZSTD)

@@ -1,0 +1,218 @@
+"""A version of a file that is merged: base, ours or theirs, read into its entries.
+
+Also what entries of two versions have in common, and the proof that a merged
+file holds what it has to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wtxtgit import containers
+from wtxtgit.containers import Container, Resealer
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
+from wtxtgit.merge.policy import equal_values
+from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions, Tensor
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.compare import is_same, label, logical_shape
+from wtxtgit.tensors.tensor_bytes import as_numbers
+
+Key = tuple[str, int]
+"""An entry's name, and how many entries of that name came before it."""
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """A file that was read: its entries by key, its metadata, and what else it has."""
+
+    name: str
+    container: Container
+    entries: Sequence[Entry]
+    values: dict[str, object]
+    rest: dict[str, object]
+    numbers: dict[Key, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        seen: Counter[str] = Counter()
+        self.numbers = {}
+        for number, entry in enumerate(self.entries):
+            self.numbers[entry.name, seen[entry.name]] = number
+            seen[entry.name] += 1
+
+    def entry(self, key: Key) -> Entry | None:
+        number = self.numbers.get(key)
+        return None if number is None else self.entries[number]
+
+    def placed(self, key: Key, content: Content | None = None) -> Placed:
+        return Placed(self.container, self.numbers[key], content)
+
+    def is_built_as(self, other: Version) -> bool:
+        """Whether two files differ in nothing but what their entries hold."""
+        forms = [
+            [
+                (key, version.entries[n].form, kind_of(version.entries[n]))
+                for key, n in version.numbers.items()
+            ]
+            for version in (self, other)
+        ]
+        return forms[0] == forms[1] and equal_values(self.values, other.values)
+
+
+@dataclass(slots=True)
+class Opener:
+    """Reads versions, and the files in them, as long as `left` bytes are not spent.
+
+    Files may be nested, each far larger than what is stored of it: one budget
+    is for all of them.
+    """
+
+    options: ReadOptions
+    left: int
+
+    def spend(self, nbytes: int) -> None:
+        """Count bytes that are decoded; raises FormatError (limit) for too many."""
+        self.left -= nbytes
+        if self.left < 0:
+            raise FormatError("the files in it decode to more than is merged", kind="limit")
+
+    def content(self, entry: Entry) -> memoryview:
+        """What a file in a file holds; raises FormatError where it can't be decoded."""
+        if entry.file is None:
+            raise FormatError(f"{entry.name!a} can't be opened", field="payload")
+        if not isinstance(entry.file, Packed):
+            return mapped(entry.file)
+        self.spend(entry.file.nbytes)
+        return mapped(entry.file.open())
+
+    def version(self, resealer: Resealer, name: str, data: ByteView) -> Version:
+        """Read a version; raises FormatError for one that does not hold."""
+        self.spend(len(data))
+        container = self.checked(data, f"{name} does not hold")
+        return Version(
+            name,
+            container,
+            resealer.entries(container, self.options),
+            resealer.values(container, self.options),
+            resealer.rest(container, self.options),
+        )
+
+    def checked(self, data: ByteView, complaint: str) -> Container:
+        """Read a file of which everything holds; raises FormatError that starts as given."""
+        for problem in containers.check(data, self.options).errors:
+            raise FormatError(f"{complaint}: {problem}")
+        return containers.read(data)
+
+    def is_same_entry(self, a: Entry, b: Entry) -> bool:
+        """Whether two entries hold the same, whatever form it has; raises FormatError."""
+        if kind_of(a) != kind_of(b):
+            return False
+        if a.stored is not None and b.stored is not None and a.form == b.form:
+            if same_bytes(a.stored, b.stored):
+                return True
+            # Items that lie apart may be equal where the bytes between them are not.
+            if a.tensor is not None and a.tensor.strides is None:
+                return False
+        if a.tensor is not None and b.tensor is not None:
+            if a.tensor.absent is not None or b.tensor.absent is not None:
+                # Its form is all that a file knows of a tensor whose bytes are elsewhere.
+                return a.form == b.form
+            x, y = (as_numbers(tensor) or tensor for tensor in (a.tensor, b.tensor))
+            return is_same(x, y, lambda _count: None)
+        if a.unread is not None or b.unread is not None:
+            return False
+        return same_bytes(self.content(a), self.content(b))
+
+    def prove(
+        self,
+        data: ByteView,
+        resealer: Resealer,
+        placed: Mapping[Key, Placed],
+        versions: Iterable[Version],
+        values: Mapping[str, object],
+    ) -> Container:
+        """Read again what was merged; raises FormatError unless it is what it has to be.
+
+        `versions` are those that something was taken from.
+        """
+        container = self.checked(data, "what was merged does not hold")
+        sources = {id(version.container): version.entries for version in versions}
+        written = resealer.entries(container, self.options)
+        if [entry.name for entry in written] != [name for name, _ in placed]:
+            raise FormatError("what was merged does not hold what it should", field="entries")
+        for entry, ((name, _), one) in zip(written, placed.items(), strict=True):
+            wanted = sources[id(one.source)][one.number]
+            if entry.form != wanted.form or not self._holds(entry, wanted, one.content):
+                raise FormatError(f"{name!a} would not be what was merged", field="entries")
+        if not equal_values(resealer.values(container, self.options), values):
+            raise FormatError("the metadata would not be what was merged", field="metadata")
+        return container
+
+    def _holds(self, entry: Entry, wanted: Entry, content: Content | None) -> bool:
+        """Whether an entry that was written holds what was wanted of it."""
+        if kind_of(entry) != kind_of(wanted):
+            return False
+        if content is not None:
+            data = self.content(entry) if entry.tensor is None else entry.tensor.data
+            return _is_made_of(data, content.blocks())
+        if entry.unread is not None and entry.stored is not None and wanted.stored is not None:
+            # What can't be opened is compared as it is stored.
+            return same_bytes(entry.stored, wanted.stored)
+        return self.is_same_entry(entry, wanted)
+
+
+def kind_of(entry: Entry) -> object:
+    """What tensors have to share for their items to be exchanged; None for files."""
+    tensor = entry.tensor
+    return None if tensor is None else (label(tensor), logical_shape(tensor))
+
+
+def described(entry: Entry) -> str:
+    """Dtype and shape in words."""
+    if entry.tensor is None:
+        return "a file"
+    shape = " x ".join(map(str, logical_shape(entry.tensor))) or "scalar"
+    return f"{label(entry.tensor)} {shape}"
+
+
+def fits(a: Tensor, b: Tensor) -> bool:
+    """Whether the stored bytes of one can stand in the other's place."""
+    return _storage(a) == _storage(b)
+
+
+def _storage(tensor: Tensor) -> tuple[object, ...]:
+    return (
+        label(tensor),
+        tensor.nbytes,
+        tensor.shape,
+        tensor.order,
+        tensor.byteorder,
+        tensor.strides,
+        tensor.absent,
+    )
+
+
+def overlaps(tensor: Tensor) -> bool:
+    """Whether items may share bytes: then no row is a thing of its own."""
+    if tensor.strides is None:
+        return False
+    shape, strides = tensor_bytes.steps_of(tensor)
+    span = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if stride <= span:
+                return True
+            span += stride * (size - 1)
+    return False
+
+
+def _is_made_of(data: memoryview, blocks: Iterable[Buffer]) -> bool:
+    at = 0
+    for block in blocks:
+        piece = memoryview(block).cast("B")
+        if not same_bytes(data[at : at + len(piece)], piece):
+            return False
+        at += len(piece)
+    return at == len(data)
