@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from wtxtgit.containers import loose, msgpack_limits
+from wtxtgit.containers import intervals, msgpack_limits
 from wtxtgit.containers.aero import metadata, msgpack_edit
 from wtxtgit.containers.aero.chunks import INDEX_NAME, INTEGRITY_NAME, JSON_NAME, MANIFEST_NAME
 from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, Allowance, Content
@@ -73,13 +73,13 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
     told: dict[str, object] = {
         RESERVED: reserved if any(reserved) else None,
         TOC_RESERVED: list(toc_reserved) if any(toc_reserved) else None,
-        GAPS: loose.digest(aero.data, _spans(aero)),
+        GAPS: intervals.digest(aero.data, _spans(aero)),
     }
     found = {name: value for name, value in told.items() if value is not None}
     return found | dict(_Chunks(aero, options).told())
 
 
-def _spans(aero: Aero) -> Iterator[loose.Span]:
+def _spans(aero: Aero) -> Iterator[intervals.Span]:
     header = aero.header
     yield 0, HEADER.size
     yield header.toc_offset, header.entry_offset(len(aero.chunks))
@@ -101,7 +101,7 @@ class _Chunks:
         self._shards = {id(chunk) for chunk in aero.shards.values()}
         self._values = {place for place, _, _ in metadata.named(aero)}
         self._paged: set[str] = set()
-        self._tensors: dict[int, list[loose.Span]] = {}
+        self._tensors: dict[int, list[intervals.Span]] = {}
         for entry in aero.entries:
             shard = aero.shard(entry.shard_id)
             if shard is not None:
@@ -196,15 +196,15 @@ class _Chunks:
     def _shard(self, chunk: Chunk) -> dict[str, object]:
         """A hash of what a shard has between its tensors."""
         size = chunk.ulen if chunk.is_compressed else chunk.length
-        places = loose.gaps(self._tensors.get(id(chunk), ()), size)
+        places = intervals.gaps(self._tensors.get(id(chunk), ()), size)
         if not places:
             return {}
         if chunk.is_compressed:
             self._allowance.decode(chunk)
-            found = loose.digest_of(Content(self._aero, chunk), places)
+            found = intervals.digest_of(Content(self._aero, chunk), places)
         else:
             self._allowance.hash(sum(end - start for start, end in places), chunk.offset)
-            found = loose.digest(self._aero.stored(chunk), self._tensors.get(id(chunk), ()))
+            found = intervals.digest(self._aero.stored(chunk), self._tensors.get(id(chunk), ()))
         return {} if found is None else {GAPS: found}
 
 

@@ -26,8 +26,8 @@ from wtxtgit.containers.aero.read import (
     IndexEntry,
     index_content,
 )
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import Content, ReadOptions, Tensor

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from wtxtgit.containers import flat
+from wtxtgit.containers import replacing
 from wtxtgit.containers.aero import check, chunks, hashes
 from wtxtgit.containers.aero.check import TOC, extents
 from wtxtgit.containers.aero.chunks import Payload, assemble, integrity_payload, metadata_payload
@@ -32,7 +32,7 @@ from wtxtgit.containers.aero.read import (
     chunk_name,
 )
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.splicing import Edit, spliced
+from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.findings import Findings
@@ -71,7 +71,7 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.
             fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
-    flat.refuse_errors(found)
+    replacing.refuse_errors(found)
 
 
 def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:
