@@ -46,6 +46,7 @@ from wtxtgit.model.ledger import (
     Record,
     extends,
     is_deletion,
+    shared,
 )
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
@@ -55,7 +56,7 @@ from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
 from wtxtgit.trust.signers import MAX_THRESHOLD
 from wtxtgit.trust.signing import SigningKey
-from wtxtgit.trust.state import lets_go, line_of, shared
+from wtxtgit.trust.state import lets_go, line_of
 
 
 @dataclass(frozen=True, slots=True)
