@@ -17,13 +17,14 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
+from wtxtgit.model.plain import Plain
 from wtxtgit.trust.state import seals_move
 
 OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Plain):
     """A record: `commit` is the first one that has it, `size` that of the blob there.
 
     `size` is None for one of several records that came with one commit, but
@@ -31,6 +32,8 @@ class Generation:
     `verdict` is "ok", or the kinds of what an audit finds of the record's
     chain and signatures.
     """
+
+    KEYS = "gen ts build signers sha256_all:hex commit size verdict"
 
     gen: int
     ts: str
@@ -40,18 +43,6 @@ class Generation:
     commit: str | None
     size: int | None
     verdict: str
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "gen": self.gen,
-            "ts": self.ts,
-            "build": self.build,
-            "signers": list(self.signers),
-            "sha256_all": self.sha256_all.hex(),
-            "commit": self.commit,
-            "size": self.size,
-            "verdict": self.verdict,
-        }
 
 
 def log(
