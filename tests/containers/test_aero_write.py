@@ -34,7 +34,7 @@ from wtxtgit import containers
 from wtxtgit.containers.aero import write
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 NUMBERS = [

@@ -30,8 +30,8 @@ from wtxtgit.containers import describe, tensors
 from wtxtgit.containers.fold import payloads, read, repack, write
 from wtxtgit.containers.fold.write import ChunkSource
 from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, TensorSource
 
 ENTRIES = [
     entry

@@ -17,8 +17,7 @@ from wtxtgit.containers import check, describe
 from wtxtgit.containers.gguf.read import TYPES
 from wtxtgit.containers.gguf.write import DTYPES, KEEPS_TAGS, build_model
 from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 
 def source(

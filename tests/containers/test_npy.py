@@ -18,8 +18,7 @@ from tests.containers.zip_files import as_numpy, example, npy, npy_fields, npy_t
 from wtxtgit.containers import check, describe, npy_header, npy_literal, split
 from wtxtgit.containers.npy.write import DTYPES, KEEPS_TAGS, build_model
 from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor, TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor, TensorSource
 
 ELEMENTS = {
     np.dtype(descr).newbyteorder("<").str: element for element, descr in npy_header.DESCR.items()

@@ -26,7 +26,8 @@ from wtxtgit.containers.npz.write import DTYPES, KEEPS_TAGS, build_model
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/\\"), max_size=8)
 OPTIONS = ReadOptions()

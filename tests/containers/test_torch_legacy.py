@@ -30,7 +30,7 @@ from tests.data import fixture
 from wtxtgit.containers import check, describe, detect, identify, split
 from wtxtgit.containers.torch import legacy as format_legacy
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import Tensor
 
 FLOATS = struct.pack("<6f", *range(6))
 PATH = "plain/legacy_a.pt"

@@ -19,8 +19,8 @@ from wtxtgit.containers import check, describe, split, zip_directory
 from wtxtgit.containers.torch import read, repack, write, zip_layout
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, TensorSource
 
 
 def built(*sources: TensorSource) -> bytes:

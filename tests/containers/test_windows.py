@@ -11,8 +11,7 @@ from tests.io.copies import windowed
 from wtxtgit.containers import check, describe, identify, read, resealer, split, tensors
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.entries import Placed
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, Placed, ReadOptions
 
 OPTIONS = ReadOptions()
 

@@ -12,7 +12,7 @@ from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import Known, content_digest
 from wtxtgit.git import index
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 NAME = "model.safetensors"
 

@@ -18,8 +18,7 @@ from tests.docs.shell import Done, Step, assert_as_shown, run, steps
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import BY_ENDING
 from wtxtgit.cli.commands import SECTIONS
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import MAX_CHUNK
+from wtxtgit.model.tensor import ITEM_BYTES, MAX_CHUNK
 
 PAGE = "docs/containers.md"
 DAMAGED = FIXTURES / "fold/none_rs16_flipped_a.fold"

@@ -27,7 +27,7 @@ from wtxtgit.model.ledger import Head, Ledger, Record
 from wtxtgit.setup.keys import KeySources, choose_key
 from wtxtgit.text import digest
 from wtxtgit.text import ledger as text_ledger
-from wtxtgit.text.ledger_chain import with_signature
+from wtxtgit.text.ledger import with_signature
 from wtxtgit.trust.keyring import Keyring
 from wtxtgit.trust.signing import SigningKey
 

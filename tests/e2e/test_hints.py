@@ -296,7 +296,7 @@ class TestCommits:
         """A warning: nothing of the past is found."""
         from tests.e2e.sealed import signed_ledger
         from wtxtgit.filter.clean import examine
-        from wtxtgit.text.ledger_chain import native_record
+        from wtxtgit.text.ledger import native_record
 
         content = wtxtgit.dumps({"W": np.ones((2, 3))})
         facts = examine(memoryview(content))

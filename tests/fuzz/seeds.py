@@ -12,7 +12,7 @@ from tests.containers.sources import source
 from tests.data import FIXTURES, fixture, golden, golden_of
 from tests.fuzz.container_oracle import OPTIONS, Members
 from wtxtgit import containers
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 MOST = 5200
 """Bytes of a seed, as many as most of the original writers' small files have."""

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import safetensors
 from wtxtgit.errors import CheckError
 from wtxtgit.filter.clean import clean
-from wtxtgit.io.read_once import Pages
+from wtxtgit.io.view import Pages
 from wtxtgit.text.file import _IN_MEMORY, TextFile
 
 SMALL = 1000

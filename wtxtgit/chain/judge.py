@@ -27,8 +27,6 @@ from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust.state import Standing, Violation
 
-pass
-
 FactsOf = Callable[[str], ArtifactFacts]
 """What is known of a blob, by its id."""
 

@@ -22,10 +22,8 @@ from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, open_target
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_all
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Description, ReadOptions, Tensor, TensorSource
+from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size, item_count
 

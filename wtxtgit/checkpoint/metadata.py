@@ -12,7 +12,7 @@ from wtxtgit import containers
 from wtxtgit.containers import json_limits
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 from wtxtgit.report.diff import MetadataChange, Status
 from wtxtgit.text.index import TextIndex
 

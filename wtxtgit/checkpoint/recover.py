@@ -11,8 +11,8 @@ from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
-from wtxtgit.io.mapping import view_of
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import view_of
+from wtxtgit.model.tensor import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size
 

@@ -22,11 +22,9 @@ from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer
 from wtxtgit.text.arrays import Weights, weights_of
-from wtxtgit.text.contents import assumed_layout, file_pieces
-from wtxtgit.text.cursor import quote
+from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.index import index
-from wtxtgit.text.restoring import verify_into
+from wtxtgit.text.index import index, quote
 from wtxtgit.text.verify import Report, verify
 
 TEXT_ENDING = ".wtxt"

@@ -24,7 +24,7 @@ from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
 from wtxtgit.io.files import failures, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 ENDING = ".taridx"

@@ -19,8 +19,8 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Range
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import Cut
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, Entry, Placed, ReadOptions, Tensor
 
 __all__ = [
     "check",

@@ -15,7 +15,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import PICKLE_MAGIC, detect
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Nested, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, Packed, ReadOptions, Tensor
 
 FORMATS = frozenset({"safetensors", "npy", "npz", "torch"})
 """Formats of files that are looked for in chunks, and torch's legacy files."""

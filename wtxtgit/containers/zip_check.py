@@ -23,7 +23,8 @@ from wtxtgit.containers.zip_directory import (
 from wtxtgit.containers.zip_end import MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check_members(

@@ -21,7 +21,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.zip_end import MAX_16, MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
-from wtxtgit.model.reading import PartNote
+from wtxtgit.model.tensor import PartNote
 
 STORED = 0
 DEFLATED = 8

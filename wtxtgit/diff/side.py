@@ -10,9 +10,8 @@ from wtxtgit import containers
 from wtxtgit.checkpoint.metadata import metadata_of, native_metadata
 from wtxtgit.checkpoint.open import members, read
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.io.read_once import Pages
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
 from wtxtgit.text.grammar import MAGIC

@@ -31,7 +31,8 @@ from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
@@ -270,9 +271,6 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
         fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
     return Member(path, None if digest is None else digest.lower(), size, tuple(shards))
-
-
-pass
 
 
 @dataclass(slots=True, eq=False)

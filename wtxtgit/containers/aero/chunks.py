@@ -51,8 +51,7 @@ from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 UUID_SIZE = 16
 INTEGRITY_NAME = b"control.integrity"
@@ -183,8 +182,6 @@ def _sealed(control: bytearray, entries: int) -> bytes:
 def _aligned(offset: int) -> int:
     return offset + -offset % PAYLOAD_ALIGNMENT
 
-
-pass
 
 DTYPES = {element: number for number, element in read.DTYPES.items()}
 """The dtype number of each element that the format can hold."""
@@ -324,9 +321,6 @@ def plan(
         end = offset + source.nbytes
     return [Shard(number, tuple(placed), page_size) for number, placed in enumerate(shards)]
 
-
-pass
-pass
 
 JSON_NAME, MANIFEST_NAME, INDEX_NAME = b"meta.json", b"manifest", b"tensors"
 ZSTD_LEVEL = 3

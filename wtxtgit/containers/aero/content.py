@@ -19,7 +19,7 @@ from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""

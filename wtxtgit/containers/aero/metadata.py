@@ -37,7 +37,7 @@ from wtxtgit.containers.aero.read import (
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""

@@ -32,7 +32,7 @@ from wtxtgit.containers.tags import texts
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.reading import Description, Nested, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, Packed, PartNote, ReadOptions, Tensor
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
@@ -211,8 +211,6 @@ def _chunk(chunk: Chunk) -> dict[str, object]:
         "sha256": None if stored is None else str(stored),
     }
 
-
-pass
 
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""

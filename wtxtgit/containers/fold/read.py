@@ -21,7 +21,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.names import ArrayNames
+from wtxtgit.model.array import ArrayNames
 
 HEADER = Struct(">8sIQQ")
 """magic header_len index_off index_len."""

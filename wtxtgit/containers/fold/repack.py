@@ -24,7 +24,7 @@ from wtxtgit.containers.fold.write import (
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""

@@ -39,10 +39,8 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import Findings, Packed, ReadOptions
-
-pass
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""

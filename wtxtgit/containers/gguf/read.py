@@ -31,9 +31,7 @@ from wtxtgit.containers.gguf.metadata import (
 from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, ReadOptions
-
-pass
+from wtxtgit.model.tensor import Description, ReadOptions
 
 
 @dataclass(frozen=True, slots=True)

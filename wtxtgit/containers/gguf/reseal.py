@@ -20,8 +20,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer, ByteView
 from wtxtgit.model import ZEROS_ALLOWANCE
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
 GAPS = "gaps"
 

@@ -15,8 +15,7 @@ from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, TYPES
 from wtxtgit.containers.magic import GGUF_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 VERSION = 3
 MAX_DIMENSIONS = 4

@@ -20,7 +20,7 @@ from wtxtgit.containers.magic import MLCP_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8

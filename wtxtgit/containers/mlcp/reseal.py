@@ -18,8 +18,7 @@ from wtxtgit.containers.mlcp.write import Piece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, Tensor
 
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:

@@ -36,9 +36,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import EPOCH
-from wtxtgit.model.reading import TensorSource
-
-pass
+from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""

@@ -9,7 +9,7 @@ from wtxtgit.containers import npy_header, ranges
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 HEADER_ROLE = "_header"
 TENSOR = "data"

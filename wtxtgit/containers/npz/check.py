@@ -8,7 +8,8 @@ from wtxtgit.containers.npz.read import Npz, array_name, decoded_header
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check(container: Npz, options: ReadOptions) -> Findings:

@@ -15,7 +15,7 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"

@@ -17,7 +17,7 @@ from wtxtgit.containers.zip_directory import DEFLATED, STORED, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none",)
 """What chunks can be stored with."""

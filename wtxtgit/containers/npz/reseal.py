@@ -28,8 +28,7 @@ from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTO
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import Packed, ReadOptions
+from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
 """Flags that say how a name and where sizes stand."""

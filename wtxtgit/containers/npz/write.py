@@ -9,7 +9,7 @@ from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
 KEEPS_TAGS = False

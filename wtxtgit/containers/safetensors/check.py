@@ -15,8 +15,8 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
 from wtxtgit.containers.tensor_header import ALIGNMENT, METADATA_KEY
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 REFUSED = "the reference library refuses the file"
 BYTE = 8

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from wtxtgit.containers import ranges, tags, tensor_header
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 HEADER_ROLE = "_header"
 

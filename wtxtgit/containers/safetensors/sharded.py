@@ -19,7 +19,8 @@ from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Findings, MemberFindings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "safetensors-index"
 MAX_FILES = 99_999

@@ -16,7 +16,7 @@ from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
 from wtxtgit.containers.tensor_header import ELEMENTS, format_header
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM_BITS}
 """The dtype of each element that the reference library knows."""

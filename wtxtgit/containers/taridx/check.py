@@ -36,7 +36,8 @@ from wtxtgit.containers.taridx.rows import (
 from wtxtgit.containers.taridx.tar import BLOCK
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 MAX_ROWS = 1 << 28
 """Rows among which repeated ones are looked for: 8 bytes of memory each."""

@@ -16,7 +16,7 @@ from wtxtgit.containers.cursor import Cursor, fail
 from wtxtgit.containers.magic import TARIDX_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 _FIELDS = {
     "magic": "8s",

@@ -20,7 +20,7 @@ from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.rows import Places, Rows, key_bits, rows_of, slices
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 MAX_TRIED = 1000
 """Rows of one name that are looked up in the shards."""

@@ -17,7 +17,8 @@ from wtxtgit.containers.torch.weights_only import OPCODES, is_safe
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check(container: Torch, options: ReadOptions) -> Findings:

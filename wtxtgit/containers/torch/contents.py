@@ -20,8 +20,7 @@ from wtxtgit.containers.torch.views import View
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, mapped, pieces
-from wtxtgit.model.entries import Entry
-from wtxtgit.model.reading import Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Entry, Packed, ReadOptions, Tensor
 
 FROM_LAYOUT = frozenset({ALIGNMENT, serialization_id.NAME})
 """Members that say how the file is written, and which one it is."""

@@ -21,7 +21,8 @@ from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Description, ReadOptions
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001

@@ -26,7 +26,7 @@ from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
 
 PICKLE = "data.pkl"
 STORAGE = "data/"

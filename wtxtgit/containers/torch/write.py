@@ -15,7 +15,7 @@ from wtxtgit.containers.torch.views import MAX_RANK, MAX_SIZE
 from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, Content
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 KEEPS_TAGS = False

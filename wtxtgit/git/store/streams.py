@@ -24,8 +24,8 @@ from typing import Protocol
 
 from isal import isal_zlib
 
-from wtxtgit.io.memory import keep_freed_memory
 from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.workers import keep_freed_memory
 
 HEAD = b"\x78\x01"
 """Deflate, a window of 32 KiB, the fastest level: what `zlib` writes for level 1."""
@@ -81,8 +81,6 @@ def joined_adler32(first: int, second: int, nbytes: int) -> int:
     high = (high + high_then + nbytes * (low - 1)) % _ADLER_BASE
     return (low + low_then - 1) % _ADLER_BASE | high << 16
 
-
-pass
 
 _SMALL = 64 * 1024
 """Bytes that are deflated sooner than another thread gets to them."""
@@ -156,8 +154,6 @@ def _submitted(pool: ThreadPoolExecutor, piece: Buffer, nbytes: int) -> Future[t
 def _deflated(piece: Buffer) -> tuple[bytes, int]:
     return deflated_piece(piece), adler32(piece)
 
-
-pass
 
 _READ = 1024 * 1024
 _LOOK = 64 * 1024

@@ -1,16 +1,16 @@
-"""What readers of containers are told, and what they tell.
+"""Tensors and other entries of a container, and what readers are told.
 
-Plain data; the readers are in `containers`.
+The readers are in `containers`. Each format has words of its own for a dtype
+(`F32`, `Float32`, `<f4`, `float32`); readers translate them to the elements that
+are listed here, writers from these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped
-from wtxtgit.model import Problem
 
 MAX_CHUNK = 1024**3
 """Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""
@@ -142,82 +142,6 @@ class Description:
     parts: tuple[PartNote, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemberFindings:
-    """What a check of one file of a set found, by itself and against the set's index.
-
-    `nbytes` are those of its tensors that the index lists.
-    """
-
-    errors: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-    nbytes: int = 0
-
-
-@dataclass(slots=True)
-class Findings:
-    """What a check of a container found; errors and warnings in the order found.
-
-    `kind` is structure, limit, or the name of the hash that does not hold:
-    crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At most MOST of
-    either are kept, the last of them says so. `authenticated` is True where a
-    key was given and everything that it can prove holds.
-    """
-
-    MOST = 1000
-
-    errors: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
-    authenticated: bool | None = None
-
-    def error(
-        self,
-        kind: str,
-        message: str,
-        *,
-        offset: int | None = None,
-        field: str | None = None,
-        chunk: str | None = None,
-    ) -> None:
-        """Add something that does not hold."""
-        self._add(self.errors, Problem(kind, message, offset=offset, field=field, chunk=chunk))
-
-    def warn(
-        self,
-        kind: str,
-        message: str,
-        *,
-        offset: int | None = None,
-        field: str | None = None,
-        chunk: str | None = None,
-    ) -> None:
-        """Add something that a user should know and that loses nothing."""
-        self._add(self.warnings, Problem(kind, message, offset=offset, field=field, chunk=chunk))
-
-    def refuse(self, error: FormatError, *, chunk: str | None = None) -> None:
-        """Add what a reader refused as an error."""
-        # Its message ends with the place, which a problem has of its own.
-        message = error.message.removesuffix(f" at byte {error.offset}")
-        self.error(error.kind, message, offset=error.offset, field=error.field, chunk=chunk)
-
-    def add(self, member: MemberFindings) -> None:
-        """Add what was found in a file of a set."""
-        for problem in member.errors:
-            self._add(self.errors, problem)
-        for problem in member.warnings:
-            self._add(self.warnings, problem)
-
-    def of_member(self, nbytes: int = 0) -> MemberFindings:
-        """What was found, as of a file of a set."""
-        return MemberFindings(tuple(self.errors), tuple(self.warnings), nbytes)
-
-    def _add(self, found: list[Problem], problem: Problem) -> None:
-        if len(found) < self.MOST:
-            found.append(problem)
-        elif len(found) == self.MOST:
-            found.append(Problem("limit", f"more than {self.MOST} findings, the rest is left out"))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSource:
     """A tensor to be written: `blocks` gives its bytes, little-endian, in C order.
@@ -231,3 +155,72 @@ class TensorSource:
     shape: tuple[int, ...]
     nbytes: int
     blocks: Callable[[], Iterator[Buffer]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """Something that a file holds under a name: a tensor, or a file in a chunk or a member.
+
+    Exactly one of `tensor` and `file` is set, but for a file that can't be
+    opened (encrypted, damaged): it has neither, and `unread` says why. `file`
+    is the content, decoded. `stored` are the bytes as they lie in the
+    container, None where they lie within something compressed: entries of
+    equal `form` and `stored` hold the same. `form` is all else that the
+    container's record of the entry says: dtype, order, compression, further
+    keys; no name, no place, no length, no hash.
+    """
+
+    name: str
+    form: Hashable
+    stored: ByteView | None
+    tensor: Tensor | None = None
+    file: ByteView | Packed | None = None
+    unread: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Content:
+    """New bytes of an entry, `nbytes` of them; `blocks` gives them each time it is called."""
+
+    nbytes: int
+    blocks: Callable[[], Iterator[Buffer]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """An entry of a file that is written: entry `number` of a file that was read.
+
+    `source` is that file as its format's `read` gave it. Without `content` the
+    entry is taken as it is stored there. `content` of a tensor has exactly as
+    many bytes as are stored, in their order and byte order; that of a file
+    any number, not compressed.
+    """
+
+    source: object
+    number: int
+    content: Content | None = None
+
+
+ITEM_BYTES = {
+    "f64": 8,
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "f8_e4m3": 1,
+    "f8_e5m2": 1,
+    "f8_e8m0": 1,
+    "f8_e4m3fnuz": 1,
+    "f8_e5m2fnuz": 1,
+    "i64": 8,
+    "u64": 8,
+    "i32": 4,
+    "u32": 4,
+    "i16": 2,
+    "u16": 2,
+    "i8": 1,
+    "u8": 1,
+    "bool": 1,
+    "c64": 8,
+    "c128": 16,
+}
+"""Bytes of one item of each element."""
