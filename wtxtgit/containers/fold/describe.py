@@ -212,8 +212,6 @@ def _chunk(chunk: Chunk) -> dict[str, object]:
     }
 
 
-pass
-
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""
 FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E

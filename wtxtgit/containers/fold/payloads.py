@@ -26,8 +26,6 @@ from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import ReadOptions
 
-pass
-pass
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
@@ -381,9 +379,6 @@ def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
 def _blake2b(domain: bytes, content: bytes) -> bytes:
     return hashlib.blake2b(domain + content, digest_size=MERKLE_BYTES).digest()
 
-
-pass
-pass
 
 Condition = Literal["whole", "mended", "damaged"]
 """Whether a payload is as its hash says, is so once its parity has mended it, or is not."""

@@ -42,7 +42,6 @@ from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.entries import Entry, Placed
 from wtxtgit.model.reading import Findings, Packed, ReadOptions
 
-pass
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""

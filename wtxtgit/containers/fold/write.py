@@ -37,8 +37,6 @@ from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.reading import ReadOptions, TensorSource
 
-pass
-pass
 
 VERSION = "1.2.0"
 MODEL_CHUNK = "torch_state"
@@ -324,9 +322,6 @@ def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memor
         yield from pieces(memoryview(block))
     if given != length:
         raise FormatError(f"content of chunk {quoted(name)} is not {length} bytes any more")
-
-
-pass
 
 
 def chunk_hashes(chunks: Sequence[Laid]) -> dict[str, object]:

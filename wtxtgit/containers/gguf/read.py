@@ -33,8 +33,6 @@ from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.reading import Description, ReadOptions
 
-pass
-
 
 @dataclass(frozen=True, slots=True)
 class GgmlType:

@@ -38,7 +38,6 @@ from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import EPOCH
 from wtxtgit.model.reading import TensorSource
 
-pass
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
