@@ -22,6 +22,8 @@ from wtxtgit.setup.diagnosis import Check, Diagnosis, Level, arguments, counted_
 
 MODULES = {
     "numpy": "numpy",
+    "click": "click",
+    "isal": "isal.isal_zlib",
     "pybase64": "pybase64",
     "crc32c": "crc32c",
     "pynacl": "nacl.signing",
@@ -32,6 +34,9 @@ MODULES = {
     "pyrage": "pyrage",
     "pygit2": "pygit2",
     "reedsolo": "reedsolo",
+    "rich": "rich.console",
+    "jinja2": "jinja2",
+    "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
