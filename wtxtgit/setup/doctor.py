@@ -282,16 +282,6 @@ def _work_tree(files: Sequence[FileStatus]) -> Check:
             fixable=True,
             paths=tuple(texts),
         )
-    # A stat of size 0 fits no blob but the empty one: git's index does not trust it.
-    empty = [file.path for file in files if file.file_size == 0 and file.state is State.OK]
-    if empty:
-        return Check(
-            "work-tree",
-            Level.WARN,
-            f"empty files: git merge and git stash take them for changed: {listed(empty)}",
-            f"git rm -- {arguments(empty)}, or take the filter from them: PATTERN !filter -text",
-            paths=tuple(empty),
-        )
     return Check("work-tree", Level.OK, "the work tree holds binaries")
 
 
