@@ -12,8 +12,8 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command
-from tests.conftest import Repo
 from tests.data import case_named, delta_named, fixture, fixture_path
+from tests.kit import Repo
 from wtxtgit.text.verify import verify
 
 pytestmark = pytest.mark.slow

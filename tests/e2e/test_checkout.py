@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.data import fixture, golden
 from tests.e2e.conftest import PAIRS, traced, version
 from tests.e2e.sealed import Sealed
+from tests.kit import Repo, safetensors
 
 MODEL = "model.safetensors"
 OTHER = "sub/dir/other.safetensors"

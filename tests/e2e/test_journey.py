@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.data import fixture, golden
 from tests.e2e.conftest import (
     KIB,
@@ -27,10 +26,12 @@ from tests.e2e.conftest import (
     work_tree,
     write_version,
 )
+from tests.kit import Repo, safetensors
 
 EMPTY, BYTE = "checkpoints/empty", "checkpoints/byte"
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 def test_every_real_file_add_commit_clone(repo: Repo) -> None:
     repo.wtxtgit("install")
@@ -59,6 +60,7 @@ def test_every_real_file_add_commit_clone(repo: Repo) -> None:
     assert set(states(clone).values()) == {"ok"}
 
 
+@pytest.mark.true_start
 def test_pairs_of_all_writers(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)
     names = {**PAIRS, **MORE_PAIRS}

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ATTRIBUTES, LAUNCHER, Repo, safetensors
 from tests.data import fixture, golden
 from tests.e2e.conftest import (
     MODEL,
@@ -33,6 +32,7 @@ from tests.e2e.conftest import (
     work_tree,
     write_version,
 )
+from tests.kit import ATTRIBUTES, LAUNCHER, Repo, safetensors
 from wtxtgit.git import run
 
 HOOK_REFUSES = 1
@@ -493,6 +493,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",

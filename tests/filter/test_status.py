@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.filter import status as ops
 from wtxtgit.filter.status import State
 from wtxtgit.setup import doctor, install

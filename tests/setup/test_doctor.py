@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo, safetensors
 from tests.data import fixture
+from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import config
 from wtxtgit.setup import doctor as ops
 from wtxtgit.setup import install

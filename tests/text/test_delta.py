@@ -14,8 +14,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Rows, Snapshot
 from wtxtgit.text import ledger, verify
 from wtxtgit.text.arrays import snapshot_from
-from wtxtgit.text.delta.check import check
-from wtxtgit.text.delta.index import index
+from wtxtgit.text.delta.index import check, index
 from wtxtgit.text.delta.make import make
 from wtxtgit.text.delta.sides import side_of_snapshot
 from wtxtgit.text.signature import SignatureState, sign

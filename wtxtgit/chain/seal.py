@@ -49,7 +49,7 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger_chain import deletion_record, with_signature
+from wtxtgit.text.ledger import deletion_record, with_signature
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError

@@ -21,10 +21,10 @@ from wtxtgit.model import Meta, Signature, Snapshot
 from wtxtgit.remotes import urls
 from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text.arrays import read
-from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase

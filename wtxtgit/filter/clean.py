@@ -18,7 +18,7 @@ from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.text.contents import file_pieces, first_bytes
+from wtxtgit.text.file import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import Report, verify

@@ -27,7 +27,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.row_file import KeptRows
+from wtxtgit.io.cache_file import KeptRows
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Meta, Signature
 from wtxtgit.trust.local_secret import local_secret
@@ -79,11 +79,6 @@ def written_facts(writer: TextWriter) -> ArtifactFacts:
     """
     return ArtifactFacts(writer.size, True, writer.root.sha256_all, writer.meta.schema)
 
-
-pass
-
-
-pass
 
 FILE_NAME = "facts.sqlite"
 DIGEST_SIZE = 32

@@ -32,7 +32,7 @@ from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import view_file
-from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import view_of
 from wtxtgit.model import CONTAINER_FORMATS
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
@@ -148,8 +148,6 @@ def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bo
         known.put_facts({blob: written_facts(cleaned.writer)})
     return blob == oid
 
-
-pass
 
 NATIVE = "wtxt"
 RAW = "raw"

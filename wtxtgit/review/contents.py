@@ -16,17 +16,15 @@ from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.read_once import Pages
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, Status
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.flags import flags_of, groups, limited
-from wtxtgit.tensors.compare import as_numbers
-from wtxtgit.tensors.distributions import distributions
-from wtxtgit.tensors.statistics import statistics
+from wtxtgit.tensors.statistics import distributions, statistics
+from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.grammar import MAGIC
 
 MOST_DISTRIBUTIONS = 100
@@ -207,7 +205,7 @@ def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = source.text.layout if source.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
-    if is_whole and checkpoint.format not in containers.SETS:
+    if is_whole and checkpoint.format not in containers.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
 

@@ -43,7 +43,8 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check(container: Aero, options: ReadOptions) -> Findings:

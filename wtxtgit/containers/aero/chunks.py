@@ -18,7 +18,7 @@ import msgpack
 import zstandard
 
 from wtxtgit.containers import json_limits
-from wtxtgit.containers.aero import hashes, read
+from wtxtgit.containers.aero import MAGIC, hashes, read
 from wtxtgit.containers.aero.content import Span, digest, digest_spans
 from wtxtgit.containers.aero.describe import ARCHITECTURE_TAG, NAME_TAG, SOURCE_KEY
 from wtxtgit.containers.aero.hashes import ALGORITHM, PAYLOAD_SIZE
@@ -47,12 +47,11 @@ from wtxtgit.containers.aero.read import (
     VERSION,
 )
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 UUID_SIZE = 16
 INTEGRITY_NAME = b"control.integrity"
@@ -110,7 +109,7 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     names_offset = HEADER.size + toc_length
     start = _aligned(names_offset + len(names))
     header = HEADER.pack(
-        AERO_MAGIC,
+        MAGIC,
         *VERSION,
         HEADER.size,
         HEADER.size,
@@ -183,8 +182,6 @@ def _sealed(control: bytearray, entries: int) -> bytes:
 def _aligned(offset: int) -> int:
     return offset + -offset % PAYLOAD_ALIGNMENT
 
-
-pass
 
 DTYPES = {element: number for number, element in read.DTYPES.items()}
 """The dtype number of each element that the format can hold."""
@@ -324,9 +321,6 @@ def plan(
         end = offset + source.nbytes
     return [Shard(number, tuple(placed), page_size) for number, placed in enumerate(shards)]
 
-
-pass
-pass
 
 JSON_NAME, MANIFEST_NAME, INDEX_NAME = b"meta.json", b"manifest", b"tensors"
 ZSTD_LEVEL = 3

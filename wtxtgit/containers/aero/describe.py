@@ -28,7 +28,7 @@ from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
 
 MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""

@@ -39,7 +39,7 @@ from wtxtgit.containers.aero.read import (
 from wtxtgit.containers.cursor import unpack_at
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import pieces
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 RESERVED, TOC_RESERVED, GAPS = "reserved", "reserved in the TOC", "gaps"
 FURTHER = "further"

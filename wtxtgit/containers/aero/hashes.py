@@ -42,7 +42,7 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 ALGORITHM = "blake3-256"
 PAYLOAD_SIZE = 256

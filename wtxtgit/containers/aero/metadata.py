@@ -35,9 +35,9 @@ from wtxtgit.containers.aero.read import (
     chunk_name,
 )
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""

@@ -30,8 +30,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Content
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import Content, ReadOptions, Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,8 +258,6 @@ def _digest(part: Part) -> bytes:
         one.update(block)
     return bytes(one.digest())
 
-
-pass
 
 NAMED = frozenset({"name", "shape"})
 PLACED = NAMED | {"shard_id", "data_off", "data_len", HASH_KEY}

@@ -22,8 +22,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from wtxtgit.io.memory import keep_freed_memory
 from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.workers import keep_freed_memory
 
 try:
     from isal import isal_zlib
@@ -87,8 +87,6 @@ def joined_adler32(first: int, second: int, nbytes: int) -> int:
     high = (high + high_then + nbytes * (low - 1)) % _ADLER_BASE
     return (low + low_then - 1) % _ADLER_BASE | high << 16
 
-
-pass
 
 _SMALL = 64 * 1024
 """Bytes that are deflated sooner than another thread gets to them."""
@@ -162,8 +160,6 @@ def _submitted(pool: ThreadPoolExecutor, piece: Buffer, nbytes: int) -> Future[t
 def _deflated(piece: Buffer) -> tuple[bytes, int]:
     return deflated_piece(piece), adler32(piece)
 
-
-pass
 
 _READ = 1024 * 1024
 _LOOK = 64 * 1024

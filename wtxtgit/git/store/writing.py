@@ -17,8 +17,8 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.files import Packed, format_index, told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import Content, codec, deflated
+from wtxtgit.io.files import write_at, write_on
 from wtxtgit.io.view import Buffer
-from wtxtgit.io.writing import write_at, write_on
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
