@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from nacl.signing import SigningKey
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import EnvironmentFailure
@@ -24,8 +24,7 @@ from wtxtgit.git.history import PathReader
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger import covered, format_ledger
-from wtxtgit.text.ledger_chain import next_record, with_signature
+from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
 from wtxtgit.trust.state import State, Violation, join
 from wtxtgit.trust.step import step

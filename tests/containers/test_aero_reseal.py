@@ -40,8 +40,7 @@ from wtxtgit.containers.aero import write
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted((FIXTURES / "aero").rglob("*.aero"))

@@ -20,8 +20,7 @@ from wtxtgit.git.trees import Entry
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.text import ledger as text
-from wtxtgit.text.ledger import LedgerReport
-from wtxtgit.text.ledger_chain import RecordSigners, signed_by
+from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersFile, Tree

@@ -49,7 +49,7 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger_chain import deletion_record, with_signature
+from wtxtgit.text.ledger import deletion_record, with_signature
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
@@ -324,7 +324,7 @@ class _Work:
             return None
         is_filtered = path in self._files.filtered
         facts = examine(data, threads=self._threads, opaque=not is_filtered)
-        if self._files.is_staged and is_filtered and not facts.is_text:
+        if self._files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",
                 hint=f"wtxtgit install, then git add --renormalize -- {_quoted(path)}",

@@ -24,7 +24,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Meta
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends, is_deletion
-from wtxtgit.text.ledger_chain import native_record, next_record
+from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.state import (
     LineId,
     Signers,

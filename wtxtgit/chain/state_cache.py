@@ -22,7 +22,7 @@ from wtxtgit.chain.reader import ChainReader
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.row_file import MAX_VALUE, KeptRows
+from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret

@@ -15,14 +15,13 @@ from wtxtgit.checkpoint.open import Target, members, open_target
 from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.io.view import ByteView
 from wtxtgit.model import Extent
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Description, ReadOptions, Tensor
+from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.arrays import LazyArray
-from wtxtgit.text.dtypes import NUMPY_DTYPES
 from wtxtgit.text.index import ArrayIndex
+from wtxtgit.text.layout import NUMPY_DTYPES
 from wtxtgit.text.verify import Report
 
 _READ_TIMES = 4
@@ -184,7 +183,7 @@ def _inspect_container(
     except FormatError as error:
         left = containers.salvage(data, options)
         kind = containers.identify(data) or "opaque"
-        reason = error.message if kind in containers.SETS else cut.reason or error.message
+        reason = error.message if kind in containers.set_names() else cut.reason or error.message
         if left is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
         description = left

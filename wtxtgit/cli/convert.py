@@ -10,7 +10,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import Size, read_options, reading_options, rewriting_options
 from wtxtgit.cli.output import file_size, print_json, print_line, progress
 from wtxtgit.errors import UsageError, counted
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import size
 
 

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from wtxtgit.trust.signing import AskPassphrase, SigningKey
 
 
-pass
-
-
 _FALLBACK = "default"
 _json = click.option("--json", "as_json", is_flag=True, help="Print what is public as JSON.")
 _no_passphrase = click.option(
@@ -267,9 +264,6 @@ def _from_descriptor(descriptor: int) -> str:
         return line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"--passphrase-fd {descriptor}: the passphrase is not UTF-8") from None
-
-
-pass
 
 
 @click.group()

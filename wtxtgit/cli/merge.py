@@ -85,7 +85,7 @@ def merge_file(
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
     from wtxtgit.merge.texts import STDOUT, merge_files
-    from wtxtgit.model.reading import ReadOptions
+    from wtxtgit.model.tensor import ReadOptions
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     if as_json and output == STDOUT:

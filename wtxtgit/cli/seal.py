@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from wtxtgit.report.check import CheckReport
 
 
-pass
-
-
 _HASH_SHOWN = 12
 
 

@@ -20,7 +20,7 @@ from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import MemberFindings
+from wtxtgit.model.findings import MemberFindings
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 _ROUNDS = 8

@@ -22,7 +22,7 @@ class Budget:
         self._field = field
 
     def take(self, amount: int, offset: int) -> None:
-        """Spend `amount` on what stands at `offset`; raises FormatError (limit) where it is not left.
+        """Spend `amount` on what stands at `offset`; raises FormatError (limit) if it is not left.
 
         What is refused is not spent.
         """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 C = TypeVar("C")
 

@@ -33,20 +33,13 @@ from wtxtgit.filter.content import Known, file_digest
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
-from wtxtgit.io.read_once import Pages
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.remotes import urls
 from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import (
-    as_numbers,
-    compare_bytes,
-    compare_numbers,
-    is_same,
-    label,
-    logical_shape,
-)
+from wtxtgit.tensors.compare import compare_bytes, compare_numbers, is_same, label, logical_shape
+from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.file import TextFile, shared_arrays
 
 

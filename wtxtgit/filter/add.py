@@ -27,8 +27,7 @@ from wtxtgit.git.store.streams import Plain
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import failures, shown, shown_path
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
 

@@ -28,11 +28,10 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
-from wtxtgit.io.background import begun_beside
 from wtxtgit.io.files import reason, write_all
-from wtxtgit.io.segments import gathered
+from wtxtgit.io.spool import gathered
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.io.workers import default_threads
+from wtxtgit.io.workers import begun_beside, default_threads
 from wtxtgit.text.grammar import MAGIC
 
 _EXECUTABLE = 0o100755

@@ -27,7 +27,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.row_file import KeptRows
+from wtxtgit.io.cache_file import KeptRows
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Meta, Signature
 from wtxtgit.trust.local_secret import local_secret
@@ -61,6 +61,11 @@ class ArtifactFacts:
     opaque: bytes | None = None
 
     @property
+    def is_raw(self) -> bool:
+        """Whether it is no text, and clean would make one of it."""
+        return not self.is_text and self.size > 0
+
+    @property
     def is_native(self) -> bool:
         """Whether it is a text that stands for itself, which smudge gives as it is."""
         return self.meta is not None
@@ -74,11 +79,6 @@ def written_facts(writer: TextWriter) -> ArtifactFacts:
     """
     return ArtifactFacts(writer.size, True, writer.root.sha256_all, writer.meta.schema)
 
-
-pass
-
-
-pass
 
 FILE_NAME = "facts.sqlite"
 DIGEST_SIZE = 32

@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.filter_protocol import FilterProcess, Request
 from wtxtgit.io import view
-from wtxtgit.io.background import begun_beside
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
+from wtxtgit.io.workers import begun_beside
 
 if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.git.store.reader import ObjectStore
-    from wtxtgit.io.incoming import Arriving
+    from wtxtgit.io.spool import Arriving
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]

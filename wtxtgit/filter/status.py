@@ -32,7 +32,7 @@ from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import view_file
-from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import view_of
 from wtxtgit.model import CONTAINER_FORMATS
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
@@ -148,8 +148,6 @@ def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bo
         known.put_facts({blob: written_facts(cleaned.writer)})
     return blob == oid
 
-
-pass
 
 NATIVE = "wtxt"
 RAW = "raw"
@@ -267,6 +265,8 @@ def text_head(head: bytes) -> TextHead | None:
 
 def format_of(head: bytes) -> str:
     """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+    if not head:
+        return "opaque"
     if not head.startswith(grammar.MAGIC):
         return RAW
     found = text_head(head)
@@ -381,7 +381,7 @@ def _listed(entry: Entry, head: BlobHead | None) -> Listed:
 def _state(path: Path, blob: BlobHead, change: Change) -> State:
     if change is Change.DELETED:
         return State.MISSING
-    if not blob.head.startswith(grammar.MAGIC):
+    if format_of(blob.head) == RAW:
         return State.RAW
     unchanged = change is Change.NONE
     file = work_tree.file_head(path)

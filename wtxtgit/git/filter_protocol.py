@@ -288,8 +288,6 @@ def widen_pipe(descriptor: int) -> None:
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
 
 
-pass
-
 CLIENT = b"git-filter-client"
 SERVER = b"git-filter-server"
 VERSION = b"version=2"

@@ -242,10 +242,6 @@ def _oid(word: bytes) -> str:
     return check_oid(word.decode("ascii", "backslashreplace"))
 
 
-pass
-pass
-
-
 class PathReader:
     """Reads what trees have at some paths; a context manager."""
 

@@ -125,9 +125,6 @@ def _empty(kind: str, length: int) -> str:
     ).hexdigest()
 
 
-pass
-
-
 @dataclass(frozen=True, slots=True)
 class Touched:
     """What `change` a file's stat fields and mode tell of; `is_content` where the mode is the same.

@@ -55,8 +55,6 @@ class Entry:
         return self.mode == MODE_FOLDER
 
 
-pass
-
 MAX_TREE = 256 * 1024 * 1024
 """Bytes of one folder's tree that are read: some five million names."""
 MOST_ENTRIES = 4_000_000

@@ -177,9 +177,6 @@ class AuditReport(Judged):
         }
 
 
-pass
-
-
 def totals(report: AuditReport) -> str:
     """What was judged, and with what outcome."""
     judged = f"{counted(report.commits, 'commit')} judged"

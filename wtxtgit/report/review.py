@@ -318,8 +318,6 @@ class Review:
         }
 
 
-pass
-
 LABELS = {
     Risk.NEW_NAN: "New NaN",
     Risk.NEW_INF: "New Inf",

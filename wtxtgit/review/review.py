@@ -23,7 +23,7 @@ from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory, CommitReader, changing
 from wtxtgit.git.repository import Repository
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
     SEVERE,

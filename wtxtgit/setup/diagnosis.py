@@ -25,7 +25,7 @@ from wtxtgit.setup.sizes import (
     TextSize,
     max_blob,
 )
-from wtxtgit.text.blocking import binary_size
+from wtxtgit.text.plan import binary_size
 
 _SHOWN_PATHS = 5
 _SHOWN_CHARACTERS = 200
@@ -112,8 +112,6 @@ def distinct(entries: Iterable[Entry]) -> list[bytes]:
     """The paths of entries, of which a conflict has up to three for one."""
     return list(dict.fromkeys(entry.path for entry in entries))
 
-
-pass
 
 _SHARDS = "wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
 

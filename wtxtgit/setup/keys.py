@@ -147,8 +147,6 @@ def _describe(name: str, public: PublicKey, protected: bool | None) -> KeyFacts:
     return KeyFacts(name, format_public(public), fingerprint(key), keyid(key), protected)
 
 
-pass
-
 CONFIG_KEY = "wtxtgit.signingKey"
 VARIABLE = "WTXTGIT_KEY"
 AGENT = "agent:"

@@ -19,7 +19,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, replace_file, write_all
 from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, Machine, Settings, TextSize, max_blob
-from wtxtgit.text.blocking import binary_size
+from wtxtgit.text.plan import binary_size
 
 FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")

@@ -46,7 +46,8 @@ from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.intervals import overlaps
 from wtxtgit.containers.problems import Report
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 BLOCK = 2**20
 """Bytes that are compared with zeros at a time."""

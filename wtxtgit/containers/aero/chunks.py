@@ -17,7 +17,7 @@ import msgpack
 import zstandard
 
 from wtxtgit.containers import json_limits
-from wtxtgit.containers.aero import hashes, read
+from wtxtgit.containers.aero import MAGIC, hashes, read
 from wtxtgit.containers.aero.content import digest, digest_spans, page_spans
 from wtxtgit.containers.aero.describe import ARCHITECTURE_TAG, NAME_TAG, SOURCE_KEY
 from wtxtgit.containers.aero.hashes import PAYLOAD_SIZE
@@ -49,13 +49,12 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.intervals import Span
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import exactly
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 UUID_SIZE = 16
 INTEGRITY_NAME = b"control.integrity"
@@ -127,7 +126,7 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
         offsets.append(aligned(end))
         end = offsets[-1] + payload.length
     sizes = (HEADER.size, HEADER.size, toc_length, names_at, len(names))
-    control = bytearray(HEADER.pack(AERO_MAGIC, *VERSION, *sizes, 0, uuid, b""))
+    control = bytearray(HEADER.pack(MAGIC, *VERSION, *sizes, 0, uuid, b""))
     control += TOC_HEADER.pack(len(payloads), 0, 0)
     name_off = 0
     for one, offset in zip(payloads, offsets, strict=True):

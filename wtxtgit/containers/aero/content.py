@@ -17,12 +17,12 @@ from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.intervals import Span
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""

@@ -29,7 +29,7 @@ from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.tags import is_text
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
 
 MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""

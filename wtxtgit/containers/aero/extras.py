@@ -41,7 +41,7 @@ from wtxtgit.containers.intervals import Span
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import pieces
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 RESERVED, TOC_RESERVED, GAPS = "reserved", "reserved in the TOC", "gaps"
 FURTHER = "further"

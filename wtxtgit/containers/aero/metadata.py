@@ -35,10 +35,10 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""

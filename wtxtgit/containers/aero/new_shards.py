@@ -34,8 +34,7 @@ from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import exactly, hashed
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.entries import Content
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import Content, ReadOptions, Tensor
 
 NAMED = frozenset({"name", "shape"})
 PLACED = NAMED | {"shard_id", "data_off", "data_len", HASH_KEY}

@@ -43,7 +43,8 @@ from wtxtgit.containers.problems import Report
 from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""

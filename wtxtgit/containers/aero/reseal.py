@@ -41,8 +41,7 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import Packed, ReadOptions
+from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:

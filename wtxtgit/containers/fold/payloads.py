@@ -24,8 +24,7 @@ from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.reading import ReadOptions
-
+from wtxtgit.model.tensor import ReadOptions
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""

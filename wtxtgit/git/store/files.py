@@ -169,8 +169,6 @@ def told(path: Path) -> Iterator[None]:
         raise EnvironmentFailure(f"{path}: can't be written: {words}") from error
 
 
-pass
-
 _HEAD = b"\xfftOc\x00\x00\x00\x02"
 _FANOUT = 256
 _TABLE = len(_HEAD) + 4 * _FANOUT
