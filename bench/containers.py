@@ -16,7 +16,7 @@ from wtxtgit.containers.fold import write as fold
 from wtxtgit.containers.fold.write import ChunkSource
 from wtxtgit.io.files import map_file
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 from wtxtgit.tensors import tensor_bytes
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from safetensors.numpy import save
 
 from wtxtgit import containers
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter.clean import examine
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Head, Ledger
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.ledger_chain import next_record, with_signature
+from wtxtgit.text.ledger import next_record, with_signature
 from wtxtgit.text.write import TextWriter
 from wtxtgit.trust.signing import SigningKey
 

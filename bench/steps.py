@@ -17,7 +17,7 @@ from crc32c import crc32c
 from isal import isal_zlib
 
 from bench.measure import MIB
-from wtxtgit.git.store import deflate
+from wtxtgit.git.store import streams
 from wtxtgit.text import armor, digest, grammar
 
 _CHUNK = 64 * 1024
@@ -57,13 +57,13 @@ def decoded(data: memoryview, _: Path) -> None:
 def deflated(data: memoryview, _: Path) -> None:
     """Text deflated with ISA-L, for git."""
     for _block in _cut(data, MIB):
-        deflate.piece(_text().data)
+        streams.deflated_piece(_text().data)
 
 
 def inflated(data: memoryview, _: Path) -> None:
     """Text inflated with ISA-L."""
     for _block in _cut(data, MIB):
-        isal_zlib.decompressobj(deflate.RAW).decompress(_stream())
+        isal_zlib.decompressobj(streams.RAW).decompress(_stream())
 
 
 def hashed_as_object(data: memoryview, _: Path) -> None:
@@ -95,7 +95,7 @@ def _text() -> np.ndarray:
 
 @cache
 def _stream() -> bytes:
-    return deflate.piece(_text().data)
+    return streams.deflated_piece(_text().data)
 
 
 def _cut(data: memoryview, size: int) -> Iterator[memoryview]:

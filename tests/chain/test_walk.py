@@ -11,21 +11,20 @@ from pathlib import Path
 import pytest
 from nacl.signing import SigningKey
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter.clean import examine
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.path_history import PathReader, touching
-from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.history import PathReader
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger import covered, format_ledger
-from wtxtgit.text.ledger_chain import next_record, with_signature
+from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
 from wtxtgit.trust.state import State, Violation, join
 from wtxtgit.trust.step import step
@@ -84,7 +83,7 @@ SECOND = SEALED.put(SIGNERS_PATH, signers(0, 2)).sealed(SIGNERS_PATH, 0)
 
 @contextmanager
 def walked(repo: Repo, tips: Sequence[str], root: str | None = None) -> Iterator[Walk]:
-    with BlobReader(repo.repository) as blobs, Snapshots(repo.repository) as snapshots:
+    with BlobReader(repo.repository) as blobs, CommitFilesReader(repo.repository) as snapshots:
         yield Walk.to(repo.repository, tips, root, ChainReader(blobs), snapshots)
 
 
@@ -372,10 +371,14 @@ def test_who_touches_a_path(repo: Repo) -> None:
     three = made.commit({b"a": b"2", b"b": b"1"}, [one])
     merged = made.commit({b"a": b"2", b"b": b"2"}, [two, three])
     evil = made.commit({b"a": b"3", b"b": b"2"}, [two, three])
-    repository = repo.repository
+
+    def touching(tips: list[str], excluded: tuple[str, ...] | list[str] = ()) -> set[str]:
+        found = history.commits(repo.repository, tips, excluded, touching=[b"a"])
+        return {commit.oid for commit in found}
+
     same = made.commit({b"a": b"1", b"b": b"3"}, [one, two])
-    assert touching(repository, [same], [], [b"a"]) == {one}
-    assert touching(repository, [merged], [], [b"a"]) == {one, three, merged}
-    assert touching(repository, [evil], [one], [b"a"]) == {three, evil}
-    assert touching(repository, [two], [one], [b"a"]) == set()
-    assert touching(repository, [], [], [b"a"]) == set()
+    assert touching([same]) == {one}
+    assert touching([merged]) == {one, three, merged}
+    assert touching([evil], [one]) == {three, evil}
+    assert touching([two], [one]) == set()
+    assert touching([]) == set()

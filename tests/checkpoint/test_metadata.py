@@ -14,7 +14,7 @@ from tests.data import FIXTURES, fixture
 from wtxtgit import containers
 from wtxtgit.checkpoint import metadata
 from wtxtgit.checkpoint.metadata import changes, metadata_of
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 VALUES = st.recursive(

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command, Done
-from tests.conftest import Repo
 from tests.data import (
     FIXTURES,
     VECTORS,
@@ -22,9 +21,11 @@ from tests.data import (
     signers_lines,
     valid_cases,
 )
+from tests.kit import Repo
 
 PLAIN = [case for case in cases() if case.is_plain]
-KEYED = [case for case in cases() if not case.is_plain]
+SMALL = case_named("texts/signature_by_small_key.wtxt")
+KEYED = [case for case in cases() if not case.is_plain and case is not SMALL]
 ONLY_TRUST = frozenset({"signature"})
 
 
@@ -68,7 +69,7 @@ def test_all_valid_plain_vectors_together_are_ok(wtxtgit: Command) -> None:
 def with_keys(case: Case, folder: Path) -> list[str | Path]:
     options: list[str | Path] = []
     if case.wsum_file is not None:
-        options += ["--wsum", VECTORS / case.wsum_file]
+        options += ["--wsum", case.folder / case.wsum_file]
     if case.hmac_key is not None:
         (folder / "hmac").write_bytes(case.hmac_key)
         options += ["--hmac-key", folder / "hmac"]
@@ -89,6 +90,14 @@ def test_a_vector_with_keys_or_a_wsum(case: Case, wtxtgit: Command, tmp_path: Pa
     else:
         kinds = {error["kind"] for error in record["errors"]}
         assert done.code == (4 if kinds <= ONLY_TRUST else 1)
+
+
+def test_a_file_of_keys_with_one_of_small_order_is_refused(
+    wtxtgit: Command, tmp_path: Path
+) -> None:
+    done = wtxtgit("verify", SMALL.path, *with_keys(SMALL, tmp_path))
+    assert (done.code, done.out) == (3, b"")
+    assert "line 1: a key of small order" in done.err
 
 
 @pytest.mark.parametrize(

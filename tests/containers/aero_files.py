@@ -13,7 +13,8 @@ from blake3 import blake3
 
 from wtxtgit import containers
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 HEADER, TOC_HEADER, ENTRY = "<4sHHIQQQQQ16s28s", "<IIQ", "<4sIQQQIIQ32s"
 COMPRESSED, CRITICAL, OPTIONAL = 1, 2, 8

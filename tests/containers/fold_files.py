@@ -12,7 +12,8 @@ from wtxtgit.containers import check
 from wtxtgit.containers.fold import read
 from wtxtgit.containers.fold.write import ChunkSource, build
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 AES_KEY = bytes(range(32))
 """The key of the encrypted fixtures."""

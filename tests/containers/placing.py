@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.entries import Content, Placed
+from wtxtgit.model.tensor import Content, Placed
 
 
 def content(raw: bytes) -> Content:

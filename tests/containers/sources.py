@@ -9,8 +9,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
     # Which safetensors keeps for itself.

@@ -32,7 +32,7 @@ from tests.data import entries, fixture
 from wtxtgit.containers import describe
 from wtxtgit.containers.aero import check as aero_check
 from wtxtgit.containers.aero import content, hashes, read
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 WHOLE = memoryview(model())

@@ -12,7 +12,7 @@ from tests.containers.aero_files import WEIGHTS, Chunk, digest, entry, file, mod
 from tests.data import entries, fixture
 from wtxtgit import containers
 from wtxtgit.containers.aero import describe as aero_describe
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 

@@ -27,7 +27,7 @@ from tests.data import entries, fixture
 from wtxtgit import containers
 from wtxtgit.containers.aero import write
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO" and item["size"] < 10_000]
 FILES = [

@@ -28,7 +28,8 @@ from wtxtgit import containers
 from wtxtgit.containers.aero import aeroset, write
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import Description, Findings, ReadOptions, TensorSource
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Description, ReadOptions, TensorSource
 
 SETS = [item for item in all_entries() if item["format"] == "AEROSET"]
 Files = dict[str, bytes]

@@ -34,7 +34,7 @@ from wtxtgit import containers
 from wtxtgit.containers.aero import write
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 AERO = [item for item in entries() if item["format"] == "AERO"]
 NUMBERS = [
@@ -221,7 +221,6 @@ def test_options_that_are_refused(options: dict[str, Any], field: str) -> None:
 
 def test_the_dtypes() -> None:
     assert {element: NUMBERS.index(element) for element in NUMBERS} == write.DTYPES
-    assert write.KEEPS_TAGS
 
 
 def test_a_source_that_gives_other_bytes_than_it_says() -> None:

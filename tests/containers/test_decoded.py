@@ -17,7 +17,7 @@ from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import write
 from wtxtgit.containers.fold.write import ChunkSource, Compression
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 
 
 def listed(data: bytes, max_chunk: int = MIB) -> list[Tensor]:

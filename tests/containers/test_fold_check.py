@@ -34,7 +34,7 @@ from wtxtgit import containers
 from wtxtgit.containers.fold import check as fold_check
 from wtxtgit.containers.fold import describe, read, repack
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 ENTRIES = [entry for entry in manifest_entries() if entry["format"] == "FOLD"]
 KEYS = {"decryption_key": AES_KEY, "integrity_key": HMAC_KEY}

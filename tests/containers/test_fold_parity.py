@@ -14,7 +14,8 @@ from tests.containers.samples import manifest_entries
 from tests.data import fixture, seeded
 from wtxtgit.containers.fold import payloads, read, reed_solomon, repack
 from wtxtgit.containers.fold.read import parity_bytes, parity_len
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 OPTIONS = ReadOptions()
 PAYLOAD = 60

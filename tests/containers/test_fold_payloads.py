@@ -27,7 +27,7 @@ from wtxtgit.containers.fold import describe as fold_description
 from wtxtgit.containers.fold import payloads, read
 from wtxtgit.containers.fold.read import Chunk
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import MAX_CHUNK, ReadOptions
+from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 ENTRIES = [entry for entry in manifest_entries() if entry["format"] == "FOLD" and entry["valid"]]
 OPTIONS = ReadOptions(MAX_CHUNK, AES_KEY, HMAC_KEY)

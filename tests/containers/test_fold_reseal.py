@@ -34,8 +34,8 @@ from wtxtgit.containers.fold import payloads, read, reseal
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import MAX_CHUNK, Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import MAX_CHUNK, Content, Entry, Placed, ReadOptions
 
 ENTRIES = [
     entry

@@ -11,7 +11,7 @@ from tests.data import fixture
 from wtxtgit.containers import tensors
 from wtxtgit.containers.fold import describe
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 OPTIONS = ReadOptions()
 

@@ -30,8 +30,8 @@ from wtxtgit.containers import describe, tensors
 from wtxtgit.containers.fold import payloads, read, repack, write
 from wtxtgit.containers.fold.write import ChunkSource
 from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, TensorSource
 
 ENTRIES = [
     entry
@@ -168,7 +168,6 @@ def model_tensor(name: str, element: str, shape: tuple[int, ...], content: bytes
 
 def test_models_have_every_element_and_their_tags() -> None:
     assert set(write.DTYPES) == set(ITEM_BYTES) - {"c128"}
-    assert write.KEEPS_TAGS
     given = [
         model_tensor(f"{element}\n{n}", element, (2, 3), NOISE[: 6 * ITEM_BYTES[element]])
         for n, element in enumerate(write.DTYPES)

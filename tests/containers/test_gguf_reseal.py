@@ -34,8 +34,7 @@ from wtxtgit.containers.gguf.read import Gguf, read
 from wtxtgit.containers.gguf.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("gguf"))

@@ -15,7 +15,7 @@ from wtxtgit.containers import check, describe, read
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.repack import repack
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.tensors.statistics import statistics
 from wtxtgit.tensors.tensor_bytes import array, blocks, item_count
 

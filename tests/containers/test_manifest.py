@@ -15,7 +15,7 @@ from tests.data import all_entries, name_of, path_of
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import members
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 
 ENTRIES = all_entries()

@@ -22,8 +22,7 @@ from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, format_json
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = [

@@ -32,7 +32,7 @@ from wtxtgit.containers.mlcp.write import (
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 FILES = [
     entry

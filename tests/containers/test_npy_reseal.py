@@ -21,8 +21,7 @@ from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.read import Npy, read
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Content, Placed, ReadOptions
 
 OPTIONS = ReadOptions()
 ARRAYS = npst.arrays(

@@ -19,7 +19,8 @@ from tests.data import entries, fixture
 from wtxtgit.containers import check, describe, detect, split
 from wtxtgit.containers.fold import read as fold
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Findings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions, Tensor
 
 A = np.arange(6, dtype="<f4").reshape(2, 3)
 RAW = npy(A)

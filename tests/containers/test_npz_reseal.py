@@ -23,9 +23,9 @@ from wtxtgit.containers.npz import read as npz
 from wtxtgit.containers.npz import reseal
 from wtxtgit.containers.npz.read import Npz
 from wtxtgit.errors import FormatError
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.entries import Entry as Held
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Content, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry as Held
 
 OPTIONS = ReadOptions()
 PATHS = sorted(golden_of("npz"))

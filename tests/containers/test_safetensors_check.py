@@ -16,7 +16,7 @@ from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import check as safetensors_check
 from wtxtgit.containers.safetensors.reference import MAX_HEADER
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 FILES = [entry for entry in manifest_entries() if entry["format"] == "safetensors"]
 BYTES = bytes(range(1, 200))

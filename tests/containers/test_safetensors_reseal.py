@@ -22,8 +22,7 @@ from wtxtgit.containers.safetensors.read import Safetensors, read
 from wtxtgit.containers.safetensors.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.entries import Content, Placed
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = [entry["file"] for entry in manifest_entries() if entry["format"] == "safetensors"]

@@ -19,7 +19,7 @@ from wtxtgit.containers.safetensors.write import build_model
 from wtxtgit.containers.safetensors.write_set import build_set
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 ONE = b"".join(build_model([source("a", "f32", (2,)), source("b", "u8", (3,))], {"format": "pt"}))
 TWO = b"".join(build_model([source("c", "i64", ())], {"format": "pt"}))

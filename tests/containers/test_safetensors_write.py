@@ -26,8 +26,7 @@ from wtxtgit.containers.safetensors.write_set import build_set
 from wtxtgit.containers.tensor_header import ELEMENTS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 NUMPY = {
     "f64": "<f8",

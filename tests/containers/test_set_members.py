@@ -12,7 +12,7 @@ from tests.data import FIXTURES
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, read
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 AERO, PLAIN = FIXTURES / "aero", FIXTURES / "plain"
 AEROSET, SAFETENSORS = "model.aeroset.json", "model.safetensors.index.json"

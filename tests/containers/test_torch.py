@@ -37,7 +37,7 @@ from wtxtgit.containers import check, describe, detect, split, tensors
 from wtxtgit.containers.torch import dtypes, read
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Cut
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 
 FLOATS = struct.pack("<6f", *range(6))
 TSAV = {"TSAV", "TORC"}

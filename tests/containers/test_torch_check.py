@@ -27,7 +27,8 @@ from wtxtgit.containers import check
 from wtxtgit.containers.torch.pickle_values import Global
 from wtxtgit.containers.torch.weights_only import is_safe
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 FLOATS = struct.pack("<6f", *range(6))
 

@@ -19,7 +19,7 @@ from wtxtgit.containers import check, describe, split
 from wtxtgit.containers.torch import pickle_write, read, repack, weights_only, write
 from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES, STORAGES
 from wtxtgit.containers.torch.pickle_values import Global
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.model.tensor import ReadOptions, Tensor
 
 pytestmark = pytest.mark.torch
 

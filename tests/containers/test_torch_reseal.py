@@ -43,8 +43,8 @@ from wtxtgit.containers.torch.read import Torch, read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import Findings, ReadOptions, TensorSource
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("torch"))

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
 FOLDER = "archive/"
 LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."

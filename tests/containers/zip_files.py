@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import Tensor
 
 SPEC = Path(__file__).parents[2] / "docs" / "spec"
 

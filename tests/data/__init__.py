@@ -20,6 +20,7 @@ VECTORS = DATA / "vectors"
 FIXTURES = DATA / "fixtures"
 GOLDEN = DATA / "golden"
 LEDGERS = DATA / "ledgers"
+TEXTS = DATA / "texts"
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,11 @@ class Case:
     wsum_file: str | None
     hmac_key: bytes | None
     public_keys: tuple[bytes, ...]
+    folder: Path = VECTORS
 
     @property
     def path(self) -> Path:
-        return VECTORS / self.file
+        return self.folder / self.file
 
     @property
     def text(self) -> bytes:
@@ -44,7 +46,7 @@ class Case:
 
     @property
     def wsum(self) -> bytes | None:
-        return None if self.wsum_file is None else (VECTORS / self.wsum_file).read_bytes()
+        return None if self.wsum_file is None else (self.folder / self.wsum_file).read_bytes()
 
     @property
     def is_plain(self) -> bool:
@@ -63,17 +65,13 @@ class Case:
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """All vectors; each file of the two folders belongs to one."""
-    manifest = json.loads((VECTORS / "manifest.json").read_bytes())
-    found = tuple(_case(record) for record in manifest["cases"])
-    named = {case.file for case in found} | {c.wsum_file for c in found if c.wsum_file}
-    there = {
-        path.relative_to(VECTORS).as_posix()
-        for folder in ("valid", "invalid")
-        for path in (VECTORS / folder).iterdir()
-    }
-    assert there
-    assert named == there
+    """All vectors, and ours at the edges; each file of their folders belongs to one."""
+    manifest = VECTORS / "manifest.json"
+    found = (
+        *_cases(manifest, VECTORS, VECTORS / "valid", VECTORS / "invalid"),
+        *_cases(DATA / "texts.json", DATA, TEXTS),
+    )
+    assert len({case.path.stem for case in found}) == len(found)
     return found
 
 
@@ -158,6 +156,27 @@ def signature_cases() -> tuple[SignatureCase, ...]:
 
 
 @dataclass(frozen=True)
+class FileCase:
+    """A file, the format that it is stored as, and the SHA-256 of the text that clean makes."""
+
+    name: str
+    format: str
+    file: bytes
+    layout: str
+    bytes: int
+    sha256: str
+    note: str
+
+
+@cache
+def file_cases() -> tuple[FileCase, ...]:
+    """All files at the edges; the names of two never are the same."""
+    records = json.loads((DATA / "files.json").read_bytes())["cases"]
+    assert len({record["name"] for record in records}) == len(records) > 200
+    return tuple(FileCase(**{**one, "file": bytes.fromhex(one["file"])}) for one in records)
+
+
+@dataclass(frozen=True)
 class DeltaCase:
     """A base, a delta and what it makes of that base.
 
@@ -172,6 +191,42 @@ class DeltaCase:
     hmac_key: bytes | None
     ts: str | None
     build: str | None
+
+
+@dataclass(frozen=True)
+class EdgeDelta:
+    """A delta on a base: the target that it makes, or the kind of the error that refuses it."""
+
+    name: str
+    base: bytes
+    delta: bytes
+    target: bytes | None
+    kind: str | None
+    hmac_key: bytes | None
+    note: str
+
+
+@cache
+def edge_deltas() -> tuple[EdgeDelta, ...]:
+    """All deltas at the edges; the names of two never are the same."""
+    records = json.loads((DATA / "deltas.json").read_bytes())["cases"]
+    assert len({record["name"] for record in records}) == len(records) > 20
+    return tuple(
+        EdgeDelta(
+            record["name"],
+            record["base"].encode("ascii"),
+            record["delta"].encode("ascii"),
+            None if record["target"] is None else record["target"].encode("ascii"),
+            record["kind"],
+            None if record["hmac_key"] is None else bytes.fromhex(record["hmac_key"]),
+            record["note"],
+        )
+        for record in records
+    )
+
+
+def edge_delta_named(name: str) -> EdgeDelta:
+    return next(case for case in edge_deltas() if case.name == name)
 
 
 @cache
@@ -298,7 +353,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _case(record: dict[str, Any]) -> Case:
+def _cases(manifest: Path, base: Path, *folders: Path) -> list[Case]:
+    """The texts of a manifest; each file of its folders belongs to one."""
+    found = [_case(record, base) for record in json.loads(manifest.read_bytes())["cases"]]
+    named = {case.path for case in found} | {base / c.wsum_file for c in found if c.wsum_file}
+    there = {path for folder in folders for path in folder.iterdir()}
+    assert there
+    assert named == there
+    return found
+
+
+def _case(record: dict[str, Any], base: Path) -> Case:
     key = record.get("hmac_key")
     return Case(
         record["file"],
@@ -308,6 +373,7 @@ def _case(record: dict[str, Any]) -> Case:
         record.get("wsum"),
         None if key is None else bytes.fromhex(key),
         tuple(bytes.fromhex(k) for k in record.get("public_keys", ())),
+        base,
     )
 
 

@@ -21,7 +21,7 @@ from wtxtgit.checkpoint.convert import convert
 from wtxtgit.diff.diff import diff
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.model import Extent, Layout, Meta
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import ByteChange, DiffReport, Numbers, Status, TensorDiff
 from wtxtgit.text import file as text_file
 from wtxtgit.text.layout import snapshot_of, with_layout

@@ -15,7 +15,7 @@ from tests.diff.test_diff import WEIGHTS, changed_rows, edited, file, text_of
 from wtxtgit.diff.driver import OTHER_BYTES, Inventory, compare_pair
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
 from wtxtgit.git.external_diff import Pair, Side
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Status
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.conftest import MORE_PAIRS, PAIRS, stage_blob, version
+from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff, same_content
 from wtxtgit.errors import EnvironmentFailure, InputError
-from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
+from wtxtgit.filter.content import Known, content_digest
 from wtxtgit.git import index
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 NAME = "model.safetensors"
 

@@ -16,8 +16,7 @@ from tests.docs.test_python import execute
 from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head
 from wtxtgit.text import ledger
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger import covered, format_at, format_head, format_ledger, read
-from wtxtgit.text.ledger_chain import signed_by
+from wtxtgit.text.ledger import covered, format_at, format_head, format_ledger, read, signed_by
 
 PAGE = "docs/spec/ledger.md"
 EXAMPLE, BY_HAND = "A worked example in bytes", "Checked by hand"

@@ -13,7 +13,7 @@ from wtxtgit.cli import review as command
 from wtxtgit.report import review_markdown
 from wtxtgit.report.review import Risk, Sealing
 from wtxtgit.review import changes, contents, flags
-from wtxtgit.tensors import distributions
+from wtxtgit.tensors import statistics
 
 PAGE = "docs/review.md"
 
@@ -62,8 +62,8 @@ def test_the_bounds_that_the_page_names() -> None:
     assert f"less than {flags.LEAST_SPREAD} after" in text
     assert f"about {10 ** (flags.LEAST_SCORE * flags.LEAST_SPREAD):.1f} times" in text
     assert f"of the {contents.MOST_DISTRIBUTIONS} tensors" in text
-    assert f"have {distributions.BINS} bins" in text
-    assert distributions.SPREAD == 4
+    assert f"have {statistics.BINS} bins" in text
+    assert statistics.SPREAD == 4
     assert f"{command._MOST} rows of each" in text
     assert f"in Markdown the first {command._MOST}" in text
     assert command._MOST == review_markdown.MOST_ROWS

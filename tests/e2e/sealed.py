@@ -18,17 +18,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
-from wtxtgit.filter.clean import clean
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter.clean import clean, examine
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Head, Ledger, Record
-from wtxtgit.setup.signing_key import KeySources, choose_key
+from wtxtgit.setup.keys import KeySources, choose_key
 from wtxtgit.text import digest
 from wtxtgit.text import ledger as text_ledger
-from wtxtgit.text.ledger_chain import with_signature
+from wtxtgit.text.ledger import with_signature
 from wtxtgit.trust.keyring import Keyring
 from wtxtgit.trust.signing import SigningKey
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -19,6 +18,7 @@ from tests.e2e.sealed import (
     checkpoint,
     text,
 )
+from tests.kit import Repo, safetensors
 from wtxtgit.model import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import dumps
@@ -292,7 +292,7 @@ class TestSizes:
         check(chain, found)
 
     def test_the_default(self, repo: Repo) -> None:
-        from wtxtgit.setup.forge import max_blob
+        from wtxtgit.setup.sizes import max_blob
 
         assert max_blob(repo.repository) == 100 * 1024 * 1024
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from tests.conftest import LAUNCHER
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -29,6 +28,7 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
+from tests.kit import LAUNCHER
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB
@@ -295,8 +295,8 @@ class TestCommits:
     def test_an_older_seal_of_a_native_text(self, repo: Sealed) -> None:
         """A warning: nothing of the past is found."""
         from tests.e2e.sealed import signed_ledger
-        from wtxtgit.filter.examine import examine
-        from wtxtgit.text.ledger_chain import native_record
+        from wtxtgit.filter.clean import examine
+        from wtxtgit.text.ledger import native_record
 
         content = wtxtgit.dumps({"W": np.ones((2, 3))})
         facts = examine(memoryview(content))

@@ -11,8 +11,8 @@ from wtxtgit.chain.reader import ChainReader
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import Walk
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.trust.state import State
 
 
@@ -25,7 +25,7 @@ def walked(repo: Sealed, key_file: Path | None, root: str = ROOT) -> tuple[State
     """The state at HEAD, and how many commits were walked for it."""
     found = Repository.discover(repo.path)
     kept = None if key_file is None else KeptStates(found, key_file)
-    with BlobReader(found) as blobs, Snapshots(found) as snapshots:
+    with BlobReader(found) as blobs, CommitFilesReader(found) as snapshots:
         walk = Walk.to(found, [repo.head], root, ChainReader(blobs), snapshots, kept=kept)
         return walk.state(repo.head), len(walk.commits)
 

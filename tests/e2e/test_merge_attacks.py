@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.merging import Sides, bring, diverge, held, resolve, unmerged
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
-from wtxtgit.git import config
+from tests.kit import Repo
+from wtxtgit.setup import install
 
 pytestmark = pytest.mark.usefixtures("driver")
 slow = pytest.mark.slow
@@ -113,7 +113,7 @@ def test_what_is_settled_without_the_driver_is_a_text(repo: Repo, tmp_path: Path
         SAFETENSORS.make(m) for m in (base(), one_row(3, 1.0), edited(base(), {"embed": {9: 2.0}}))
     ]
     diverge(repo, {NAME: (sides[0], sides[1], sides[2])})
-    config.uninstall(scope="global")
+    install.unset_driver(scope="global")
     clone = repo.clone("clone")
     clone.run("git", "merge", "--no-edit", "origin/topic", ok=(1,))
     assert b"\n<<<<<<< " in (clone.path / NAME).read_bytes()

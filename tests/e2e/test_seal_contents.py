@@ -19,11 +19,11 @@ from tests.e2e.sealed import (
     signed_ledger,
     text,
 )
-from wtxtgit.filter.examine import examine, opaque_hash
+from wtxtgit.filter.clean import examine, opaque_hash
 from wtxtgit.model import Meta
 from wtxtgit.model.ledger import Record
 from wtxtgit.text import ledger as text_ledger
-from wtxtgit.text.ledger_chain import native_record, next_record
+from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.text.signature import sign
 from wtxtgit.trust.keys import SecretKey
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter import clean as clean_module
 from wtxtgit.filter.clean import Cleaned, clean
 from wtxtgit.filter.process import Settings, serve
-from wtxtgit.git.filterproc import FilterProcess
-from wtxtgit.git.pktline import MAX_PAYLOAD, ProtocolError, Reader, Writer
+from wtxtgit.git.filter_protocol import MAX_PAYLOAD, FilterProcess, ProtocolError, Reader, Writer
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.view import ByteView, Windowed
 from wtxtgit.text.write import TextWriter

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.conftest import stage_blob, traced
+from tests.kit import Repo, safetensors
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.filter import worktree
-from wtxtgit.filter.cache import Known, content_digest
-from wtxtgit.filter.clean import clean
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter import status
+from wtxtgit.filter.clean import clean, examine
+from wtxtgit.filter.content import Known, content_digest
 from wtxtgit.filter.status import tracked as entries_of
-from wtxtgit.git import config, run
+from wtxtgit.git import run
 from wtxtgit.git.index import Change
+from wtxtgit.setup import install
 
 NAME = "model.safetensors"
 CONTENT = safetensors(1.0, 2.0, 3.0)
@@ -25,7 +25,7 @@ OTHER = safetensors(1.0, 2.0, 4.0)
 def changes(repo: Repo, *, is_kept: bool = True) -> dict[str, Change]:
     here = repo.repository
     with Known.open(here, facts_key() if is_kept else None) as known:
-        found = worktree.changes(here, entries_of(here), known, 1)
+        found = status.file_changes(here, entries_of(here), known, 1)
     return {os.fsdecode(path): change for path, change in found.items()}
 
 
@@ -251,7 +251,7 @@ class TestOfOthers:
 
     @pytest.mark.slow
     def test_no_driver(self, stored: Repo) -> None:
-        config.uninstall(scope="global")
+        install.unset_driver(scope="global")
         touch(stored)
         assert by_git(stored) == changes(stored) == {NAME: Change.MODIFIED}
 

@@ -12,8 +12,8 @@ from time import process_time
 from wtxtgit import containers
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Cut
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions, Tensor
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.statistics import statistics
 

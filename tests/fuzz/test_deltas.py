@@ -28,9 +28,9 @@ from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.text.arrays import snapshot_from
-from wtxtgit.text.delta import contents
+from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
-from wtxtgit.text.delta.check import check
+from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.make import make
 from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
 from wtxtgit.text.index import index
@@ -177,7 +177,7 @@ def test_memory_does_not_grow_with_the_file(threads: int) -> None:
         def applying(opened: Callable[[], Side] = opened) -> None:
             found = check(view).index
             done = apply(opened(), view, found, Regeneration(), threads=threads)
-            swallow(contents.text_pieces(done.side, threads=threads))
+            swallow(sides.text_pieces(done.side, threads=threads))
 
         assert peak_of(applying) < most
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wtxtgit.git.caller import is_adding, stores
+from wtxtgit.filter.process import is_adding, stores
 
 
 @pytest.mark.parametrize(

@@ -6,42 +6,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import config
 from wtxtgit.git.config import Launcher
+from wtxtgit.setup import install
 
 
 def test_install_sets_all_and_uninstall_leaves_nothing(repo: Repo, home: Path) -> None:
     before = (home / ".gitconfig").read_bytes()
-    done = config.install(LAUNCHER, scope="global")
+    done = install.set_driver(LAUNCHER, scope="global")
     assert set(done.keys) == set(config.KEYS)
     for key, value in LAUNCHER.values().items():
         assert repo.git("config", "--get", key).decode() == value + "\n"
-    again = config.install(LAUNCHER, scope="global")
+    again = install.set_driver(LAUNCHER, scope="global")
     assert again.keys == ()
-    gone = config.uninstall(scope="global")
+    gone = install.unset_driver(scope="global")
     assert set(gone.keys) == set(config.KEYS)
     assert (home / ".gitconfig").read_bytes() == before
 
 
 def test_the_local_scope_is_another(repo: Repo) -> None:
-    config.install(LAUNCHER, scope="local", cwd=repo.path)
+    install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
     assert config.get_all("filter.wtxt.required", scope="local", cwd=repo.path) == ["true"]
     assert config.get_all("filter.wtxt.required", scope="global", cwd=repo.path) == []
-    assert config.uninstall(scope="global", cwd=repo.path).keys == ()
+    assert install.unset_driver(scope="global", cwd=repo.path).keys == ()
 
 
 def test_a_foreign_value_stays_unless_forced(repo: Repo) -> None:
     repo.git("config", "filter.wtxt.clean", "other-tool clean")
     with pytest.raises(CheckError, match="other-tool") as caught:
-        config.install(LAUNCHER, scope="local", cwd=repo.path)
+        install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
     assert "--force" in str(caught.value.hint)
     assert config.get_all("filter.wtxt.process", cwd=repo.path) == []
-    left = config.uninstall(scope="local", cwd=repo.path)
+    left = install.unset_driver(scope="local", cwd=repo.path)
     assert left.foreign == {"filter.wtxt.clean": "other-tool clean"}
     assert config.effective("filter.wtxt.clean", cwd=repo.path) == "other-tool clean"
-    forced = config.install(LAUNCHER, scope="local", force=True, cwd=repo.path)
+    forced = install.set_driver(LAUNCHER, scope="local", force=True, cwd=repo.path)
     assert forced.foreign == {"filter.wtxt.clean": "other-tool clean"}
     assert config.effective("filter.wtxt.clean", cwd=repo.path).endswith("clean -- %f")
 
@@ -49,7 +50,7 @@ def test_a_foreign_value_stays_unless_forced(repo: Repo) -> None:
 def test_an_older_install_of_ours_is_replaced(repo: Repo) -> None:
     repo.git("config", "filter.wtxt.process", "/old/python -E -P -m wtxtgit filter-process")
     repo.git("config", "filter.wtxt.smudge", "'/o l d/bin/git-wtxt' smudge -- %f")
-    done = config.install(LAUNCHER, scope="local", cwd=repo.path)
+    done = install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
     assert "filter.wtxt.process" in done.keys
     assert done.foreign == {}
 
@@ -84,7 +85,7 @@ def test_the_launcher_ignores_the_folder_and_pythonpath(
     (tmp_path / "site.py").write_text("raise SystemExit(99)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    found = config.find_launcher()
+    found = install.find_launcher()
     assert found.arguments == (sys.executable, "-E", "-P", "-m", "wtxtgit")
 
 
@@ -99,11 +100,11 @@ def test_a_repository_of_hostile_modules_is_not_imported(tracked: Repo) -> None:
 
 def test_a_command_that_does_not_start_is_told() -> None:
     with pytest.raises(EnvironmentFailure, match="no-such-program"):
-        config.check_start("/no-such-program filter-process")
+        install.check_start("/no-such-program filter-process")
     with pytest.raises(EnvironmentFailure, match="greets"):
-        config.check_start("echo 0000")
+        install.check_start("echo 0000")
     with pytest.raises(EnvironmentFailure):
-        config.check_start("true")
+        install.check_start("true")
 
 
 def test_sizes_have_gits_suffixes(repo: Repo) -> None:

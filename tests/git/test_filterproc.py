@@ -6,8 +6,16 @@ from io import BytesIO
 
 import pytest
 
-from wtxtgit.git.filterproc import FilterProcess, Request, check_greeting, greeting
-from wtxtgit.git.pktline import MAX_PAYLOAD, ProtocolError, Reader, Writer
+from wtxtgit.git.filter_protocol import (
+    MAX_PAYLOAD,
+    FilterProcess,
+    ProtocolError,
+    Reader,
+    Request,
+    Writer,
+    check_greeting,
+    greeting,
+)
 
 
 def line(text: bytes) -> bytes:
@@ -165,7 +173,7 @@ def test_content_cut_short_is_refused() -> None:
 
 def test_only_the_standard_library_is_loaded() -> None:
     code = (
-        "import sys, wtxtgit.git.filterproc; "
+        "import sys, wtxtgit.git.filter_protocol; "
         "print([m for m in ('numpy', 'click', 'rich', 'pygit2', 'subprocess') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History, new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
 from wtxtgit.git.history import AlteredHistory, Commit, CommitReader
@@ -107,25 +107,6 @@ def test_commits_between(repo: Repo, made: dict[str, str]) -> None:
     line = history.between(repo.repository, made["side"], made["merge"])
     assert line == [made["side two"], made["merge"]]
     assert history.between(repo.repository, made["one"], made["side two"]) == []
-
-
-def test_parents_not_implied(repo: Repo, made: dict[str, str]) -> None:
-    make, repository = History(repo), repo.repository
-
-    def kept(*names: str) -> tuple[str, ...]:
-        with CommitReader(repository) as reader:
-            commit = reader.commit(make.commit({b"m": b"1"}, [made[name] for name in names]))
-        return history.parents_not_implied(repository, commit)
-
-    assert kept("merge") == (made["merge"],)
-    assert kept() == ()
-    assert kept("one", "side two") == (made["one"], made["side two"])
-    assert kept("root", "side two", "side") == (made["side two"],)
-    assert kept("side two", "one", "root", "other root") == (
-        made["side two"],
-        made["one"],
-        made["other root"],
-    )
 
 
 def test_a_whole_history_is_taken(repo: Repo, made: dict[str, str]) -> None:

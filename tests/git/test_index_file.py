@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.index_file import StagedFile, refresh_stats, stage_files
+from wtxtgit.git.staging import StagedFile, refresh_stats, stage_files
 
 NAMES = [
     b"a",

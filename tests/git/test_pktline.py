@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.git.pktline import (
+from wtxtgit.git.filter_protocol import (
     MAX_PACKET,
     MAX_PAYLOAD,
     PACKETS_A_CALL,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import SUBMODULE, History, put_in_place
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import index, run
+from wtxtgit.git import blobs, history, index, run, work_tree
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store import reader
 
 
 def test_a_failure_says_command_code_and_stderr(repo: Repo) -> None:
@@ -122,18 +123,18 @@ def test_blob_heads_of_small_and_big_blobs(repo: Repo) -> None:
         repo.write(str(i), content)
     repo.add()
     entries = index.entries(repo.repository)
-    heads = index.blob_heads(repo.repository, (entry.oid for entry in entries))
+    heads = reader.blob_heads(repo.repository, (entry.oid for entry in entries))
     for entry, content in zip(entries, contents, strict=True):
         assert heads[entry.oid].size == len(content)
-        assert heads[entry.oid].head == content[: index.HEAD_SIZE]
-        assert b"".join(index.blob_chunks(repo.repository, entry.oid)) == content
+        assert heads[entry.oid].head == content[: work_tree.HEAD_SIZE]
+        assert b"".join(reader.blob_chunks(repo.repository, entry.oid)) == content
 
 
 def test_a_blob_that_is_not_there(repo: Repo) -> None:
     with pytest.raises(EnvironmentFailure, match="no blob"):
-        index.blob_sizes(repo.repository, ["0" * 40])
+        blobs.sizes(repo.repository, ["0" * 40])
     with pytest.raises(EnvironmentFailure, match="names nothing"):
-        index.resolve(repo.repository, "--all")
+        history.resolve(repo.repository, "--all")
 
 
 @pytest.mark.parametrize("kind", ["sha1", "sha256"])
@@ -143,48 +144,48 @@ def test_a_file_is_compared_with_a_blob(tmp_path: Path, kind: str) -> None:
     file = repo.write("f", b"content")
     repo.add()
     (entry,) = index.entries(repo.repository)
-    assert index.file_is_blob(repo.repository, file, entry.oid)
+    assert work_tree.file_is_blob(file, entry.oid)
     file.write_bytes(b"Content")
-    assert not index.file_is_blob(repo.repository, file, entry.oid)
+    assert not work_tree.file_is_blob(file, entry.oid)
 
 
 def test_links_and_fifos_are_no_files(repo: Repo) -> None:
     (repo.path / "link").symlink_to(repo.write("f", b"x"))
     os.mkfifo(repo.path / "fifo")
-    assert index.file_head(repo.path / "f") == b"x"
+    assert work_tree.file_head(repo.path / "f") == b"x"
     for name in ("link", "fifo", "nothing", "."):
-        assert index.file_head(repo.path / name) is None
-        assert index.file_size(repo.path / name) is None
+        assert work_tree.file_head(repo.path / name) is None
+        assert work_tree.file_size(repo.path / name) is None
 
 
 def test_a_blob_is_found_by_the_tree_itself(repo: Repo) -> None:
     make = History(repo)
     tree = make.tree({b"x/a": b"1", b"b:c": b"2", b"sub": (SUBMODULE, b"1" * 40)})
     repo.git("tag", "t", repo.git("commit-tree", "-m", "about: {a", tree).decode().strip())
-    found = index.resolve_blob(repo.repository, "t:x/a")
+    found = history.resolve_blob(repo.repository, "t:x/a")
     assert found == make.blob(b"1").decode()
     for name in ("t^{tree}:x/a", f"{tree}:x/a", "t^{/about: }:x/a", "t~0:x/a"):
-        assert index.resolve_blob(repo.repository, name) == found
-    assert index.resolve_blob(repo.repository, "t:b:c") == make.blob(b"2").decode()
+        assert history.resolve_blob(repo.repository, name) == found
+    assert history.resolve_blob(repo.repository, "t:b:c") == make.blob(b"2").decode()
     for name, fault in (("t:x", "names a tree"), ("t:sub", "names a commit"), ("t", "a commit"),
                         ("t:no", "names nothing"), ("no:x/a", "names nothing")):  # fmt: skip
         with pytest.raises(EnvironmentFailure, match=fault):
-            index.resolve_blob(repo.repository, name)
+            history.resolve_blob(repo.repository, name)
     # Git takes the first of the two.
     one, two = (b"100644 a\0" + bytes.fromhex(make.blob(c).decode()) for c in (b"1", b"2"))
     options = ("-t", "tree", "-w", "--stdin", "--literally")
     crooked = repo.git("hash-object", *options, stdin=one + two).decode().strip()
     assert repo.git("cat-file", "blob", f"{crooked}:a") == b"1"
     with pytest.raises(EnvironmentFailure, match="has 'a' twice"):
-        index.resolve_blob(repo.repository, f"{crooked}:a")
+        history.resolve_blob(repo.repository, f"{crooked}:a")
 
 
 def test_a_tree_is_told_by_the_commit_itself(repo: Repo) -> None:
     make = History(repo)
     commit, other = make.commit({b"a": b"1"}), make.commit({b"a": b"2"})
     repo.git("replace", commit, other)
-    assert index.resolve_tree(repo.repository, commit) == make.tree({b"a": b"1"})
+    assert history.resolve_tree(repo.repository, commit) == make.tree({b"a": b"1"})
     repo.git("replace", "-d", commit)
     put_in_place(repo, commit, b"commit", repo.git("cat-file", "commit", other))
     with pytest.raises(EnvironmentFailure, match="names nothing"):
-        index.resolve_tree(repo.repository, commit)
+        history.resolve_tree(repo.repository, commit)

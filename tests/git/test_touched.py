@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import os
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.conftest import traced
-from wtxtgit.git.index import Change
-from wtxtgit.git.touched import Touched, touched
+from tests.kit import Repo, safetensors
+from wtxtgit.git.index import Change, Touched, touched
 
 NAME = "model.safetensors"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History, new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import run, tree_attributes
+from wtxtgit.git import attributes, run
+from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.tree_attributes import TreeAttributes
 
 PATHS = [
     b"a.fold", b"sub/a.fold", b"sub/deep/a.fold", b"sub/b.npz", b"b.npz", b"A.FOLD", b"a b.fold",
@@ -166,7 +166,7 @@ def test_more_sets_than_processes(repo: Repo) -> None:
 
 
 def test_memory_of_answers_is_bounded(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_attributes, "_REMEMBERED", 3)
+    monkeypatch.setattr("wtxtgit.git.attributes._REMEMBERED", 3)
     files = attribute_files(History(repo), {b".gitattributes": b"*.fold filter=wtxt\n"})
     paths = [b"%d.fold" % i for i in range(1000)]
     with TreeAttributes(repo.repository) as attributes:
@@ -254,7 +254,7 @@ _RECEIVED = """\
 import os, sys
 sys.path.insert(0, {package!r})
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.tree_attributes import TreeAttributes
+from wtxtgit.git.attributes import TreeAttributes
 assert "GIT_QUARANTINE_PATH" in os.environ
 with TreeAttributes(Repository.discover()) as attributes:
     print(attributes.filtered({{b".gitattributes": {oid!r}}}, [b"a.fold", b"b"]))
@@ -269,7 +269,7 @@ def test_what_a_push_brings_is_read_before_it_is_taken(repo: Repo) -> None:
     repo.git("init", "-q", "--bare", "../bare")
     hook = repo.path.parent / "bare/hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
-    package = str(Path(tree_attributes.__file__).parents[2])
+    package = str(Path(attributes.__file__).parents[2])
     hook.write_text(_RECEIVED.format(python=sys.executable, package=package, oid=oid))
     hook.chmod(0o755)
     pushed = subprocess.run(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import index
-from wtxtgit.git.tree_changes import renames
-from wtxtgit.git.trees import Chosen, TreeReader
+from wtxtgit.git import history
+from wtxtgit.git.trees import Chosen, TreeReader, renames
 
 LINES = [b"line %d\n" % n for n in range(100)]
 
@@ -50,7 +49,7 @@ def test_paths_that_git_can_not_be_started_with(repo: Repo) -> None:
             found = trees.between(before, after, Chosen.of(paths))
             assert [change.path for change in found] == changed
     for paths in ([b"a", long, b"no"], [b"a", long, *many, b"a"]):
-        listed = index.listing(repo.repository, after, *paths)
+        listed = history.listing(repo.repository, after, *paths)
         assert [entry.path for entry in listed] == [b"a", long]
 
 

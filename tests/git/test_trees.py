@@ -11,19 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Repo
 from tests.git.histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo, put_in_place
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run, trees
-from wtxtgit.git.entry import (
+from wtxtgit.git.trees import (
     MODE_EXECUTABLE,
     MODE_FILE,
     MODE_FOLDER,
     MODE_LINK,
     MODE_SUBMODULE,
+    Change,
+    Chosen,
     Entry,
+    Standing,
+    TreeReader,
 )
-from wtxtgit.git.trees import Change, Chosen, Standing, TreeReader
 
 ID = b"\x11" * 20
 OTHER = b"\x22" * 20

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
-from wtxtgit.git import tuning
+from tests.kit import Repo
+from wtxtgit.setup import sizes
 
-KEY = tuning.BIG_FILE_THRESHOLD
+KEY = sizes.BIG_FILE_THRESHOLD
 
 
 def config(repo: Repo) -> bytes:
@@ -21,43 +21,43 @@ def test_what_was_there_is_put_back(repo: Repo, before: tuple[str, ...]) -> None
     for word in before:
         repo.git("config", "--add", KEY, word)
     was = config(repo)
-    tuning.tune({KEY: "1g", tuning.WINDOW_MEMORY: "256m"}, cwd=repo.path)
+    sizes.set_values({KEY: "1g", sizes.WINDOW_MEMORY: "256m"}, cwd=repo.path)
     assert value(repo) == [b"1g"]
-    tuning.tune({KEY: "2g"}, cwd=repo.path)
+    sizes.set_values({KEY: "2g"}, cwd=repo.path)
     assert value(repo) == [b"2g"]
-    assert tuning.undo(cwd=repo.path) == (KEY, tuning.WINDOW_MEMORY)
+    assert sizes.put_back(cwd=repo.path) == (KEY, sizes.WINDOW_MEMORY)
     assert value(repo) == [word.encode() for word in before]
     assert sorted(config(repo).splitlines()) == sorted(was.splitlines())
-    assert tuning.undo(cwd=repo.path) == ()
+    assert sizes.put_back(cwd=repo.path) == ()
 
 
 def test_a_value_that_somebody_changed_stays(repo: Repo) -> None:
-    tuning.tune({KEY: "1g"}, cwd=repo.path)
+    sizes.set_values({KEY: "1g"}, cwd=repo.path)
     repo.git("config", KEY, "3g")
-    assert tuning.undo(cwd=repo.path) == ()
+    assert sizes.put_back(cwd=repo.path) == ()
     assert value(repo) == [b"3g"]
     assert b"wtxtgit" not in config(repo)
 
 
 def test_a_value_that_was_changed_between_is_what_was_before(repo: Repo) -> None:
-    tuning.tune({KEY: "1g"}, cwd=repo.path)
+    sizes.set_values({KEY: "1g"}, cwd=repo.path)
     repo.git("config", KEY, "3g")
-    tuning.tune({KEY: "4g"}, cwd=repo.path)
-    tuning.undo(cwd=repo.path)
+    sizes.set_values({KEY: "4g"}, cwd=repo.path)
+    sizes.put_back(cwd=repo.path)
     assert value(repo) == [b"3g"]
 
 
 def test_notes_about_other_keys_set_nothing(repo: Repo) -> None:
     repo.git("config", "wtxtgit.core.fsmonitor.set", "x")
     repo.git("config", "wtxtgit.core.fsmonitor.before", "y")
-    assert tuning.undo(cwd=repo.path) == ()
+    assert sizes.put_back(cwd=repo.path) == ()
     assert repo.git("config", "core.fsmonitor", ok=(1,)) == b""
 
 
 def test_a_linked_worktree_has_the_settings_of_all(repo: Repo) -> None:
     repo.commit()
     repo.git("worktree", "add", "-q", "../linked")
-    tuning.tune({KEY: "1g"}, cwd=repo.path.parent / "linked")
+    sizes.set_values({KEY: "1g"}, cwd=repo.path.parent / "linked")
     assert value(repo) == [b"1g"]
-    tuning.undo(cwd=repo.path)
+    sizes.put_back(cwd=repo.path)
     assert value(repo) == []

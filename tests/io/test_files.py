@@ -12,7 +12,7 @@ import pytest
 from wtxtgit.checkpoint.inspect import inspect
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import replace_file, write_all
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as StillWaiting
 import pytest
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.io.incoming import Arriving
+from wtxtgit.io.spool import Arriving
 from wtxtgit.io.view import Windowed
 
 DATA = bytes(range(100))

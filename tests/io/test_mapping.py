@@ -14,9 +14,8 @@ import pytest
 
 from tests.data import seeded
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.io import mapping
-from wtxtgit.io.mapping import FileWindows, view_of
-from wtxtgit.io.view import Windowed, mapped, pieces
+from wtxtgit.io import view as io_view
+from wtxtgit.io.view import FileWindows, Windowed, mapped, pieces, view_of
 
 SIZE = 64 * 1024
 CONTENT = seeded("mapping").randbytes(10 * SIZE + 123)
@@ -71,7 +70,7 @@ def test_from_many_threads(file: int) -> None:
 def test_few_windows_stay_mapped(file: int) -> None:
     view = Windowed(FileWindows(file, len(CONTENT), SIZE))
     assert sum(map(len, pieces(view, 1000))) == len(CONTENT)
-    assert SIZE <= maps() <= mapping.KEPT * (SIZE + SIZE // 4)
+    assert SIZE <= maps() <= io_view.KEPT * (SIZE + SIZE // 4)
     held = mapped(view[: 3 * SIZE])
     assert maps() >= 3 * SIZE
     assert held == CONTENT[: 3 * SIZE]
@@ -89,7 +88,7 @@ def test_a_view_outlives_its_window_and_the_descriptor(file: int) -> None:
 
 def test_small_files_are_mapped_whole(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(view_of(file), memoryview)
-    monkeypatch.setattr(mapping, "WHOLE", len(CONTENT) - 1)
+    monkeypatch.setattr(io_view, "WHOLE", len(CONTENT) - 1)
     assert isinstance(view_of(file), Windowed)
     assert view_of(file) == CONTENT
     os.truncate(file, 0)
@@ -118,8 +117,8 @@ LITTLE_ROOM = """
 import os, resource, sys
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.view import mapped
-from wtxtgit.io import mapping
-from wtxtgit.io.mapping import view_of
+from wtxtgit.io.view import WHOLE
+from wtxtgit.io.view import view_of
 
 view = view_of(os.open(sys.argv[1], os.O_RDONLY))
 with open("/proc/self/statm") as file:
@@ -127,7 +126,7 @@ with open("/proc/self/statm") as file:
 limit = used + 64 * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 less = view_of(os.open(sys.argv[2], os.O_RDONLY))
-assert not isinstance(less, memoryview) and len(less) == mapping.WHOLE and less[-1] == 0
+assert not isinstance(less, memoryview) and len(less) == WHOLE and less[-1] == 0
 # The last window of the one file leaves no room for any of the other.
 assert mapped(view[10**9 : 10**9 + 2**20]) == bytes(2**20)
 assert bytes(view[-3:]) == b"end"
@@ -147,7 +146,7 @@ def test_where_there_is_little_room_less_is_mapped(tmp_path: Path) -> None:
         file.write(b"end")
     less = tmp_path / "less"
     with less.open("wb") as file:
-        file.truncate(mapping.WHOLE)
+        file.truncate(io_view.WHOLE)
     command = [sys.executable, "-c", LITTLE_ROOM, str(path), str(less)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == (

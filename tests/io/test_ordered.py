@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from wtxtgit.io.ordered import Crew
+from wtxtgit.io.workers import Crew
 
 
 def run(tasks: Sequence[Callable[[], object]], threads: int) -> None:

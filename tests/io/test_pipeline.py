@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from wtxtgit.io import workers
-from wtxtgit.io.pipeline import Pipeline
+from wtxtgit.io.workers import Pipeline
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 5])
 

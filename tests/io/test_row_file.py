@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from wtxtgit.io import row_file
-from wtxtgit.io.row_file import MAX_VALUE, KeptRows
+from wtxtgit.io import cache_file
+from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
 
 SECRET = bytes(range(32))
 ROWS = {b"a": b"1", b"b": b"", b"c\0\xff": bytes(range(256))}
@@ -64,7 +64,7 @@ class TestForgeries:
 
     def test_another_version(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         put(file, ROWS)
-        monkeypatch.setattr(row_file, "_CONTEXT", row_file._CONTEXT + b"1")
+        monkeypatch.setattr(cache_file, "_CONTEXT", cache_file._CONTEXT + b"1")
         assert get(file) == {}
 
     def test_another_name(self, file: Path) -> None:
@@ -200,7 +200,7 @@ class TestStrangeFiles:
 
 
 def test_a_file_that_another_process_holds(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_file, "_SECONDS", 0.0)
+    monkeypatch.setattr(cache_file, "_SECONDS", 0.0)
     put(file, ROWS)
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
@@ -231,7 +231,7 @@ def test_threads_share_one(file: Path) -> None:
 
 class TestBounds:
     def test_the_oldest_go(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(row_file, "MOST_BYTES", 200_000)
+        monkeypatch.setattr(cache_file, "MOST_BYTES", 200_000)
         for number in range(40):
             put(file, {b"%d %d" % (number, n): bytes(1000) for n in range(20)})
         assert file.stat().st_size < 400_000
@@ -239,8 +239,8 @@ class TestBounds:
         assert get(file, *(b"0 %d" % n for n in range(20))) == {}
 
     def test_what_is_read_counts_as_used(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(row_file, "MOST_BYTES", 40_000)
-        monkeypatch.setattr(row_file, "_LAG", 2)
+        monkeypatch.setattr(cache_file, "MOST_BYTES", 40_000)
+        monkeypatch.setattr(cache_file, "_LAG", 2)
         put(file, {b"old": b"x", b"older": b"x"})
         for number in range(40):
             put(file, {b"%d %d" % (number, n): bytes(100) for n in range(20)})

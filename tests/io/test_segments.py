@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import seeded
-from wtxtgit.io.segments import Gathered, gathered
+from wtxtgit.io.spool import Gathered, gathered
 from wtxtgit.io.view import Windowed, mapped
 
 LARGE = 1 << 40

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from wtxtgit import containers
 from wtxtgit.merge.container import Merged, Merger
 from wtxtgit.merge.policy import Policy
-from wtxtgit.model.reading import ReadOptions, TensorSource
+from wtxtgit.model.tensor import ReadOptions, TensorSource
 from wtxtgit.report.merge import Strategy
 from wtxtgit.tensors import tensor_bytes
 
@@ -476,7 +476,7 @@ def test_nested_bombs_end_in_a_conflict() -> None:
 
 def test_rows_that_share_items_are_not_merged_apart() -> None:
     from wtxtgit.merge.version import overlaps
-    from wtxtgit.model.reading import Tensor
+    from wtxtgit.model.tensor import Tensor
 
     def view(shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
         return Tensor("t", "x", shape, memoryview(bytes(64)), 0, "f32", strides=strides)

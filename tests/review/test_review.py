@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
-from tests.conftest import Repo
 from tests.data import FIXTURES
+from tests.kit import Repo
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
 from wtxtgit.chain.contents import Facts
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import Status
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 from wtxtgit.review.contents import MOST_DISTRIBUTIONS

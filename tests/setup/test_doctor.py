@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo, safetensors
 from tests.data import fixture
+from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import config
 from wtxtgit.setup import doctor as ops
+from wtxtgit.setup import install
 from wtxtgit.setup.diagnosis import Check, Level
 
 pytestmark = pytest.mark.slow
@@ -153,7 +154,7 @@ def test_commands_in_hints_leave_names_out_visibly(tracked: Repo) -> None:
 
 
 def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
-    config.uninstall(scope="global")
+    install.unset_driver(scope="global")
     clone = tracked.clone("clone")
     assert checks(clone)["work-tree"].level is Level.WARN
     found = ops.repair(clone.repository)
@@ -161,16 +162,6 @@ def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
     assert found.repaired
     assert (clone.path / "model.safetensors").read_bytes() == MODEL
     assert clone.status() == b""
-
-
-def test_empty_files_that_git_merge_trips_over(tracked: Repo) -> None:
-    tracked.write("empty.safetensors", b"")
-    tracked.add()
-    tracked.commit()
-    assert tracked.status() == b""
-    assert tracked.git("diff-files", "--name-only") == b"empty.safetensors\n"
-    found = checks(tracked)["work-tree"]
-    assert (found.level, found.paths) == (Level.WARN, (b"empty.safetensors",))
 
 
 def test_large_texts_are_told_and_git_is_set_for_them(tracked: Repo) -> None:

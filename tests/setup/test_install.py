@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo, safetensors
+from tests.kit import LAUNCHER, Repo, safetensors
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import config
 from wtxtgit.setup import hooks
@@ -19,7 +19,7 @@ MODEL = safetensors(1.0, 2.0, 3.0)
 @pytest.fixture
 def text_clone(tracked: Repo) -> Repo:
     """A clone made where the driver was not configured: its models are text."""
-    config.uninstall(scope="global")
+    ops.unset_driver(scope="global")
     clone = tracked.clone("clone")
     assert (clone.path / "model.safetensors").read_bytes().startswith(b"WTXT 1\n")
     return clone
@@ -71,7 +71,7 @@ def test_damaged_text_stays_and_is_listed(tracked: Repo) -> None:
     tracked.write("model.safetensors", damaged)
     tracked.add()
     tracked.commit()
-    config.uninstall(scope="global")
+    ops.unset_driver(scope="global")
     clone = tracked.clone("clone")
     assert install(clone).files.left == (b"model.safetensors",)
     assert (clone.path / "model.safetensors").read_bytes() == damaged
@@ -85,7 +85,7 @@ def test_hostile_names_are_written_again(tracked: Repo) -> None:
         tracked.write(name, MODEL)
     tracked.add()
     tracked.commit()
-    config.uninstall(scope="global")
+    ops.unset_driver(scope="global")
     clone = tracked.clone("clone")
     sub = Repo(clone.path / "sub dir")
     done = install(sub)
@@ -109,7 +109,7 @@ def test_a_linked_folder_is_not_followed(tracked: Repo, tmp_path: Path) -> None:
     tracked.write("sub/x.safetensors", MODEL)
     tracked.add()
     tracked.commit()
-    config.uninstall(scope="global")
+    ops.unset_driver(scope="global")
     clone = tracked.clone("clone")
     outside = tmp_path / "outside"
     (clone.path / "sub").rename(outside)
@@ -126,7 +126,7 @@ def test_sparse_files_stay_away(tracked: Repo) -> None:
     tracked.write("sub/x.safetensors", MODEL)
     tracked.add()
     tracked.commit()
-    config.uninstall(scope="global")
+    ops.unset_driver(scope="global")
     clone = tracked.clone("clone", "--no-checkout")
     clone.git("sparse-checkout", "set", "--cone", "--sparse-index", "none")
     clone.git("checkout", "-q", "main")
@@ -138,7 +138,7 @@ def test_sparse_files_stay_away(tracked: Repo) -> None:
 @pytest.mark.slow
 def test_partial_clones_fetch_what_they_need(tracked: Repo) -> None:
     tracked.git("config", "uploadpack.allowFilter", "true")
-    config.uninstall(scope="global")
+    ops.unset_driver(scope="global")
     target = tracked.path.parent / "partial"
     tracked.git("clone", "-q", "--filter=blob:none", f"file://{tracked.path}", str(target))
     partial = Repo(target)

@@ -14,7 +14,7 @@ from tests.trust.secrets_shown import assert_not_shown
 from tests.trust.test_agent import running, ssh_add  # noqa: F401 - a fixture
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.setup import keys
-from wtxtgit.setup.signing_key import KeySources, choose_key
+from wtxtgit.setup.keys import KeySources, choose_key
 from wtxtgit.trust.keyring import Keyring
 from wtxtgit.trust.keys import KeyFileError, SecretKey, format_secret_key, generate
 from wtxtgit.trust.signing import AgentError

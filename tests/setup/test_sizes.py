@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.filter.status import tracked as tracked_entries
-from wtxtgit.setup import size_checks, sizes
+from wtxtgit.setup import diagnosis, sizes
 from wtxtgit.setup.diagnosis import Level
-from wtxtgit.setup.forge import MAX_FORGE_BLOB
-from wtxtgit.setup.sizes import Machine, Settings, TextSize
+from wtxtgit.setup.sizes import MAX_FORGE_BLOB, Machine, Settings, TextSize
 
 MIB, GIB = 1 << 20, 1 << 30
 LARGE = Machine(64 * GIB, 2)
@@ -122,31 +121,31 @@ def test_files_that_are_staged_changed_or_about_to_be(tracked: Repo) -> None:
 
 def test_nothing_is_told_where_nothing_is_large() -> None:
     found = of(MIB)
-    assert size_checks.forge(found, MAX_FORGE_BLOB).message == (
+    assert diagnosis.forge(found, MAX_FORGE_BLOB).message == (
         "all texts are small enough for forges"
     )
-    assert size_checks.forge(of(2 * MIB), MAX_FORGE_BLOB).message == (
+    assert diagnosis.forge(of(2 * MIB), MAX_FORGE_BLOB).message == (
         "all texts are small enough for forges; of 1 text pull requests may show no diff, "
         "wtxtgit review does"
     )
-    assert size_checks.deltas(found, DEFAULTS, DEFAULTS, LARGE).level is Level.OK
-    assert size_checks.memory(found, DEFAULTS, DEFAULTS, LARGE).level is Level.OK
+    assert diagnosis.deltas(found, DEFAULTS, DEFAULTS, LARGE).level is Level.OK
+    assert diagnosis.memory(found, DEFAULTS, DEFAULTS, LARGE).level is Level.OK
 
 
 def test_what_can_be_raised_and_what_is_too_large_are_told_apart() -> None:
     found = of(900 * MIB, 600 * MIB)
     small = Machine(4 * GIB, 1)
     wanted = sizes.suited(found, DEFAULTS, small)
-    check = size_checks.deltas(found, DEFAULTS, wanted, small)
+    check = diagnosis.deltas(found, DEFAULTS, wanted, small)
     assert check.fixable
     assert check.fix is not None
     assert check.fix.startswith("git config core.bigFileThreshold 819m")
     assert "deltas would take 4.39 GiB of memory, of 4 GiB here: wtxtgit convert" in check.fix
-    only = size_checks.deltas(of(900 * MIB), DEFAULTS, DEFAULTS, small)
+    only = diagnosis.deltas(of(900 * MIB), DEFAULTS, DEFAULTS, small)
     assert not only.fixable
     assert only.fix is not None
     assert only.fix.startswith("deltas would take")
-    longer = size_checks.deltas(of(5 * GIB), DEFAULTS, DEFAULTS, LARGE)
+    longer = diagnosis.deltas(of(5 * GIB), DEFAULTS, DEFAULTS, LARGE)
     assert longer.fix is not None
     assert longer.fix.startswith("git's deltas end at 4 GiB")
 
@@ -154,11 +153,11 @@ def test_what_can_be_raised_and_what_is_too_large_are_told_apart() -> None:
 def test_memory_is_told_of_where_a_command_would_not_have_it() -> None:
     found = of(500 * MIB)
     for memory, words in ((GIB // 2, "git checkout"), (2 * GIB, "git diff --no-ext-diff")):
-        check = size_checks.memory(found, DEFAULTS, DEFAULTS, Machine(memory, 2))
+        check = diagnosis.memory(found, DEFAULTS, DEFAULTS, Machine(memory, 2))
         assert check.level is Level.WARN
         assert check.message.startswith(words)
         assert check.paths == (b"0.fold",)
     here = Machine(16 * GIB, 2)
-    check = size_checks.memory(found, DEFAULTS, sizes.suited(found, DEFAULTS, here), here)
+    check = diagnosis.memory(found, DEFAULTS, sizes.suited(found, DEFAULTS, here), here)
     assert check.fixable
     assert check.fix == "git config pack.windowMemory 2000m"

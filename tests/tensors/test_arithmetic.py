@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.tensor import ITEM_BYTES
 from wtxtgit.report.merge import Strategy
 from wtxtgit.tensors import numbers
-from wtxtgit.tensors.arithmetic import combine
+from wtxtgit.tensors.merge import combine
 
 SMALL = ("bf16", "f16", "f8_e4m3", "f8_e5m2", "f8_e8m0", "f8_e4m3fnuz", "f8_e5m2fnuz")
 INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")

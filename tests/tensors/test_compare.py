@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import ByteChange, Numbers
-from wtxtgit.tensors import block_change, compare, row_changes
-from wtxtgit.tensors.compare import as_numbers, compare_bytes, compare_numbers, is_same
-from wtxtgit.tensors.statistics import value_table
+from wtxtgit.tensors import block_change, compare
+from wtxtgit.tensors.compare import compare_bytes, compare_numbers, is_same
+from wtxtgit.tensors.numbers import value_table
+from wtxtgit.tensors.tensor_bytes import as_numbers
 
 WORDS = {"f64": "f8", "f32": "f4", "f16": "f2", "i64": "i8", "u64": "u8", "i32": "i4", "u32": "u4",
          "i16": "i2", "u16": "u2", "i8": "i1", "u8": "u1", "c64": "c8", "c128": "c16"}  # fmt: skip
@@ -387,7 +387,7 @@ class TestRows:
     def test_ranges_hold_the_changed_rows(self, changed: set[int]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compare, "BLOCK", 24)
-            patch.setattr(row_changes, "MAX_RANGES", 8)
+            patch.setattr(compare, "MAX_RANGES", 8)
             found = self.rows(sorted(changed), 400).rows
         assert found.changed == len(changed)
         assert len(found.ranges) <= 8
@@ -411,7 +411,7 @@ class TestRows:
         changed = list(range(0, 60_000, 3))
         found = self.rows(changed, 60_000).rows
         assert found.changed == len(changed)
-        assert len(found.ranges) == row_changes.MAX_RANGES
+        assert len(found.ranges) == compare.MAX_RANGES
         assert not found.exact
 
 

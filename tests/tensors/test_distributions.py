@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import Tensor
 from wtxtgit.report.review import Distributions, Histogram
 from wtxtgit.tensors.compare import compare_numbers
-from wtxtgit.tensors.distributions import BINS, distributions
+from wtxtgit.tensors.statistics import BINS, distributions
 
 ELEMENTS = {"<f4": "f32", "<f8": "f64", "<f2": "f16", "|i1": "i8", "<i8": "i64", "|b1": "bool",
             "<c8": "c64", "<u8": "u64"}  # fmt: skip

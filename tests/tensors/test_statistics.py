@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.tensors import statistics as module
 from wtxtgit.tensors.statistics import Statistics, statistics
 

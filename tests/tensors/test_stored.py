@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from wtxtgit.errors import FormatError
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import Tensor
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.stored import as_stored
+from wtxtgit.tensors.tensor_bytes import as_stored
 
 
 def tensor(raw: bytes, shape: tuple[int, ...], **about: object) -> Tensor:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.data import fixture, golden
 from wtxtgit.containers import describe
 from wtxtgit.errors import FormatError
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.tensors.tensor_bytes import BLOCK, NUMPY, array, blocks
 
 ELEMENTS = sorted(NUMPY)

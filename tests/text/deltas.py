@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wtxtgit.errors import TextError
-from wtxtgit.text.delta import contents
+from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
-from wtxtgit.text.delta.check import check
+from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.make import make
 from wtxtgit.text.delta.sides import Side, side_of_text
 from wtxtgit.text.index import index
@@ -37,4 +37,4 @@ def applied(
         raise TextError(p.kind, p.message, line=p.line, array=p.array, chunk=chunk)
     given = Regeneration(ts, build, hmac_key)
     target = apply(side(base), memoryview(delta), report.index, given, threads=threads)
-    return b"".join(contents.text_pieces(target.side, threads=threads))
+    return b"".join(sides.text_pieces(target.side, threads=threads))

@@ -17,13 +17,13 @@ from tests.text.deltas import applied, made, side
 from wtxtgit import containers
 from wtxtgit.model import Meta, Snapshot
 from wtxtgit.text.arrays import snapshot_from
-from wtxtgit.text.blocking import rows_for
-from wtxtgit.text.delta import contents
+from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
-from wtxtgit.text.delta.check import check
+from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.make import make
 from wtxtgit.text.delta.sides import Side, side_of_snapshot
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
 
@@ -92,7 +92,7 @@ def test_what_is_not_written_down_gives_the_same_delta(pair: tuple[Snapshot, Sna
     delta = b"".join(make(base, target).pieces())
     assert delta == made(*map(dumps, pair))
     applying = apply(base, memoryview(delta), check(memoryview(delta)).index, Regeneration())
-    assert b"".join(contents.text_pieces(applying.side)) == dumps(pair[1])
+    assert b"".join(sides.text_pieces(applying.side)) == dumps(pair[1])
 
 
 @given(st.data())
@@ -131,7 +131,7 @@ def check_files(before: str, after: str) -> bytes:
     assert report.ok
     done = apply(base, memoryview(delta), report.index, Regeneration())
     assert done.layout is not None
-    assert b"".join(contents.file_pieces(done.side, done.layout)) == fixture(after)
+    assert b"".join(sides.file_pieces(done.side, done.layout)) == fixture(after)
     return delta
 
 

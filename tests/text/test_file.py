@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from tests.conftest import safetensors
+from tests.kit import safetensors
 from wtxtgit.errors import CheckError
 from wtxtgit.filter.clean import clean
-from wtxtgit.io.read_once import Pages
+from wtxtgit.io.view import Pages
 from wtxtgit.text.file import _IN_MEMORY, TextFile
 
 SMALL = 1000

@@ -13,7 +13,7 @@ from wtxtgit.checkpoint.restore import restore
 from wtxtgit.checkpoint.verify import Keys, verify_files
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge
-from wtxtgit.io import mapping
+from wtxtgit.io import view
 from wtxtgit.io.files import view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Windowed
@@ -21,8 +21,8 @@ from wtxtgit.io.view import Windowed
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "WHOLE", 0)
-    monkeypatch.setattr(mapping, "WINDOW", 64 * 1024)
+    monkeypatch.setattr(view, "WHOLE", 0)
+    monkeypatch.setattr(view, "WINDOW", 64 * 1024)
 
 
 def check(path: str, folder: Path) -> None:

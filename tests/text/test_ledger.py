@@ -33,8 +33,8 @@ from wtxtgit.text.ledger import (
     parse_head,
     read,
     record_lines,
+    signed_by,
 )
-from wtxtgit.text.ledger_chain import signed_by
 
 READABLE = [case for case in ledger_cases() if case.signed_by is not None]
 FOUR = ledger_named("four").text

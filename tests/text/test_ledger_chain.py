@@ -17,15 +17,18 @@ from wtxtgit import containers
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
 from wtxtgit.model.ledger import DELETED_CONTENT, Head, Ledger, Record, is_deletion
-from wtxtgit.text import grammar, ledger_chain
+from wtxtgit.text import grammar, ledger
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.ledger import covered, format_ledger, format_record, read
-from wtxtgit.text.ledger_chain import (
+from wtxtgit.text.ledger import (
     RecordSigners,
+    covered,
     deletion_record,
+    format_ledger,
+    format_record,
     native_record,
     next_record,
+    read,
     signed_by,
     with_signature,
 )
@@ -281,7 +284,7 @@ class TestSignedBy:
         assert (len(found.valid), found.signatures) == (1, 2)
 
     def test_every_key_of_the_keyid_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ledger_chain.digest, "keyid", lambda _: "0" * 16)
+        monkeypatch.setattr(ledger.digest, "keyid", lambda _: "0" * 16)
         record = first()
         made = sign(SEEDS[3], covered(HEAD, record))
         record = with_signature(record, replace(made, keyid="0" * 16))

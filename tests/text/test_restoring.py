@@ -22,11 +22,10 @@ from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge, smudge_into
 from wtxtgit.model import LAYOUT_ARRAY, Array, Extent, Layout, Meta, Rows, Snapshot
 from wtxtgit.text import write
-from wtxtgit.text.contents import assumed_layout, file_pieces
+from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT
 from wtxtgit.text.index import index
 from wtxtgit.text.layout import format_layout, schema_of, with_layout
-from wtxtgit.text.restoring import verify_into
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
 

@@ -8,23 +8,34 @@ from hashlib import sha256
 import pytest
 
 import wtxtgit
-from tests.data import VECTORS, Case, case_named, cases, invalid_cases, valid_cases
+from tests.data import DATA, VECTORS, Case, case_named, cases, invalid_cases, valid_cases
+from tests.text import edge_texts
 from wtxtgit.errors import TextError
 from wtxtgit.text.armor import characters
 from wtxtgit.text.verify import Report, verify
 from wtxtgit.text.write import TextWriter
+
+EDGES = DATA / "texts.json"
 
 
 def report_of(case: Case, threads: int | None = None) -> Report:
     return verify(memoryview(case.text), threads=threads, **case.given)
 
 
-def test_the_manifest_names_every_vector_once() -> None:
-    manifest = json.loads((VECTORS / "manifest.json").read_bytes())
-    files = [record["file"] for record in manifest["cases"]]
+def test_the_manifests_name_every_vector_once() -> None:
+    manifests = [json.loads(file.read_bytes()) for file in (VECTORS / "manifest.json", EDGES)]
+    files = [record["file"] for manifest in manifests for record in manifest["cases"]]
     assert len(files) == len(set(files)) == len(cases())
     assert len(valid_cases()) > 20
     assert len(invalid_cases()) > 80
+
+
+@pytest.mark.parametrize("name", edge_texts.made())
+def test_the_texts_at_the_edges_are_what_the_spec_makes(name: str) -> None:
+    made = edge_texts.made()[name]
+    record = edge_texts.record(name, made)
+    assert record in json.loads(EDGES.read_bytes())["cases"]
+    assert case_named(record["file"]).text == made.text
 
 
 @pytest.mark.parametrize("threads", [1, 2])

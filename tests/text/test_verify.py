@@ -9,9 +9,8 @@ import pytest
 
 from tests.data import seeded, valid_cases
 from wtxtgit.model import Array, Meta, Problem, Rows, Snapshot
-from wtxtgit.text.cursor import quote
 from wtxtgit.text.grammar import CAP
-from wtxtgit.text.index import index
+from wtxtgit.text.index import index, quote
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
 

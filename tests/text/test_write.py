@@ -18,8 +18,8 @@ from wtxtgit.errors import TextError
 from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot
 from wtxtgit.text import armor, digest, grammar, signature
 from wtxtgit.text.arrays import read
-from wtxtgit.text.blocking import default_rows
 from wtxtgit.text.grammar import CAP
+from wtxtgit.text.plan import default_rows
 from wtxtgit.text.write import TextWriter, dumps
 
 Shape = tuple[str, tuple[int, ...], Rows | None]

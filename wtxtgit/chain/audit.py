@@ -19,9 +19,9 @@ from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.entry import Entry
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
+from wtxtgit.git.trees import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity
 from wtxtgit.trust.state import Standing, Violation, join, seals_move, unaccepted
@@ -75,7 +75,7 @@ def audit(
         history.refuse_altered(repo)
     except history.AlteredHistory as error:
         return AuditReport(0, findings=(Finding("", b"", "shallow", error.message),))
-    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
+    with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
         tip = commit_of(repo, request.tip)
         tips = list(dict.fromkeys([tip, *(history.tips(repo) if request.all_refs else ())]))
         was, beside = (

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.git import history, index
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.report.check import CheckReport
 
 TEXT_SUFFIX = b".wtxt"
@@ -54,10 +54,10 @@ def check(
         for entry in index.entries(repo)
         if entry.stage == 0 and not entry.intended
     }
-    with Snapshots(repo) as snapshots:
+    with CommitFilesReader(repo) as snapshots:
         snapshot = snapshots.staged(entries.values())
         texts = _texts(repo, entries, snapshot, every=request.every)
-        before = [snapshots.snapshot(oid) for oid in parents]
+        before = [snapshots.files(oid) for oid in parents]
         is_plain = not texts and all(one.is_plain for one in (snapshot, *before))
         # What a trust root knows may have been taken away before.
         if is_plain and request.trust_root is None:
@@ -95,7 +95,7 @@ def _is_reached(repo: Repository, oid: str, tip: str) -> bool:
 
 
 def _texts(
-    repo: Repository, entries: dict[bytes, Entry], snapshot: Snapshot, *, every: bool
+    repo: Repository, entries: dict[bytes, Entry], snapshot: CommitFiles, *, every: bool
 ) -> list[Entry]:
     """Choose the native texts that are to be verified."""
     found = [

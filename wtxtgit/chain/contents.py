@@ -13,9 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
 
-from wtxtgit.filter.cache import Known
-from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter.clean import examine
+from wtxtgit.filter.content import ArtifactFacts, Known
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled

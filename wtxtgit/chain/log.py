@@ -11,10 +11,9 @@ from wtxtgit.chain.walk import Walk, commit_of
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.history import Commit
-from wtxtgit.git.path_history import PathReader
+from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.history import Commit, PathReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
 from wtxtgit.model.plain import Plain
@@ -56,9 +55,9 @@ def log(
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
     ledger_path = artifact + LEDGER_SUFFIX
     tip = commit_of(repo, revision)
-    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots:
+    with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
         reader = ChainReader(blobs)
-        entry = snapshots.snapshot(tip).entries.get(ledger_path)
+        entry = snapshots.files(tip).entries.get(ledger_path)
         report = None
         if entry is not None and entry.is_file:
             report = reader.ledger(ledger_path, entry.oid)

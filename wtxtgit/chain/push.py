@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.git import history, index
-from wtxtgit.git.path_history import touching
+from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.model.plain import Plain
 from wtxtgit.report.audit import AuditReport
@@ -116,7 +115,7 @@ def _commit(repo: Repository, oid: str | None) -> str | None:
     if oid is None:
         return None
     try:
-        return index.resolve(repo, oid + "^{commit}")
+        return history.resolve(repo, oid + "^{commit}")
     except EnvironmentFailure:
         return None
 
@@ -133,9 +132,9 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
     """Whether anything may be tracked or sealed in the tip, in what it comes from, or between."""
     for oid in (tip, *bases):
-        if any(_is_of_ours(entry.path) for entry in index.tree_entries(repo, oid)):
+        if any(_is_of_ours(entry.path) for entry in history.tree_entries(repo, oid)):
             return True
-    return bool(touching(repo, [tip], bases, _SEALED))
+    return bool(history.commits(repo, [tip], bases, touching=_SEALED))
 
 
 def _is_of_ours(path: bytes) -> bool:

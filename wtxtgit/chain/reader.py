@@ -12,16 +12,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
-from wtxtgit.filter.examine import examine
+from wtxtgit.filter.clean import examine
+from wtxtgit.git.attributes import MAX_FILE
 from wtxtgit.git.blobs import BlobReader, TooLarge
-from wtxtgit.git.entry import Entry
-from wtxtgit.git.snapshots import Snapshot
-from wtxtgit.git.tree_attributes import MAX_FILE
+from wtxtgit.git.commit_files import CommitFiles
+from wtxtgit.git.trees import Entry
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.text import ledger as text
-from wtxtgit.text.ledger import LedgerReport
-from wtxtgit.text.ledger_chain import RecordSigners, signed_by
+from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersFile, Tree
@@ -34,7 +33,7 @@ _MEMO = 1 << 16
 _TREES = 64
 
 
-def artifacts(snapshot: Snapshot) -> set[bytes]:
+def artifacts(snapshot: CommitFiles) -> set[bytes]:
     """Filtered paths, those that have a ledger, and the signers."""
     sealed = {
         path.removesuffix(LEDGER_SUFFIX)
@@ -99,10 +98,10 @@ class ChainReader:
         self._others: set[str] = set()
         """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SignersFile | None, str | None]] = {}
-        self._trees: OrderedDict[int, tuple[Snapshot, Tree]] = OrderedDict()
+        self._trees: OrderedDict[int, tuple[CommitFiles, Tree]] = OrderedDict()
         self._near: dict[bytes, tuple[Entry, Ledger | None]] = {}
         """Of the last trees, however large their ledgers are: commits differ in few of them."""
-        self._last_artifacts: tuple[Snapshot | None, frozenset[bytes]] = None, frozenset()
+        self._last_artifacts: tuple[CommitFiles | None, frozenset[bytes]] = None, frozenset()
         self.principals: dict[bytes, str] = {}
         """Who each public key that was read is."""
 
@@ -160,7 +159,7 @@ class ChainReader:
             self.principals.setdefault(signer.public_key, signer.principal)
         return SignersFile(principals, found.threshold, sha256_all), None
 
-    def tree(self, snapshot: Snapshot) -> Tree:
+    def tree(self, snapshot: CommitFiles) -> Tree:
         """A commit's files as the rules see them."""
         held = self._trees.get(id(snapshot))
         if held is not None:
@@ -171,7 +170,7 @@ class ChainReader:
             self._trees.popitem(last=False)  # an id is one snapshot's as long as that is held
         return tree
 
-    def _read_tree(self, snapshot: Snapshot) -> Tree:
+    def _read_tree(self, snapshot: CommitFiles) -> Tree:
         ledgers: dict[bytes, Ledger] = {}
         broken = set()
         seen: dict[bytes, tuple[Entry, Ledger | None]] = {}
@@ -203,7 +202,7 @@ class ChainReader:
         """Whether ledgers of the trees before are worth keeping: branches take turns."""
         return len(self._near) <= 2 * len(seen)
 
-    def _artifacts(self, snapshot: Snapshot) -> frozenset[bytes]:
+    def _artifacts(self, snapshot: CommitFiles) -> frozenset[bytes]:
         """The artifacts of a tree; most have those of the tree before."""
         before, found = self._last_artifacts
         if before is None or not (

@@ -29,11 +29,11 @@ from wtxtgit.errors import (
     UsageError,
     counted,
 )
-from wtxtgit.filter.examine import examine
-from wtxtgit.git import history, index
+from wtxtgit.filter.clean import examine
+from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import (
@@ -51,7 +51,7 @@ from wtxtgit.model.ledger import (
 from wtxtgit.model.plain import Plain
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
-from wtxtgit.text.ledger_chain import deletion_record, with_signature
+from wtxtgit.text.ledger import deletion_record, with_signature
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
@@ -163,7 +163,7 @@ def seal(
         files = SealedFiles(repo, blobs, is_staged)
 
         def before() -> Before:
-            snapshots = closing.enter_context(Snapshots(repo))
+            snapshots = closing.enter_context(CommitFilesReader(repo))
             entries = files.entries.values()
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
@@ -309,7 +309,7 @@ class _Work:
             return None
         is_filtered = path in self._files.filtered
         facts = examine(data, threads=self._threads, opaque=not is_filtered)
-        if self._files.is_staged and is_filtered and not facts.is_text:
+        if self._files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",
                 hint=f"wtxtgit install, then git add --renormalize -- {_quoted(path)}",
@@ -629,13 +629,13 @@ class _Work:
     def _reseal_from(self) -> str:
         """The commit whose records stay."""
         if self._options.reseal:
-            return index.resolve(self._files.repo, self._options.reseal + "^{commit}")
+            return history.resolve(self._files.repo, self._options.reseal + "^{commit}")
         parents = self._parents
         if not parents:
             raise UsageError("there is no commit yet whose records could be kept")
         upstream = history.default_branch(self._files.repo)
         if upstream is not None:
-            tip = index.resolve(self._files.repo, upstream + "^{commit}")
+            tip = history.resolve(self._files.repo, upstream + "^{commit}")
             for parent in parents:
                 if history.is_ancestor(self._files.repo, parent, tip):
                     return parent

@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, InputError
-from wtxtgit.git import index, staging
+from wtxtgit.git import history, index, staging
+from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
-from wtxtgit.git.tree_attributes import TreeAttributes
 from wtxtgit.io.files import (
     failures,
     map_file,
@@ -275,8 +275,8 @@ class SealedFiles:
 
     def ledger_at(self, commit: str, path: bytes) -> Ledger | None:
         """The ledger of an artifact in a commit."""
-        tree = index.resolve_tree(self.repo, commit)
-        listed = index.listing(self.repo, tree, path + LEDGER_SUFFIX)
+        tree = history.resolve_tree(self.repo, commit)
+        listed = history.listing(self.repo, tree, path + LEDGER_SUFFIX)
         if not listed or not listed[0].is_file:
             return None
         return self._read(path + LEDGER_SUFFIX, self.blobs.read(listed[0].oid, text.MAX_SIZE))

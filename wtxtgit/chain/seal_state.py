@@ -17,14 +17,14 @@ from wtxtgit.chain.walk import NOBODY, Walk
 from wtxtgit.errors import CheckError
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history
+from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Meta
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends, is_deletion, shared
-from wtxtgit.text.ledger_chain import native_record, next_record
+from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.state import (
     LineId,
     Signers,
@@ -74,7 +74,7 @@ class Before:
         cls,
         repo: Repository,
         reader: ChainReader,
-        snapshots: Snapshots,
+        snapshots: CommitFilesReader,
         entries: Iterable[Entry],
         trust_root: str | None,
         kept: KeptStates,
@@ -89,7 +89,7 @@ class Before:
             history.refuse_altered(repo)
         except AlteredHistory:
             # Who is trusted is not known then: what the parents hold stands.
-            trees = [reader.tree(snapshots.snapshot(oid)) for oid in parents]
+            trees = [reader.tree(snapshots.files(oid)) for oid in parents]
             state = join([start(Signers(), tree) for tree in trees]) if trees else NOBODY
         else:
             walk = Walk.to(repo, parents, trust_root, reader, snapshots, kept=kept)

@@ -22,16 +22,17 @@ from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.blobs import sizes as blob_sizes
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
+from wtxtgit.git.store import reader
 from wtxtgit.io.spool import spooled
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
-from wtxtgit.setup.forge import large_blob, max_blob
+from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.state import Signers, Standing, join, start
 from wtxtgit.trust.step import step
@@ -50,7 +51,7 @@ class Staged:
     """
 
     entries: dict[bytes, Entry]
-    snapshot: Snapshot
+    snapshot: CommitFiles
     parents: tuple[str, ...]
     texts: tuple[Entry, ...]
     is_whole: bool
@@ -61,7 +62,7 @@ def judge_staged(
     repo: Repository,
     staged: Staged,
     trust_root: str | None,
-    snapshots: Snapshots,
+    snapshots: CommitFilesReader,
     facts: Facts,
     kept: KeptStates,
 ) -> CheckReport:
@@ -225,11 +226,11 @@ class _Work:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _verify(self, entry: Entry) -> Problem | None:
-        text = spooled(index.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
+        text = spooled(reader.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
         report = verify(text)
         beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
         if is_pending(report) and beside is not None:
-            wsum = index.blob_heads(self._repo, (beside.oid,))[beside.oid]
+            wsum = reader.blob_heads(self._repo, (beside.oid,))[beside.oid]
             if wsum.size == len(wsum.head):
                 report = verify(text, wsum=wsum.head)
         return report.problems[0] if report.problems else None
@@ -283,5 +284,5 @@ def _required(finding: Finding) -> Finding:
     return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding
 
 
-def _is_same(snapshot: Snapshot, before: Snapshot, path: bytes) -> bool:
+def _is_same(snapshot: CommitFiles, before: CommitFiles, path: bytes) -> bool:
     return judge.place(snapshot, path) == judge.place(before, path)

@@ -20,9 +20,9 @@ from typing import Any
 
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.errors import WtxtgitError
+from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.git.snapshots import Snapshot
-from wtxtgit.io.row_file import MAX_VALUE, KeptRows
+from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret
@@ -60,7 +60,7 @@ class KeptStates:
         return found
 
     def put(
-        self, root: str, oid: str, state: State, snapshot: Snapshot, reader: ChainReader
+        self, root: str, oid: str, state: State, snapshot: CommitFiles, reader: ChainReader
     ) -> None:
         """Keep the state of a commit, unless it takes too much room."""
         value = _formatted(state, snapshot, reader)
@@ -80,7 +80,7 @@ def _name(root: str, oid: str) -> bytes:
     return f"state of {oid} from {root}".encode("ascii")
 
 
-def _formatted(state: State, snapshot: Snapshot, reader: ChainReader) -> bytes:
+def _formatted(state: State, snapshot: CommitFiles, reader: ChainReader) -> bytes:
     by_line: dict[object, list[tuple[bytes, Ledger]]] = {}
     for path, ledger in reader.tree(snapshot).ledgers.items():
         by_line.setdefault(line_of(ledger), []).append((path, ledger))
@@ -113,7 +113,7 @@ def _formatted(state: State, snapshot: Snapshot, reader: ChainReader) -> bytes:
 
 
 def _format_ledger(
-    ledger: Ledger, there: Iterable[tuple[bytes, Ledger]], snapshot: Snapshot
+    ledger: Ledger, there: Iterable[tuple[bytes, Ledger]], snapshot: CommitFiles
 ) -> list[object]:
     for path, other in there:
         if len(other.records) >= len(ledger.records) and cut(other, len(ledger.records)) == ledger:

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, NoReturn
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
-from wtxtgit.git.history import Commit
-from wtxtgit.git.index import resolve
-from wtxtgit.git.path_history import PathReader
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.history import Commit, PathReader, resolve
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
 from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
@@ -54,7 +52,7 @@ class Walk:
 
     repo: Repository
     reader: ChainReader
-    snapshots: Snapshots
+    snapshots: CommitFilesReader
     start: State = NOBODY
     root: str | None = None
     """The commit where trust starts."""
@@ -78,7 +76,7 @@ class Walk:
         tips: Sequence[str],
         root: str | None,
         reader: ChainReader,
-        snapshots: Snapshots,
+        snapshots: CommitFilesReader,
         *,
         kept: KeptStates | None = None,
         judged_before: Sequence[str] | None = None,
@@ -108,9 +106,9 @@ class Walk:
                     kept.put(walk.root, tip, walk.state(tip), walk.snapshot(tip), reader)
         return walk
 
-    def snapshot(self, oid: str) -> Snapshot:
+    def snapshot(self, oid: str) -> CommitFiles:
         """What a commit holds."""
-        return self.snapshots.snapshot(oid)
+        return self.snapshots.files(oid)
 
     def tree(self, oid: str) -> Tree:
         """What the rules see of a commit."""

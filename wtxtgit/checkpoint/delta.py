@@ -22,15 +22,14 @@ from wtxtgit.io.files import replace_file, shown, write_all
 from wtxtgit.io.view import Buffer
 from wtxtgit.model import Problem
 from wtxtgit.text import grammar
-from wtxtgit.text.cursor import quote
-from wtxtgit.text.delta import contents
+from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration
 from wtxtgit.text.delta.apply import apply as apply_to
-from wtxtgit.text.delta.check import check
-from wtxtgit.text.delta.lines import MAGIC
+from wtxtgit.text.delta.index import MAGIC, check
 from wtxtgit.text.delta.make import Making
 from wtxtgit.text.delta.make import make as make_of
 from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
+from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
 
@@ -134,8 +133,8 @@ def apply(
         raise CheckError(f"{delta} on {base}: {error}") from error
     layout = made.layout
     if opened.is_file and layout is not None and layout.is_container:
-        return Output(contents.file_pieces(made.side, layout, threads=threads))
-    return Output(contents.text_pieces(made.side, threads=threads))
+        return Output(sides.file_pieces(made.side, layout, threads=threads))
+    return Output(sides.text_pieces(made.side, threads=threads))
 
 
 def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
@@ -159,7 +158,9 @@ def _given(generation: Generation, base: Side, *, plain: bool) -> Regeneration:
         try:
             grammar.format_meta(given.meta_after(base.meta))
         except TextError as error:
-            raise UsageError(error.message) from error
+            # A generation too many is the base's; a wrong time or build is the caller's.
+            raised = CheckError if error.kind == "limit" else UsageError
+            raise raised(error.message) from error
     return given
 
 

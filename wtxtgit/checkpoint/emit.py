@@ -14,17 +14,17 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.errors import InputError, TextError, UsageError
-from wtxtgit.filter.clean import clean
+from wtxtgit.filter.clean import text_of
 from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import Meta, Signature, Snapshot
 from wtxtgit.remotes import urls
-from wtxtgit.setup.signing_key import key_of_file
+from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text.arrays import read
-from wtxtgit.text.blocking import rows_for
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
+from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase
@@ -100,7 +100,7 @@ def emit(
     name = str(path)
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
     if generation.is_plain:
-        cleaned = clean(data, threads=threads, progress=progress)
+        cleaned = text_of(data, threads=threads, progress=progress)
         return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
     snapshot, reason = _snapshot(shown_name(name), data, threads)
     key = hmac_key(generation.hmac_key)

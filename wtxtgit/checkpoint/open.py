@@ -14,8 +14,9 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.filter.smudge import smudge_verified
-from wtxtgit.git import index as git_index
+from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store import reader
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
@@ -82,8 +83,8 @@ def _exists(target: str, place: Place) -> bool:
 
 def _blob(target: str, place: Place) -> ByteView:
     repo = place.repository()
-    oid = git_index.resolve_blob(repo, blob_name(target, repo))
-    return spooled(git_index.blob_chunks(repo, oid), repo.state_dir)
+    oid = history.resolve_blob(repo, blob_name(target, repo))
+    return spooled(reader.blob_chunks(repo, oid), repo.state_dir)
 
 
 def blob_name(target: str, repo: Repository) -> str:
@@ -168,10 +169,10 @@ def tree_members(
         _refuse_outside(path)
         try:
             member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
-            entry = next(iter(git_index.listing(repo, tree, member)), None)
+            entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
                 raise InputError("there is no such file")
-            data = spooled(git_index.blob_chunks(repo, entry.oid), repo.state_dir)
+            data = spooled(reader.blob_chunks(repo, entry.oid), repo.state_dir)
             return _opened(shown(Path(path)), data, threads).data
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
             raise InputError(f"{shown(Path(path))} can't be opened: {error}") from error

@@ -19,16 +19,17 @@ from wtxtgit.errors import WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Problem
-from wtxtgit.model.reading import Findings, MemberFindings, ReadOptions
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes import urls
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
-from wtxtgit.text.cursor import quote
-from wtxtgit.text.delta import lines as delta_lines
-from wtxtgit.text.delta.check import DeltaReport
-from wtxtgit.text.delta.check import check as check_delta
+from wtxtgit.text.delta import index as delta_lines
+from wtxtgit.text.delta.index import DeltaReport
+from wtxtgit.text.delta.index import check as check_delta
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.ledger_chain import signed_by
+from wtxtgit.text.index import quote
+from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.signature import SignatureState
 from wtxtgit.text.verify import Report, read_wsum, verify
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers

@@ -75,7 +75,7 @@ def _show(pair: Pair) -> None:
 
 def _compare(pair: Pair) -> None:
     from wtxtgit.diff.driver import Inventory, compare_pair
-    from wtxtgit.model.reading import ReadOptions
+    from wtxtgit.model.tensor import ReadOptions
 
     notes = []
     try:

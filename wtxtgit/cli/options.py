@@ -12,7 +12,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import InputError, UsageError
-from wtxtgit.model.reading import MAX_CHUNK, ReadOptions
+from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
     from wtxtgit.chain.contents import Examiner

@@ -26,8 +26,6 @@ from wtxtgit.model.plain import Plain
 from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
-pass
-
 _LEAST_NAME = 24
 """Characters of a name's column below which a table is better split."""
 _GAP = 3

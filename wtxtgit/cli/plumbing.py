@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
 from wtxtgit.filter.process import Settings, filtered, serve
-from wtxtgit.git.filterproc import FilterProcess
-from wtxtgit.git.pktline import Reader, Writer, widen_pipe
+from wtxtgit.git.filter_protocol import FilterProcess, Reader, Writer, widen_pipe
 from wtxtgit.io.files import write_all
 from wtxtgit.io.spool import ample, spooled
 
@@ -99,8 +98,7 @@ def settings() -> Settings:
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     """Let status and checks know what became of a content, so that they need not read it."""
-    from wtxtgit.filter.cache import Known, content_digest
-    from wtxtgit.filter.content import written_facts
+    from wtxtgit.filter.content import Known, content_digest, written_facts
     from wtxtgit.text.grammar import MAGIC
 
     with Known.open(_repository(), environment.facts_key()) as known:
@@ -121,8 +119,8 @@ def _repository() -> Repository:
 def _store() -> ObjectStore | None:
     """Where `git add` will look for an object before it writes one."""
     from wtxtgit.errors import EnvironmentFailure
+    from wtxtgit.filter.process import is_adding
     from wtxtgit.git import config
-    from wtxtgit.git.caller import is_adding
     from wtxtgit.git.store.reader import ObjectStore
 
     if not is_adding():
@@ -149,7 +147,7 @@ def _forgiven(read: Callable[[], int | None]) -> int | None:
 
 
 def _wanted(path: bytes) -> bool:
-    from wtxtgit.filter.selection import selection
+    from wtxtgit.filter.process import selection
 
     return selection()(path)
 

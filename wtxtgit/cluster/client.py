@@ -23,8 +23,6 @@ from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError, counted
 from wtxtgit.io.files import reason
 from wtxtgit.version import __version__
 
-pass
-
 SECONDS = 10
 LONELY = 6
 """Rounds of SECONDS without a worker after which none is waited for."""

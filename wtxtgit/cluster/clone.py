@@ -10,13 +10,13 @@ from pathlib import Path
 from wtxtgit.chain.contents import Examiner, Wanted
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.filter.clean import examine
 from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.filter.examine import examine
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import reason, shown
 from wtxtgit.io.spool import spooled
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.contents import Comparer, Contents, Reader
 
@@ -37,9 +37,6 @@ def clone_at(folder: Path) -> Iterator[Repository]:
     except EnvironmentFailure as error:
         message = f"{shown(folder)} on a worker: {error.message}"
         raise EnvironmentFailure(message, hint=_HINT) from error
-
-
-pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +84,6 @@ def _examine(blobs: _Blobs, _progress: Progress) -> _Found:
             for oid, opaque in blobs.wanted
         )
         return _Found(tuple(found))
-
-
-pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from wtxtgit.checkpoint.verify import Demands, Keys, demands, unreadable, verify
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.cluster.clone import clone_at
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
-from wtxtgit.git import index
+from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import MemberFindings
+from wtxtgit.model.findings import MemberFindings
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 _ROUNDS = 8
@@ -154,9 +154,9 @@ def _file(name: str, asked: Demands, clone: Path | None) -> _File:
 def _names(name: str, place: Place) -> tuple[str, str | None]:
     """The ids of a blob, named REV:PATH, and of the revision's tree; None for the index."""
     repo = place.repository()
-    blob = index.resolve_blob(repo, blob_name(name, repo))
+    blob = history.resolve_blob(repo, blob_name(name, repo))
     revision = name.partition(":")[0]
-    return blob, index.resolve_tree(repo, revision) if revision else None
+    return blob, history.resolve_tree(repo, revision) if revision else None
 
 
 def _look(file: _File, progress: Progress) -> _Looked:

@@ -21,8 +21,7 @@ from wtxtgit.model import (
     Extent,
     Layout,
 )
-from wtxtgit.model.names import ArrayNames
-from wtxtgit.model.rows import MAX_CHUNKS, chunk_count, default_rows
+from wtxtgit.model.array import MAX_CHUNKS, ArrayNames, chunk_count, default_rows
 
 GAP_ROLE = "_gap"
 

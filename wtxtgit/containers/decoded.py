@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 MOST_RATIO = 256
 """What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes."""

@@ -18,8 +18,8 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.entries import Content
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Content
 
 MAX_PASSES = 4
 """Tensors that share bytes are written, or compared, so many times the size of their file."""

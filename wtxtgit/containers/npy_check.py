@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from wtxtgit.containers.npy_header import LEAST_ALIGNMENT, Header
 from wtxtgit.containers.ranges import Stored
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 
 def check_array(

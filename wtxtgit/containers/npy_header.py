@@ -15,11 +15,11 @@ from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
-from wtxtgit.containers.magic import NPY_MAGIC
 from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.signatures import NPY_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.tensor import ITEM_BYTES
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """The bytes of the length and the encoding of the text of each version."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.io.view import ByteView
 from wtxtgit.model import ITEM_SIZE
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.names import ArrayNames
-from wtxtgit.model.reading import Tensor
+from wtxtgit.model.array import ArrayNames
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
 MAX_TENSORS = 1_000_000
 """Tensors, and chunks, that one file may have."""

@@ -10,7 +10,7 @@ from collections import Counter
 
 from wtxtgit.containers import zip_directory
 from wtxtgit.containers.cursor import quoted, unpack_at
-from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     DEFLATED,
     ENTRY,
@@ -23,7 +23,8 @@ from wtxtgit.containers.zip_directory import (
 from wtxtgit.containers.zip_end import MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check_members(

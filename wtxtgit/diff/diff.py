@@ -29,24 +29,17 @@ from wtxtgit.diff.side import (
     side_of,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.filter.cache import Known, file_digest
-from wtxtgit.git import index
+from wtxtgit.filter.content import Known, file_digest
+from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
-from wtxtgit.io.read_once import Pages
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions, Tensor
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.remotes import urls
 from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import (
-    as_numbers,
-    compare_bytes,
-    compare_numbers,
-    is_same,
-    label,
-    logical_shape,
-)
+from wtxtgit.tensors.compare import compare_bytes, compare_numbers, is_same, label, logical_shape
+from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.file import TextFile, shared_arrays
 
 
@@ -62,7 +55,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     if not blobs:
         return None
     repo = Repository.discover()
-    oids = [index.resolve_blob(repo, blob_name(target, repo)) for target in blobs]
+    oids = [history.resolve_blob(repo, blob_name(target, repo)) for target in blobs]
     if len(oids) > 1:
         return read(a) if oids[0] == oids[1] else None
     file = b if blobs == [a] else a

@@ -21,10 +21,8 @@ from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import Pair
 from wtxtgit.git.external_diff import Side as GitSide
 from wtxtgit.io.files import failures, shown, shown_path
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.read_once import Pages
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import ByteView, Pages, view_of
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Status
 from wtxtgit.tensors.tensor_bytes import content_size
 

@@ -10,9 +10,8 @@ from wtxtgit import containers
 from wtxtgit.checkpoint.metadata import metadata_of, native_metadata
 from wtxtgit.checkpoint.open import members, read
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.io.read_once import Pages
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Packed, ReadOptions, Tensor
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
 from wtxtgit.text.grammar import MAGIC
@@ -175,13 +174,12 @@ def _of_text(
 
 
 def _reads_tensors(data: ByteView) -> bool:
-    """Whether listing tensors reads their bytes: FOLD mends what its parity says is damaged."""
-    if containers.detect(data) != "fold":
+    """Whether listing tensors reads their bytes: where parity mends what is damaged."""
+    known = containers.detected(data)
+    if known is None or known.parity is None:
         return False
-    from wtxtgit.containers.fold.read import read as read_fold
-
     try:
-        return any(chunk.ecc_len for chunk in read_fold(data).chunks)
+        return known.parity().has_parity(containers.read(data))
     except FormatError:
         return True
 

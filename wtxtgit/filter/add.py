@@ -15,21 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import ArtifactFacts, written_facts
-from wtxtgit.filter.worktree import filtered_alone, is_driven
-from wtxtgit.git import adding, config, index
-from wtxtgit.git.adding import Wanted
-from wtxtgit.git.index_file import StagedFile, stage_files
+from wtxtgit.filter.content import ArtifactFacts, Known, content_digest, written_facts
+from wtxtgit.filter.status import filtered_alone, is_driven
+from wtxtgit.git import config, index, staging
+from wtxtgit.git.index import Wanted
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.pack import PackWriter
+from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.zlib_stream import Plain
+from wtxtgit.git.store.streams import Plain
+from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import failures, shown, shown_path
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
 
@@ -56,7 +54,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    found = adding.candidates(repo, wanted)
+    found = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = config.is_true("core.sparseCheckout", cwd=repo.home)
     asked = found.tracked if is_sparse else [*found.tracked, *found.untracked]
@@ -103,7 +101,7 @@ def add(
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
-    adding.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
+    staging.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
     if planned.filtered:
         stage_files(repo, staged)
 

@@ -8,7 +8,6 @@ has them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,22 +16,22 @@ from importlib import import_module
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.filter import worktree
-from wtxtgit.filter.cache import Known
+from wtxtgit.filter import status
+from wtxtgit.filter.content import Known
 from wtxtgit.filter.process import Settings, Warn, is_smudged, warn_of_text
 from wtxtgit.filter.status import text_head
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.index import Change, Entry
-from wtxtgit.git.index_file import StagedFile, refresh_stats
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
-from wtxtgit.io.background import begun_beside
 from wtxtgit.io.files import reason, write_all
-from wtxtgit.io.segments import gathered
+from wtxtgit.io.spool import gathered
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.io.workers import default_threads
+from wtxtgit.io.workers import begun_beside, default_threads
+from wtxtgit.model.plain import Plain
 from wtxtgit.text.grammar import MAGIC
 
 _EXECUTABLE = 0o100755
@@ -43,7 +42,15 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedOut:
+class Failed(Plain):
+    """A file that could not be written, and why."""
+
+    path: bytes
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOut(Plain):
     """What became of tracked files, by path from the top level.
 
     `written` hold what the index has. `changed` differ from it, and were left.
@@ -54,17 +61,7 @@ class CheckedOut:
     written: tuple[bytes, ...] = ()
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
-    failed: tuple[tuple[bytes, str], ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "written": [os.fsdecode(path) for path in self.written],
-            "changed": [os.fsdecode(path) for path in self.changed],
-            "left": [os.fsdecode(path) for path in self.left],
-            "failed": [
-                {"path": os.fsdecode(path), "message": message} for path, message in self.failed
-            ],
-        }
+    failed: tuple[Failed, ...] = ()
 
 
 def checkout(
@@ -89,9 +86,9 @@ def checkout(
     if pathspecs and not listed:
         raise UsageError(f"nothing tracked matches {' '.join(map(ascii, pathspecs))}")
     files = {e.path: e for e in listed if not (e.stage or e.skipped or e.intended) and e.is_file}
-    wanted = [files[path] for path in worktree.filtered_alone(repo, files)]
+    wanted = [files[path] for path in status.filtered_alone(repo, files)]
     with Known.open(repo, key_file) as known:
-        differing = worktree.changes(repo, wanted, known, settings.threads)
+        differing = status.file_changes(repo, wanted, known, settings.threads)
     todo: dict[Entry, Moment | None] = {}
     changed: list[Entry] = []
     left: list[bytes] = []
@@ -112,7 +109,12 @@ def checkout(
             changed.append(entry)
     done = write_files(repo, todo, settings, warn, progress)
     left += done.as_text
-    return CheckedOut(done.whole, tuple(entry.path for entry in changed), tuple(left), done.failed)
+    return CheckedOut(
+        done.whole,
+        tuple(entry.path for entry in changed),
+        tuple(left),
+        tuple(Failed(*one) for one in done.failed),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def write_files(
             else:
                 written.append(outcome)
     refresh_stats(repo, written)
-    heads = {file.path: index.file_head(repo.file(file.path)) or b"" for file in written}
+    heads = {file.path: work_tree.file_head(repo.file(file.path)) or b"" for file in written}
     texts = {path for path, head in heads.items() if head.startswith(MAGIC)}
     whole = tuple(path for path in heads if path not in texts)
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
@@ -156,8 +158,8 @@ def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bo
     if change not in (None, Change.MODIFIED):
         return False
     file = repo.file(entry.path)
-    head = text_head(index.file_head(file) or b"")
-    return head is not None and head.is_container and index.file_is_blob(repo, file, entry.oid)
+    head = text_head(work_tree.file_head(file) or b"")
+    return head is not None and head.is_container and work_tree.file_is_blob(file, entry.oid)
 
 
 @dataclass(frozen=True, slots=True)

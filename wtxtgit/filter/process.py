@@ -11,29 +11,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.filterproc import FilterProcess, Request
+from wtxtgit.git.filter_protocol import FilterProcess, Request
 from wtxtgit.io import view
-from wtxtgit.io.background import begun_beside
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
+from wtxtgit.io.workers import begun_beside
 
 if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.git.store.reader import ObjectStore
-    from wtxtgit.io.incoming import Arriving
+    from wtxtgit.io.spool import Arriving
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]
@@ -140,7 +141,7 @@ def filtered(
     store = settings.store()
     if store is None:
         return Answer(cleaned.pieces())
-    from wtxtgit.git.store.loose import stored
+    from wtxtgit.git.store.writing import stored
     from wtxtgit.io.workers import default_threads
 
     threads = settings.threads or default_threads()
@@ -250,3 +251,117 @@ def is_smudged(path: bytes, settings: Settings) -> bool:
 
 def _shown(path: bytes) -> str:
     return shown(Path(os.fsdecode(path)))
+
+
+INCLUDE = "wtxtgit.smudgeInclude"
+EXCLUDE = "wtxtgit.smudgeExclude"
+
+
+@cache
+def selection() -> Callable[[bytes], bool]:
+    """The selection that this repository's config makes, read once."""
+    return select(_patterns(INCLUDE), _patterns(EXCLUDE))
+
+
+def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:
+    """A function that tells whether a path (from the top) is to be smudged."""
+    wanted = [_compile(pattern) for pattern in include]
+    unwanted = [_compile(pattern) for pattern in exclude]
+
+    def selected(path: bytes) -> bool:
+        name = path.decode("utf-8", "surrogateescape")
+        if wanted and not any(pattern.match(name) for pattern in wanted):
+            return False
+        return not any(pattern.match(name) for pattern in unwanted)
+
+    return selected
+
+
+def _patterns(key: str) -> list[str]:
+    # Starting git takes modules that a filter does without where nothing is smudged.
+    from wtxtgit.git import config
+
+    value = config.effective(key) or ""
+    return [pattern for part in value.split(",") if (pattern := part.strip())]
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    anchored = "/" in pattern.rstrip("/")
+    body = pattern.strip("/")
+    out = [] if anchored else ["(?:.*/)?"]
+    i = 0
+    while i < len(body):
+        if body.startswith("**/", i):
+            out.append("(?:.*/)?")
+            i += 3
+        elif body.startswith("**", i):
+            out.append(".*")
+            i += 2
+        else:
+            out.append({"*": "[^/]*", "?": "[^/]"}.get(body[i], re.escape(body[i])))
+            i += 1
+    return re.compile("".join(out) + "(?:/.*)?$", re.DOTALL)
+
+
+_ADDING = ("add", "stage")
+_WITH_VALUE = {
+    "-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--super-prefix",
+    "--attr-source",
+}  # fmt: skip
+_ONLY_LOOKING = ("--dry-run", "--intent-to-add", "--refresh", "--interactive", "--patch", "--edit")
+_LETTERS = re.compile(r"-[A-Za-z]*[nNpie]")
+_SHELLS = ("sh", "dash", "bash", "busybox")
+_MOST = 64 * 1024
+
+
+def is_adding() -> bool:
+    """Whether this process was started by a `git add` that stores what it is given."""
+    process = os.getppid()
+    for _ in range(2):
+        words = _command_line(process)
+        if words and words[0].rpartition("/")[2] in _SHELLS:
+            # Git starts a command that has quotes in it through a shell.
+            process = _parent(process)
+            continue
+        return stores(words)
+    return False
+
+
+def stores(words: Sequence[str]) -> bool:
+    """Whether a command line is that of a `git add` that stores contents."""
+    if not words or words[0].rpartition("/")[2] != "git":
+        return False
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in _WITH_VALUE and rest:
+            rest.pop(0)
+    if not rest or rest[0] not in _ADDING:
+        return False
+    for word in rest[1:]:
+        if word == "--":
+            return True
+        if _LETTERS.match(word) and not word.startswith("--"):
+            return False
+        # Git takes the beginning of an option for it.
+        if len(word) > 2 and any(option.startswith(word) for option in _ONLY_LOOKING):
+            return False
+    return True
+
+
+def _command_line(process: int) -> list[str]:
+    try:
+        with Path(f"/proc/{process}/cmdline").open("rb") as file:
+            content = file.read(_MOST)
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in content.split(b"\0")[:-1]]
+
+
+def _parent(process: int) -> int:
+    try:
+        status = Path(f"/proc/{process}/stat").read_bytes()
+        # The name, in parentheses, may hold anything.
+        return int(status.rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,28 +1,154 @@
 """Status: what became of every tracked file, in the index and in the work tree.
 
 Git is asked once for each kind of fact. Blobs are known by their beginning;
-only a text that should not stand in the work tree is verified. Whether files
-are changed is told in `ops.worktree`.
+only a text that should not stand in the work tree is verified.
+
+Git knows a file by its stat fields, and filters it whole where they differ,
+each time. Here its content is hashed once, and what is known of that content
+tells the blob that clean makes of it; where nothing is known, clean is run
+once. Files that are what the index has get their stat fields into the index,
+so that git need not look either. All that is so where git would run our
+filter and nothing else on a file; of other files git is asked.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wtxtgit.filter import worktree
-from wtxtgit.filter.cache import Known
-from wtxtgit.git import attributes, index
+from wtxtgit.filter.content import Known, file_digest, written_facts
+from wtxtgit.git import attributes, config, history, index, work_tree
+from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.config import DRIVER
-from wtxtgit.git.index import BlobHead, Change, Entry
+from wtxtgit.git.index import Change, Entry, touched
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.staging import StagedFile, refresh_stats
+from wtxtgit.git.store import reader
+from wtxtgit.git.store.reader import BlobHead
+from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import view_file
+from wtxtgit.io.view import view_of
 from wtxtgit.model import CONTAINER_FORMATS
+from wtxtgit.model.plain import Plain
 from wtxtgit.text import grammar
+from wtxtgit.text.grammar import MAGIC
+
+_NO_MORE = {"text": b"unset", "ident": b"unspecified", "working-tree-encoding": b"unspecified"}
+"""Attributes with which git changes nothing of what the filter gives."""
+
+
+def file_changes(
+    repo: Repository, entries: Iterable[Entry], known: Known, threads: int | None = None
+) -> dict[bytes, Change]:
+    """How filtered files differ from their index entries; those that don't are left out.
+
+    Entries in a conflict, without a file in the work tree, or of `git add -N`
+    are not looked into.
+    """
+    seen = touched(repo)
+    asked = {
+        entry.path: entry
+        for entry in entries
+        if entry.path in seen and not (entry.stage or entry.skipped or entry.intended)
+    }
+    found = {path: seen[path].change for path in asked}
+    doubtful = {path: entry for path, entry in asked.items() if seen[path].is_content}
+    unchanged = []
+    ours = filtered_alone(repo, doubtful) if doubtful and is_driven(repo) else ()
+    for entry in [doubtful[path] for path in ours]:
+        outcome = _compare(repo.file(entry.path), entry, known, threads)
+        if outcome is not None:
+            del doubtful[entry.path]
+            if outcome.is_same:
+                del found[entry.path]
+                unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
+    refresh_stats(repo, unchanged)
+    if doubtful:
+        by_git = index.changes(repo)
+        for path in doubtful:
+            if by_git.get(path, Change.NONE) is Change.NONE:
+                del found[path]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Whether a file is what its index entry says, and its stat fields when it was read."""
+
+    is_same: bool
+    status: os.stat_result
+
+
+def filtered_alone(repo: Repository, paths: Iterable[bytes]) -> list[bytes]:
+    """Those of the paths whose content the filter changes on the way into git, and nothing else."""
+    wanted = {"filter": DRIVER.encode(), **_NO_MORE}
+    found = attributes.effective(repo, paths, tuple(wanted))
+    return [path for path, said in found.items() if said == wanted]
+
+
+def is_driven(repo: Repository) -> bool:
+    """Whether the filter that git would start is wtxtgit's."""
+    for key in (f"filter.{DRIVER}.process", f"filter.{DRIVER}.clean"):
+        value = config.effective(key, cwd=repo.home)
+        # Where there is a process, even an empty one, git does not look at the other.
+        if value is not None:
+            return config.is_ours(key, value)
+    return False
+
+
+def _compare(file: Path, entry: Entry, known: Known, threads: int | None) -> _Outcome | None:
+    """Compare a file with its entry; None where git has to: it can't be read, changes, is a text.
+
+    Of texts several files may be one blob, so that content tells less than size.
+    """
+    try:
+        # A fifo would block for ever, a link lead out of the work tree.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode) or os.pread(descriptor, len(MAGIC), 0) == MAGIC:
+            return None
+        is_same = _is_blob(descriptor, entry.oid, known, threads)
+        after = os.fstat(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    if is_same is None or moment_of(before) != moment_of(after):
+        return None
+    return _Outcome(is_same, before)
+
+
+def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bool | None:
+    """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
+    digest, size = file_digest(descriptor)
+    blob = known.blob_of(digest, size)
+    if blob is not None:
+        return blob == oid
+    held = known.file_of(oid)
+    if held is not None:
+        # Of two files that are no texts, each has a blob of its own.
+        return held == (digest, size)
+    # With numpy, which is needed for nothing else here.
+    from wtxtgit.filter.clean import clean
+
+    cleaned = clean(view_of(descriptor), threads=threads)
+    length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
+    blob = blob_id(cleaned.pieces(), length, like=oid)
+    if file_digest(descriptor) != (digest, size):
+        return None
+    known.put_blob(digest, size, blob, is_binary=True)
+    if cleaned.writer is not None:
+        known.put_facts({blob: written_facts(cleaned.writer)})
+    return blob == oid
+
 
 NATIVE = "wtxt"
 RAW = "raw"
@@ -64,7 +190,7 @@ class TextHead:
 
 
 @dataclass(frozen=True, slots=True)
-class FileStatus:
+class FileStatus(Plain):
     """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
 
     path: bytes
@@ -74,31 +200,19 @@ class FileStatus:
     blob_size: int | None = None
     file_size: int | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "state": str(self.state),
-            "oid": self.oid,
-            "format": self.format,
-            "blob_size": self.blob_size,
-            "file_size": self.file_size,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(Plain):
+    KEYS = "ok files"
     files: tuple[FileStatus, ...]
 
     @property
     def ok(self) -> bool:
         return all(file.state in (State.OK, State.SPARSE, State.MODIFIED) for file in self.files)
 
-    def as_dict(self) -> dict[str, object]:
-        return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}
-
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Plain):
     """A tracked file of the index or of a revision; `format` is `raw` for a raw binary."""
 
     path: bytes
@@ -106,21 +220,10 @@ class Listed:
     size: int | None
     format: str | None
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "oid": self.oid,
-            "size": self.size,
-            "format": self.format,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Plain):
     files: tuple[Listed, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        return {"files": [file.as_dict() for file in self.files]}
 
 
 def text_head(head: bytes) -> TextHead | None:
@@ -140,6 +243,8 @@ def text_head(head: bytes) -> TextHead | None:
 
 def format_of(head: bytes) -> str:
     """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+    if not head:
+        return "opaque"
     if not head.startswith(grammar.MAGIC):
         return RAW
     found = text_head(head)
@@ -173,14 +278,14 @@ def filtered(
 def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
     """Find the state of every tracked file of the work tree.
 
-    What `ops.known` knows under the secret in `key_file` is not found again.
+    What is known under the secret in `key_file` is not found again.
     """
     repo.check_worktree()
     entries = tracked(repo)
     with Known.open(repo, key_file) as known:
-        changes = worktree.changes(repo, entries, known, threads)
+        changes = file_changes(repo, entries, known, threads)
     present = _with_content(entries)
-    heads = index.blob_heads(repo, (entry.oid for entry in present))
+    heads = reader.blob_heads(repo, (entry.oid for entry in present))
     files = []
     conflicts: set[bytes] = set()
     for entry in entries:
@@ -188,12 +293,12 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
         if entry.stage:
             if entry.path not in conflicts:
                 conflicts.add(entry.path)
-                size = index.file_size(path)
+                size = work_tree.file_size(path)
                 files.append(FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size))
         elif entry.skipped:
             files.append(FileStatus(entry.path, State.SPARSE, entry.oid))
         elif entry.intended:
-            size = index.file_size(path)
+            size = work_tree.file_size(path)
             state = State.MISSING if size is None else State.MODIFIED
             files.append(FileStatus(entry.path, state, entry.oid, file_size=size))
         else:
@@ -206,7 +311,7 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
                     entry.oid,
                     format_of(head.head),
                     head.size,
-                    index.file_size(path),
+                    work_tree.file_size(path),
                 )
             )
     return Status(tuple(files))
@@ -221,13 +326,13 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
         # An index of its own: check-attr then reads the gitattributes of that tree.
         with tempfile.TemporaryDirectory(prefix="wtxtgit-") as folder:
             index_file = Path(folder) / "index"
-            tree = index.resolve_tree(repo, revision)
+            tree = history.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(
-                repo, index.tree_entries(repo, tree), from_index=True, index_file=index_file
+                repo, history.tree_entries(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
-    heads = index.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
+    heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
     return Listing(
         tuple(_listed(entry, None if entry.intended else heads.get(entry.oid)) for entry in entries)
     )
@@ -236,7 +341,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
 def raw_files(repo: Repository, entries: Sequence[Entry]) -> list[Entry]:
     """Find the entries whose blob is no text."""
     there = _with_content(entries)
-    heads = index.blob_heads(repo, (entry.oid for entry in there))
+    heads = reader.blob_heads(repo, (entry.oid for entry in there))
     return [entry for entry in there if format_of(heads[entry.oid].head) == RAW]
 
 
@@ -254,10 +359,10 @@ def _listed(entry: Entry, head: BlobHead | None) -> Listed:
 def _state(path: Path, blob: BlobHead, change: Change) -> State:
     if change is Change.DELETED:
         return State.MISSING
-    if not blob.head.startswith(grammar.MAGIC):
+    if format_of(blob.head) == RAW:
         return State.RAW
     unchanged = change is Change.NONE
-    file = index.file_head(path)
+    file = work_tree.file_head(path)
     if file is None or not file.startswith(grammar.MAGIC):
         return State.OK if unchanged else State.MODIFIED
     # A text stands in the work tree.

@@ -9,19 +9,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from io import BytesIO
+from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import run
-from wtxtgit.git.filterproc import check_greeting, greeting
-from wtxtgit.git.pktline import ProtocolError, Reader
 
 DRIVER = "wtxt"
 UNFILTERED = (
@@ -65,8 +56,6 @@ KEYS = (*COMMANDS, *CONSTANTS)
 PROGRAMS = ("wtxtgit", "git-wtxt")
 """Names of the installed console scripts."""
 
-_START_SECONDS = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
@@ -82,74 +71,6 @@ class Launcher:
         """The value of every key that install sets."""
         commands = {key: self.command(rest) for key, rest in COMMANDS.items()}
         return {**commands, **CONSTANTS}
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What setting or unsetting did: keys set or unset, keys as they were, foreign values."""
-
-    keys: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    foreign: Mapping[str, str] = field(default_factory=dict)
-
-
-def find_launcher() -> Launcher:
-    """Choose how git starts wtxtgit, by really starting it in an empty folder.
-
-    The interpreter with -E and -P is first choice: it takes no module from
-    the folder where git runs it, the untrusted work tree, and nothing from
-    PYTHONPATH. Raises EnvironmentFailure where nothing starts.
-    """
-    script = Path(sys.argv[0]).absolute()
-    candidates = [Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit"))]
-    folders = [Path(sys.executable).parent]
-    if script.name in PROGRAMS:
-        folders.insert(0, script.parent)
-    for folder in folders:
-        found = shutil.which(PROGRAMS[0], path=str(folder))
-        if found is not None:
-            candidates.append(Launcher((found,)))
-    failures = []
-    for candidate in dict.fromkeys(candidates):
-        try:
-            check_start(candidate.command(COMMANDS["filter.wtxt.process"]))
-        except EnvironmentFailure as error:
-            failures.append(error.message)
-        else:
-            return candidate
-    raise EnvironmentFailure(
-        f"wtxtgit can't be started the way git would: {failures[0]}",
-        hint=f"install it for the interpreter {sys.executable}",
-    )
-
-
-def check_start(command: str) -> None:
-    """Start a filter process as git would, and greet it; raises EnvironmentFailure.
-
-    It runs in an empty folder, so nothing that lies about can help it.
-    """
-    with tempfile.TemporaryDirectory(prefix="wtxtgit-") as empty:
-        try:
-            done = subprocess.run(
-                ["/bin/sh", "-c", command],
-                cwd=empty,
-                env=run.environment(),
-                input=greeting(),
-                capture_output=True,
-                timeout=_START_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise EnvironmentFailure(f"{command}: no answer in {_START_SECONDS} s") from error
-        except OSError as error:
-            raise EnvironmentFailure(f"{command}: can't be started: {error.strerror}") from error
-    try:
-        check_greeting(Reader(BytesIO(done.stdout)))
-    except ProtocolError as error:
-        said = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
-        raise EnvironmentFailure(f"{command}: {said or error.message}") from error
-    if done.returncode:
-        raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
 
 
 def get_all(key: str, *, scope: str | None = None, cwd: Path | None = None) -> list[str]:
@@ -206,41 +127,3 @@ def launcher_of(key: str, value: str) -> Launcher | None:
     is_module = start[-2:] == ["-m", "wtxtgit"]
     is_script = len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
     return Launcher(tuple(start)) if is_module or is_script else None
-
-
-def install(
-    launcher: Launcher, *, scope: str, force: bool = False, cwd: Path | None = None
-) -> Changed:
-    """Set the driver's keys in one scope.
-
-    Raises CheckError, with nothing changed, where a value is not ours.
-    """
-    wanted = launcher.values()
-    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
-    foreign = _foreign(present)
-    if foreign and not force:
-        key, value = next(iter(foreign.items()))
-        raise CheckError(
-            f"{key} is set to {value!r} in the {scope} config, not by wtxtgit",
-            hint=f"wtxtgit install --{scope} --force replaces it",
-        )
-    stale = [key for key in KEYS if present[key] != [wanted[key]]]
-    for key in stale:
-        run.git("config", f"--{scope}", "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
-    return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
-
-
-def uninstall(*, scope: str, cwd: Path | None = None) -> Changed:
-    """Unset the driver's keys in one scope; values that are not ours stay."""
-    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
-    foreign = _foreign(present)
-    gone = [key for key in KEYS if present[key] and key not in foreign]
-    for key in gone:
-        run.git("config", f"--{scope}", "--unset-all", key, cwd=cwd)
-    return Changed(tuple(gone), foreign=foreign)
-
-
-def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    return {
-        key: value for key, values in present.items() for value in values if not is_ours(key, value)
-    }

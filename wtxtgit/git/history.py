@@ -1,4 +1,4 @@
-"""History: commits in order, what descends from what, and whether git tells it truly.
+"""History: what revisions name, commits in order, and what descends from what.
 
 All is read from the commits themselves: no replaced object, and no commit
 graph that lies in the repository next to them. A shallow file and grafts
@@ -8,13 +8,14 @@ can't be passed over that way: `refuse_altered` looks for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import ObjectReader, check_oid
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, Chosen, Entry, TreeReader
 
 MAX_COMMIT = 64 * 1024 * 1024
 """Bytes of a commit object that are read: far more than any message has."""
@@ -82,7 +83,9 @@ def commits(
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
     have there what all of their parents have, unless git takes no pathspecs
-    that long (`can_choose`). Raises EnvironmentFailure for an id that is none.
+    that long (`can_choose`). Git may leave out one whose tree is out of order,
+    so nothing that is trusted may depend on a commit's not being listed.
+    Raises EnvironmentFailure for an id that is none.
     """
     asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
     if not asked:
@@ -162,16 +165,6 @@ def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
     return [_oid(line) for line in output.splitlines()]
 
 
-def parents_not_implied(repo: Repository, commit: Commit) -> tuple[str, ...]:
-    """Choose the parents that no other parent descends from, in their order."""
-    parents = tuple(dict.fromkeys(commit.parents))
-    if len(parents) < 2:
-        return parents
-    arguments = ("merge-base", "--independent", "--", *parents)
-    kept = set(repo.git(*_TRUE, *arguments, env=run.TRUE_OBJECTS).decode("ascii").split())
-    return tuple(oid for oid in parents if oid in kept)
-
-
 def refuse_altered(repo: Repository) -> None:
     """Raise AlteredHistory where the repository is shallow, or has replaced objects or grafts."""
     reasons = []
@@ -247,3 +240,115 @@ def _parse(line: bytes) -> Commit:
 
 def _oid(word: bytes) -> str:
     return check_oid(word.decode("ascii", "backslashreplace"))
+
+
+class PathReader:
+    """Reads what trees have at some paths; a context manager."""
+
+    def __init__(self, repo: Repository, paths: Sequence[bytes]) -> None:
+        self._paths = tuple(paths)
+        self._trees = TreeReader(repo)
+
+    def __enter__(self) -> PathReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._trees.__exit__()
+
+    def entries(self, tree: str) -> Mapping[bytes, Entry]:
+        """Give what stands at the paths of a tree, whatever it is but a folder."""
+        return self._trees.at(tree, self._paths)
+
+
+def changing(
+    repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
+) -> dict[bytes, list[int]]:
+    """List, for each path, the numbers of commits that have something else there than a parent.
+
+    Raises EnvironmentFailure for a parent that is not there.
+    """
+    found: dict[bytes, list[int]] = {path: [] for path in paths}
+    of = {commit.oid: commit.tree for commit in commits}
+    chosen = Chosen.of(paths)
+    with TreeReader(repo) as trees:
+        for number, commit in enumerate(commits):
+            for parent in commit.parents:
+                if parent not in of:
+                    of[parent] = reader.commit(parent).tree
+            before: set[str | None] = {of[parent] for parent in commit.parents} or {None}
+            changes = (trees.between(tree, commit.tree, chosen) for tree in before)
+            for path in {change.path for some in changes for change in some} & found.keys():
+                found[path].append(number)
+    return found
+
+
+_KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
+"""Git's kinds of what stands at a path and is no blob."""
+
+
+def tree_entries(repo: Repository, revision: str) -> list[Entry]:
+    """List the files of a commit's or a tree's whole tree."""
+    return listing(repo, resolve_tree(repo, revision))
+
+
+def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
+    """List all files of a tree, given by its object id, or those at `paths` alone.
+
+    Links and submodules are among them. Raises EnvironmentFailure as a
+    TreeReader does, which is for who asks more than once.
+    """
+    with TreeReader(repo) as trees:
+        return list((trees.at(tree, paths) if paths else trees.listing(tree)).values())
+
+
+def resolve(repo: Repository, revision: str) -> str:
+    """Give the object id that a revision names; raises EnvironmentFailure."""
+    found = repo.call(
+        "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
+    )
+    if found.code:
+        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
+    return found.stdout.decode("ascii").strip()
+
+
+def resolve_tree(repo: Repository, revision: str) -> str:
+    """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
+    resolve(repo, revision)
+    try:
+        commit = resolve(repo, revision + "^{commit}")
+    except EnvironmentFailure:
+        return resolve(repo, revision + "^{tree}")
+    with CommitReader(repo) as commits:
+        return commits.commit(commit).tree
+
+
+def resolve_blob(repo: Repository, name: str) -> str:
+    """Give the object id of a blob, named as REV:PATH; raises EnvironmentFailure."""
+    revision, path = _cut(name)
+    if not revision or path is None:
+        # Of the index, or no path at all.
+        oid = resolve(repo, name)
+        kind = repo.git("cat-file", "-t", oid).decode("ascii").strip()
+    else:
+        with TreeReader(repo) as trees:
+            entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
+        if entry is None:
+            raise EnvironmentFailure(f"{name!r} names nothing in this repository")
+        oid = entry.oid
+        kind = _KINDS.get(entry.mode, "blob")
+    if kind != "blob":
+        raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
+    return oid
+
+
+def _cut(name: str) -> tuple[str, str | None]:
+    """Cut REV:PATH where git does, which passes over what stands in braces; see gitrevisions(7)."""
+    depth = 0
+    for at, letter in enumerate(name):
+        if letter == "{":
+            depth += 1
+        elif letter == "}":
+            depth -= bool(depth)
+        elif letter == ":" and not depth:
+            return name[:at], name[at + 1 :]
+    return name, None

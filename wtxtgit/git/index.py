@@ -1,50 +1,25 @@
-"""The index, blobs and the work tree: facts, read in a bounded way.
+"""Reading the index: its entries, and how HEAD, the work tree and `git add` differ from it.
 
-Blobs are read through `git cat-file`, which fetches what a partial clone
-misses and inflates as it goes; a big blob is never held whole.
+Git is asked for stat fields and names alone; no filter is run but by `changes`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import IO
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import run
-from wtxtgit.git.blobs import BlobReader, sizes
-from wtxtgit.git.entry import MODE_FOLDER, MODE_SUBMODULE
-from wtxtgit.git.entry import Entry as Entry
-from wtxtgit.git.history import CommitReader
+from wtxtgit.git.config import UNFILTERED
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.trees import TreeReader
+from wtxtgit.git.trees import Entry as Entry
 
-_KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
-"""Git's kinds of what stands at a path and is no blob."""
-
-HEAD_SIZE = 1024
-"""Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
-
-_SMALL_BLOB = 1024 * 1024
-"""Up to this size a blob is read whole by the running `cat-file --batch`."""
-_BLOCK = 1024 * 1024
 _HASHES = {40: "sha1", 64: "sha256"}
 """The repository's hash, by the length of an object id in hex."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlobHead:
-    """A blob's size and its first HEAD_SIZE bytes."""
-
-    size: int
-    head: bytes
 
 
 class Change(Enum):
@@ -79,74 +54,6 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[Entry]:
     return _with_intent(repo, listed)
 
 
-def tree_entries(repo: Repository, revision: str) -> list[Entry]:
-    """List the files of a commit's or a tree's whole tree."""
-    return listing(repo, resolve_tree(repo, revision))
-
-
-def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
-    """List all files of a tree, given by its object id, or those at `paths` alone.
-
-    Links and submodules are among them. Raises EnvironmentFailure as a
-    TreeReader does, which is for who asks more than once.
-    """
-    with TreeReader(repo) as trees:
-        return list((trees.at(tree, paths) if paths else trees.listing(tree)).values())
-
-
-def resolve(repo: Repository, revision: str) -> str:
-    """Give the object id that a revision names; raises EnvironmentFailure."""
-    found = repo.call(
-        "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
-    )
-    if found.code:
-        raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
-    return found.stdout.decode("ascii").strip()
-
-
-def resolve_tree(repo: Repository, revision: str) -> str:
-    """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
-    resolve(repo, revision)
-    try:
-        commit = resolve(repo, revision + "^{commit}")
-    except EnvironmentFailure:
-        return resolve(repo, revision + "^{tree}")
-    with CommitReader(repo) as commits:
-        return commits.commit(commit).tree
-
-
-def resolve_blob(repo: Repository, name: str) -> str:
-    """Give the object id of a blob, named as REV:PATH; raises EnvironmentFailure."""
-    revision, path = _cut(name)
-    if not revision or path is None:
-        # Of the index, or no path at all.
-        oid = resolve(repo, name)
-        kind = repo.git("cat-file", "-t", oid).decode("ascii").strip()
-    else:
-        with TreeReader(repo) as trees:
-            entry = trees.standing(resolve_tree(repo, revision), os.fsencode(path)).entry
-        if entry is None:
-            raise EnvironmentFailure(f"{name!r} names nothing in this repository")
-        oid = entry.oid
-        kind = _KINDS.get(entry.mode, "blob")
-    if kind != "blob":
-        raise EnvironmentFailure(f"{name!r} names a {kind}, not a file")
-    return oid
-
-
-def _cut(name: str) -> tuple[str, str | None]:
-    """Cut REV:PATH where git does, which passes over what stands in braces; see gitrevisions(7)."""
-    depth = 0
-    for at, letter in enumerate(name):
-        if letter == "{":
-            depth += 1
-        elif letter == "}":
-            depth -= bool(depth)
-        elif letter == ":" and not depth:
-            return name[:at], name[at + 1 :]
-    return name, None
-
-
 def staged_paths(repo: Repository) -> set[bytes]:
     """Paths whose index entry differs from HEAD; deleted ones are not among them.
 
@@ -165,84 +72,6 @@ def staged_paths(repo: Repository) -> set[bytes]:
 def untracked_paths(repo: Repository) -> list[bytes]:
     """List the files that `git add` would take up."""
     return run.records(repo.git("ls-files", "--others", "--exclude-standard", "-z"))
-
-
-def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
-    """Read sizes and beginnings of blobs, to show what they are.
-
-    Small ones come from one running `cat-file --batch`; of a big one only the
-    beginning is inflated where it is stored whole. Nothing may be judged by
-    that: its hash is not made.
-    """
-    wanted = sizes(repo, oids)
-    heads = {}
-    with BlobReader(repo) as blobs:
-        for oid, size in wanted.items():
-            if size <= _SMALL_BLOB:
-                heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
-    large = {oid: size for oid, size in wanted.items() if oid not in heads}
-    if large:
-        # Git inflates a blob of a pack to its end, whoever reads a few bytes of it.
-        with ObjectStore(repo) as store:
-            for oid, size in large.items():
-                heads[oid] = BlobHead(size, _first(store.blob(oid), HEAD_SIZE))
-    return heads
-
-
-def _first(pieces: Iterable[bytes], count: int) -> bytes:
-    head = b""
-    for piece in pieces:
-        head += piece[:count]
-        if len(head) >= count:
-            break
-    return head[:count]
-
-
-def blob_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
-    """Ask for the sizes of blobs; raises EnvironmentFailure for one that is not there."""
-    return sizes(repo, oids)
-
-
-def blob_chunks(repo: Repository, oid: str) -> Iterator[bytes]:
-    """Give a blob's bytes block by block; raises EnvironmentFailure."""
-    with BlobReader(repo) as blobs:
-        yield from blobs.chunks(oid)
-
-
-def file_head(path: Path) -> bytes | None:
-    """Read a work-tree file's beginning; None unless a regular file stands there."""
-    try:
-        with _open_file(path) as file:
-            return file.read(HEAD_SIZE)
-    except OSError:
-        return None
-
-
-def file_size(path: Path) -> int | None:
-    """Give a regular file's size; None where there is no such file."""
-    try:
-        facts = path.lstat()
-    except OSError:
-        return None
-    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
-
-
-def file_is_blob(repo: Repository, path: Path, oid: str) -> bool:
-    """Tell whether a file's own bytes, unfiltered, are the blob's."""
-    digest = hashlib.new(object_format(repo), usedforsecurity=False)
-    try:
-        with _open_file(path) as file:
-            digest.update(b"blob %d\0" % os.fstat(file.fileno()).st_size)
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except OSError:
-        return False
-    return digest.hexdigest() == oid
-
-
-def object_format(repo: Repository) -> str:
-    """Name the repository's hash: sha1 or sha256."""
-    return repo.git("rev-parse", "--show-object-format").decode("ascii").strip()
 
 
 def changes(repo: Repository) -> dict[bytes, Change]:
@@ -267,37 +96,6 @@ def changes(repo: Repository) -> dict[bytes, Change]:
         elif kind == b"u":
             changed[rest.split(b" ", 9)[9]] = Change.UNMERGED
     return changed
-
-
-def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Let git write the files of these paths again from the index, through the filter.
-
-    The caller has made sure that nothing is lost. Git writes only what it
-    takes for changed, so their times are made to differ first.
-    """
-    chosen = list(paths)
-    for path in chosen:
-        # No file was last written a second into the epoch: it can't match the index.
-        os.utime(repo.file(path), (1, 1), follow_symlinks=False)
-    checkout(repo, chosen)
-
-
-def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Let git write the files of these paths from the index, whatever stands there."""
-    stdin = run.joined(paths)
-    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=stdin)
-
-
-def renormalize(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Stage tracked files again through the filter."""
-    repo.git(
-        "--literal-pathspecs",
-        "add",
-        "--renormalize",
-        "--pathspec-from-file=-",
-        "--pathspec-file-nul",
-        stdin=run.joined(paths),
-    )
 
 
 def _with_intent(repo: Repository, listed: list[Entry]) -> list[Entry]:
@@ -327,14 +125,112 @@ def _empty(kind: str, length: int) -> str:
     ).hexdigest()
 
 
-def _open_file(path: Path) -> IO[bytes]:
-    return open(path, "rb", opener=_open_regular)
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What `change` a file's stat fields and mode tell of; `is_content` where the mode is the same.
+
+    Then only its content can tell whether it is changed.
+    """
+
+    change: Change
+    is_content: bool
 
 
-def _open_regular(name: str, flags: int) -> int:
-    # A fifo would block for ever, a link lead out of the work tree.
-    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{name} is no regular file")
-    return descriptor
+def touched(repo: Repository) -> dict[bytes, Touched]:
+    """Compare the work tree with the index by stat fields; no filter is run."""
+    output = run.records(
+        repo.git(
+            *UNFILTERED,
+            "diff-files",
+            "--raw",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=all",
+        )
+    )
+    found = {}
+    for about, path in zip(output[::2], output[1::2], strict=True):
+        fields = about.removeprefix(b":").split(b" ")
+        if len(fields) != 5:
+            raise EnvironmentFailure(f"git diff-files gives {about[:200]!a}")
+        change = Change(fields[4][:1].decode("ascii", "replace"))
+        found[path] = Touched(change, change is Change.MODIFIED and fields[0] == fields[1])
+    return found
+
+
+_EVERYTHING = (":/",)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user wants added: pathspecs as given in the folder of the repository's prefix.
+
+    `only_tracked` is `git add -u`, `with_ignored` is `-f`. No pathspec means everything.
+    """
+
+    pathspecs: Sequence[str]
+    only_tracked: bool = False
+    with_ignored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Paths from the top level: tracked ones that may have changed, gone ones too, and new ones."""
+
+    tracked: list[bytes]
+    untracked: list[bytes]
+
+
+def candidates(repo: Repository, wanted: Wanted) -> Candidates:
+    """List what may have to be added; raises UsageError for a pathspec that git would refuse."""
+    here = repo.here
+    named = tuple(wanted.pathspecs) or _EVERYTHING
+    others: tuple[str, ...] = ()
+    if not wanted.only_tracked:
+        others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
+    _check(here, wanted, others)
+    changed = run.git(
+        *UNFILTERED,
+        "diff-files",
+        "-z",
+        "--name-only",
+        "--no-renames",
+        "--no-relative",
+        "--ignore-submodules=none",
+        "--",
+        *named,
+        cwd=here,
+    )
+    tracked = list(dict.fromkeys(run.records(changed)))
+    if not others:
+        return Candidates(tracked, [])
+    listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
+    return Candidates(tracked, run.records(listed))
+
+
+def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
+    """Raise UsageError, in git's own words, for pathspecs that `git add` would refuse."""
+    if not wanted.pathspecs:
+        return
+    listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
+    if run.call(*listed, cwd=here, ok=(0, 1, 128)).code or _are_skipped(here, wanted):
+        # Nothing there that is tracked or new: ignored, empty, outside, misspelled.
+        given = {"--update": wanted.only_tracked, "--force": wanted.with_ignored}
+        options = [option for option, is_given in given.items() if is_given]
+        try:
+            run.git(*UNFILTERED, "add", "--dry-run", *options, "--", *wanted.pathspecs, cwd=here)
+        except run.GitFailure as error:
+            raise UsageError(_words(error.stderr)) from error
+
+
+def _are_skipped(here: Path, wanted: Wanted) -> bool:
+    """Whether some of what is named is left out of a sparse checkout, which git may refuse."""
+    tagged = run.records(run.git("ls-files", "-t", "-z", "--", *wanted.pathspecs, cwd=here))
+    return any(record.startswith(b"S ") for record in tagged)
+
+
+def _words(stderr: bytes) -> str:
+    """What git says, without its advice, as one line."""
+    lines = stderr.decode("utf-8", "backslashreplace").splitlines()
+    said = " ".join(line for line in lines if not line.startswith("hint: "))
+    return said.removeprefix("fatal: ").removeprefix("The ")

@@ -2,8 +2,8 @@
 
 A tree is a list of `MODE NAME`, NUL and a binary object id, in git's order of
 names, in which a folder's ends with a slash (`base_name_compare` in git's
-source). Git relies on that order: of a tree that has another one, a command
-that is given paths passes some over that another command shows. So a tree is
+source). Git relies on that order: where a tree has another one, a command
+that is given paths misses some that another command shows. So a tree is
 believed only where its hash is its id, and each of its entries one that git
 itself would write in that place.
 """
@@ -13,22 +13,47 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, product
 from operator import ne
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.blobs import ObjectReader
-from wtxtgit.git.entry import (
-    MODE_EXECUTABLE,
-    MODE_FILE,
-    MODE_FOLDER,
-    MODE_LINK,
-    MODE_SUBMODULE,
-    Entry,
-)
+from wtxtgit.git import run
+from wtxtgit.git.blobs import ObjectReader, check_oid
 from wtxtgit.git.repository import Repository
+
+MODE_FOLDER = 0o040000
+MODE_FILE = 0o100644
+MODE_EXECUTABLE = 0o100755
+MODE_LINK = 0o120000
+MODE_SUBMODULE = 0o160000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A path of the index, or of a tree (stage 0).
+
+    `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
+    the skip-worktree bit: a sparse checkout has no file for it. `intended` is
+    the mark of `git add -N`: nothing is staged yet, `oid` is the empty blob's.
+    """
+
+    path: bytes
+    mode: int
+    oid: str
+    stage: int = 0
+    skipped: bool = False
+    intended: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        return self.mode not in (MODE_LINK, MODE_SUBMODULE, MODE_FOLDER)
+
+    @property
+    def is_folder(self) -> bool:
+        return self.mode == MODE_FOLDER
+
 
 MAX_TREE = 256 * 1024 * 1024
 """Bytes of one folder's tree that are read: some five million names."""
@@ -278,3 +303,22 @@ def _fault(tree: bytes, id_size: int) -> str | None:
 
 def _shown(name: bytes) -> str:
     return ascii(os.fsdecode(name))
+
+
+def renames(
+    repo: Repository, before: str, after: str, paths: Sequence[bytes]
+) -> dict[bytes, bytes] | None:
+    """Find which of these paths came from which other one of them: path after to path before.
+
+    By content, the same or as similar as git takes for renamed. `before` and
+    `after` are trees' object ids. None where git takes no paths that long.
+    """
+    if not run.fit(paths):
+        return None
+    output = repo.git(
+        "--literal-pathspecs", "diff-tree", "-r", "-z", "--name-status", "--find-renames",
+        "--diff-filter=R", check_oid(before), check_oid(after), "--", *paths,
+        env=run.TRUE_OBJECTS,
+    )  # fmt: skip
+    fields = run.records(output)
+    return dict(zip(fields[2::3], fields[1::3], strict=True))

@@ -10,8 +10,12 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
+
+from wtxtgit.git.blobs import new_hash
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Moment = tuple[int, ...]
@@ -91,3 +95,53 @@ def _folder(top: Path, names: list[bytes]) -> Iterator[int]:
         yield here
     finally:
         os.close(here)
+
+
+HEAD_SIZE = 1024
+"""Bytes of a blob's beginning that say what it is: `meta` and `cap` lie within."""
+
+
+_BLOCK = 1024 * 1024
+
+
+def file_head(path: Path) -> bytes | None:
+    """Read a work-tree file's beginning; None unless a regular file stands there."""
+    try:
+        with _open_file(path) as file:
+            return file.read(HEAD_SIZE)
+    except OSError:
+        return None
+
+
+def file_size(path: Path) -> int | None:
+    """Give a regular file's size; None where there is no such file."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def file_is_blob(path: Path, oid: str) -> bool:
+    """Tell whether a file's own bytes, unfiltered, are the blob's."""
+    try:
+        with _open_file(path) as file:
+            digest = new_hash("blob", os.fstat(file.fileno()).st_size, like=oid)
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except OSError:
+        return False
+    return digest.hexdigest() == oid
+
+
+def _open_file(path: Path) -> IO[bytes]:
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(name: str, flags: int) -> int:
+    # A fifo would block for ever, a link lead out of the work tree.
+    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{name} is no regular file")
+    return descriptor

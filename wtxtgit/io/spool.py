@@ -2,7 +2,9 @@
 
 A filter gets its input through a pipe, but cutting and verifying want it all
 at hand. Large inputs go to an unnamed temporary file and are mapped, so they
-never count as the process's own memory.
+never count as the process's own memory (`Spool`). A blob that git inflates
+stays in its pieces, as one view of them (`gathered`): joining them would cost a
+copy, and as much memory once more.
 
 Fresh memory is dear: the system zeroes it, which takes up to a SHA-256 pass,
 and writes to a new file as well. Pages of the usual size are used, not huge
@@ -18,14 +20,56 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import IO
+from threading import Condition
+from typing import IO, final
 
-from wtxtgit.io.incoming import Arriving
-from wtxtgit.io.mapping import FileWindows, view_of
-from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.io.writing import WRITE_STEP, write_on
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.io.files import WRITE_STEP, write_on
+from wtxtgit.io.view import Buffer, ByteView, FileWindows, Windowed, view_of
+
+
+@final
+class Arriving:
+    """The `Windows` of `nbytes` bytes that come in order: who asks for some waits until they came.
+
+    `part` gives bytes [start, end) of what came. One thread tells what came,
+    others may wait.
+    """
+
+    def __init__(self, nbytes: int, part: Callable[[int, int], memoryview]) -> None:
+        self.nbytes = nbytes
+        self._part = part
+        self._came = 0
+        self._has_ended = False
+        self._change = Condition()
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end), read-only; raises EnvironmentFailure where they will never come."""
+        if end > self._came:
+            with self._change:
+                self._change.wait_for(lambda: end <= self._came or self._has_ended)
+            if end > self._came:
+                raise EnvironmentFailure(f"{self._came} of {self.nbytes} bytes came")
+        return self._part(start, end)
+
+    def came(self, nbytes: int) -> None:
+        """The first `nbytes` bytes are there; more than all are nobody's, nor what comes late."""
+        with self._change:
+            if nbytes <= self.nbytes and not self._has_ended:
+                self._came = nbytes
+                self._change.notify_all()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        with self._change:
+            self._has_ended = True
+            self._change.notify_all()
+
 
 IN_MEMORY = 8 * 1024 * 1024
 """Up to so many bytes stay in memory, where the caller does not say otherwise."""
@@ -239,3 +283,70 @@ def spooled(
         return spool.view()
     finally:
         spool.close()
+
+
+_SHORT = 64 * 1024
+"""Pieces of fewer bytes are put together: each one takes memory of its own."""
+_JOINED = 1024 * 1024
+
+
+def gathered(
+    pieces: Iterable[bytes],
+    folder: Callable[[], Path | None] = lambda: None,
+    *,
+    in_memory: int,
+) -> ByteView:
+    """All bytes of `pieces` as one view; `folder` and `in_memory` as for a Spool."""
+    held: deque[bytes] = deque()
+    nbytes = 0
+    coming = _joined(pieces)
+    for piece in coming:
+        held.append(piece)
+        nbytes += len(piece)
+        if nbytes > in_memory:
+            return spooled(chain(_taken(held), coming), folder, in_memory=0)
+    return memoryview(held[0]) if len(held) == 1 else Windowed(Gathered(held))
+
+
+@final
+class Gathered:
+    """The `Windows` of pieces, none of them empty."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = tuple(pieces)
+        self._starts = (0, *accumulate(map(len, self._pieces)))
+        self.nbytes = self._starts[-1]
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end), a copy where they are of several pieces."""
+        first = bisect_right(self._starts, start) - 1
+        last = bisect_right(self._starts, end - 1, lo=first)
+        if last == first + 1:
+            return self._part(first, start, end)
+        return memoryview(b"".join(self._part(n, start, end) for n in range(first, last)))
+
+    def _part(self, number: int, start: int, end: int) -> memoryview:
+        begin = self._starts[number]
+        return memoryview(self._pieces[number])[max(0, start - begin) : end - begin]
+
+
+def _taken(pieces: deque[bytes]) -> Iterator[bytes]:
+    while pieces:
+        yield pieces.popleft()
+
+
+def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, short pieces put together, none empty."""
+    short = bytearray()
+    for piece in pieces:
+        if len(piece) < _SHORT:
+            short += piece
+            if len(short) < _JOINED:
+                continue
+        if short:
+            yield bytes(short)
+            short.clear()
+        if len(piece) >= _SHORT:
+            yield piece
+    if short:
+        yield bytes(short)

@@ -1,21 +1,33 @@
-"""Bytes of files that may be larger than what a process can map.
+"""Views: bytes of files that may be larger than what a process can map.
 
 What reads files takes a `ByteView`: a flat memoryview of bytes or, where the file
 is large, a `Windowed`, whose parts are mapped when they are looked at. Both
 have a length, slices that cost nothing, and compare by what they hold. Where
 a buffer is needed (hashing, numpy, struct, codecs), `mapped` gives a part as
-one, and `pieces` a long part piece by piece.
+one, and `pieces` a long part piece by piece. `view_of` is the view of an open
+file: a process may be allowed less address space (`ulimit -v`) than the file
+has bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Protocol, final, overload
+
+from wtxtgit.errors import EnvironmentFailure
 
 Buffer = bytes | bytearray | memoryview
 
 PIECE = 1024 * 1024
 """Bytes of a view that are given at a time."""
+_COMPARED = 128 * 1024
+"""Bytes compared at a time: a copy of so many stays in a processor's cache."""
+_EQUAL_STEP = 1024 * 1024
 
 
 class Windows(Protocol):
@@ -67,13 +79,7 @@ class Windowed:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Windowed, memoryview, bytes, bytearray)):
             return NotImplemented
-        if len(other) != self.nbytes:
-            return False
-        # Bytes are compared in one go, views item by item.
-        return all(
-            bytes(self[start : start + PIECE]) == bytes(other[start : start + PIECE])
-            for start in range(0, self.nbytes, PIECE)
-        )
+        return same_bytes(self, memoryview(other) if isinstance(other, Buffer) else other)
 
     __hash__ = None  # type: ignore[assignment]  # as a view of bytes that may change
 
@@ -100,3 +106,154 @@ def pieces(data: ByteView, step: int = PIECE) -> Iterator[memoryview]:
     """The bytes in order, `step` of them at a time."""
     for start in range(0, len(data), step):
         yield mapped(data[start : start + step])
+
+
+def same_bytes(a: ByteView, b: ByteView) -> bool:
+    """Whether two views hold the same bytes; reads up to the first difference."""
+    if len(a) != len(b):
+        return False
+    for start in range(0, len(a), _COMPARED):
+        end = start + _COMPARED
+        # Views compare item by item, a bytearray all at once with any buffer.
+        if bytearray(mapped(a[start:end])) != mapped(b[start:end]):
+            return False
+    return True
+
+
+WHOLE = 256 * 1024 * 1024
+"""Files of at most so many bytes are mapped whole."""
+WINDOW = 64 * 1024 * 1024
+"""Bytes from the start of one window to that of the next; smaller ones cost speed."""
+KEPT = 3
+"""Windows that stay mapped: two threads read at two places, something else at a third."""
+
+
+def view_of(descriptor: int) -> ByteView:
+    """What a regular file that is open holds; `descriptor` may be closed afterwards."""
+    nbytes = os.fstat(descriptor).st_size
+    if not nbytes:
+        return memoryview(b"")
+    held = _mapped(descriptor, 0, nbytes) if nbytes <= WHOLE else None
+    return Windowed(FileWindows(descriptor, nbytes)) if held is None else held
+
+
+class FileWindows:
+    """The windows of an open file of `nbytes` bytes; `size` is a multiple of the page size.
+
+    A window reaches a quarter of its size into the next one: a part that is
+    not longer lies in one window, wherever it starts. What is longer, or finds
+    no room otherwise, gets a mapping of its own.
+    """
+
+    def __init__(self, descriptor: int, nbytes: int, size: int | None = None) -> None:
+        self.nbytes = nbytes
+        self._size = WINDOW if size is None else size
+        self._overlap = self._size // 4
+        self._kept: dict[int, memoryview] = {}
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+        with _LOCK:
+            _OPEN.add(self)
+
+    def window(self, start: int, end: int) -> memoryview:
+        """Bytes [start, end); what is mapped for them stays as long as the view is kept."""
+        if end - start <= self._overlap:
+            number = start // self._size
+            first = number * self._size
+            with _LOCK:
+                held = self._window(number)
+            if held is not None:
+                return held[start - first : end - first]
+        first = start - start % mmap.ALLOCATIONGRANULARITY
+        held = _mapped(self._descriptor, first, end - first)
+        if held is None:
+            with _LOCK:
+                for windows in _OPEN:
+                    windows._kept.clear()
+            held = _mapped(self._descriptor, first, end - first)
+        if held is None:
+            raise EnvironmentFailure(
+                f"no room to map {end - start} bytes of a file",
+                hint="ulimit -v shows how much address space a process may use",
+            )
+        return held[start - first :]
+
+    def _window(self, number: int) -> memoryview | None:
+        """A window; None where there is no room for it."""
+        # The last one of a dict is the one used last.
+        held = self._kept.pop(number, None)
+        if held is None:
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            first = number * self._size
+            end = min(first + self._size + self._overlap, self.nbytes)
+            held = _mapped(self._descriptor, first, end - first)
+        if held is not None:
+            self._kept[number] = held
+        return held
+
+
+_OPEN: weakref.WeakSet[FileWindows] = weakref.WeakSet()
+_LOCK = Lock()
+"""For the windows of all files: those of one are given up where another finds no room."""
+
+
+def _mapped(descriptor: int, first: int, length: int) -> memoryview | None:
+    """Bytes of an open file; None where the system has no room to map them."""
+    try:
+        return memoryview(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ, offset=first))
+    except ValueError as error:
+        raise EnvironmentFailure("the file became shorter while it was read") from error
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return None
+
+
+STEP = 32 * 1024 * 1024
+"""Bytes read between two times that pages are given up."""
+_DONT_NEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class Pages:
+    """The mapped files that a comparison reads once, which then do not count as its memory.
+
+    What was read stays in the system's cache, but is given up by this process.
+    `progress` gets counts of bytes.
+    """
+
+    def __init__(self, progress: Callable[[int], None] | None = None) -> None:
+        self._maps: dict[int, mmap.mmap] = {}
+        self._since = 0
+        self._progress = progress
+
+    def watch(self, view: ByteView) -> None:
+        """Give up pages of the file that a view is of, if it is one of a mapped file."""
+        held = view.obj if isinstance(view, memoryview) else None
+        if isinstance(held, mmap.mmap):
+            self._maps[id(held)] = held
+
+    def advance(self, count: int) -> None:
+        """Say that `count` bytes more were read."""
+        if self._progress is not None:
+            self._progress(count)
+        self.passed(count)
+
+    def passed(self, count: int) -> None:
+        """Say that something was looked at in `count` bytes, which is no progress."""
+        self._since += count
+        if self._since < STEP:
+            return
+        self._since = 0
+        if _DONT_NEED is not None:
+            for held in self._maps.values():
+                held.madvise(_DONT_NEED)
+
+    def equal(self, a: ByteView, b: ByteView) -> bool:
+        """Whether two pieces of one length hold equal bytes."""
+        for start in range(0, len(a), _EQUAL_STEP):
+            piece = a[start : start + _EQUAL_STEP]
+            if not same_bytes(piece, b[start : start + _EQUAL_STEP]):
+                return False
+            self.advance(len(piece))
+        return True

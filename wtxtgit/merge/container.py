@@ -19,9 +19,8 @@ from wtxtgit import containers
 from wtxtgit.containers import Container, Resealer
 from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.errors import FormatError
-from wtxtgit.io.files import same_bytes
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, pieces, same_bytes
 from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, equal_values, in_order
 from wtxtgit.merge.version import (
     Key,
@@ -32,14 +31,12 @@ from wtxtgit.merge.version import (
     kind_of,
     overlaps,
 )
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
 from wtxtgit.report.merge import Conflict, Kind, Settled, Strategy
-from wtxtgit.tensors import stored, tensor_bytes
-from wtxtgit.tensors.compare import as_numbers
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.compare import RowChanges
 from wtxtgit.tensors.merge import RowMerge
-from wtxtgit.tensors.row_changes import RowChanges
-from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.tensors.tensor_bytes import as_numbers, content_size
 
 _MAX_DEPTH = 4
 """Files in files that are looked into."""
@@ -100,11 +97,13 @@ class Merger:
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
-        resealer = containers.resealer(name)
-        if resealer is None or depth > _MAX_DEPTH:
-            what = "files of no known format" if name == "opaque" else f"{name} files"
+        known = containers.detected(ours)
+        if known is None or known.reseal is None or depth > _MAX_DEPTH:
+            what = "files of no known format" if known is None else f"{name} files"
             reason = f"{what} are not merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
+
+        resealer = known.reseal()
         try:
             return EntryMerge(
                 self,
@@ -294,13 +293,13 @@ class EntryMerge:
             if held.unread is None and like.unread is None:
                 return former.placed(key, _of_file(self.merger.opener.content(held)))
         elif fits(held.tensor, like.tensor):
-            return former.placed(key, stored.unchanged(held.tensor))
+            return former.placed(key, tensor_bytes.unchanged(held.tensor))
         elif kind_of(held) == kind_of(like) and like.tensor.absent is None:
             numbers = as_numbers(held.tensor)
             if numbers is not None:
                 blocks = partial(tensor_bytes.blocks, numbers)
                 nbytes = content_size(numbers)
-                return former.placed(key, stored.as_stored(like.tensor, nbytes, blocks))
+                return former.placed(key, tensor_bytes.as_stored(like.tensor, nbytes, blocks))
         if held.form == like.form:
             return holder.placed(key)
         return self._by_side(
@@ -362,7 +361,7 @@ class EntryMerge:
         like = former.entries[former.numbers[key]].tensor
         if like is None:
             raise FormatError(f"{self._name(key)!a} is no tensor in {former.name}", field="tensors")
-        return former.placed(key, stored.as_stored(like, rows.nbytes, rows.blocks))
+        return former.placed(key, tensor_bytes.as_stored(like, rows.nbytes, rows.blocks))
 
     def _row_conflict(self, key: Key, choice: Strategy, rows: RowChanges) -> None:
         reason = "both sides changed the same rows"

@@ -15,8 +15,8 @@ from pathlib import Path
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes, config
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import replace_file, same_bytes, view_file, write_all
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.files import replace_file, view_file, write_all
+from wtxtgit.io.view import ByteView, pieces, same_bytes
 from wtxtgit.merge import conflicts
 from wtxtgit.report.merge import MergeReport, Strategy
 

@@ -8,10 +8,11 @@ import shlex
 from dataclasses import dataclass
 
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
-from wtxtgit.git import attributes, index, staging
+from wtxtgit.git import attributes, index, staging, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
+from wtxtgit.git.store import reader
 from wtxtgit.io.files import shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import PIECE, ByteView, mapped
@@ -21,6 +22,7 @@ from wtxtgit.merge.driver import strategy_of
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.merge import MergeReport, Strategy
 from wtxtgit.text.grammar import MAGIC
 
@@ -30,8 +32,10 @@ _MARKER = b"\n<<<<<<< "
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Plain):
     """What became of a conflict: the merge again; it is staged if nothing is open."""
+
+    KEYS = "path staged=is_staged *report"
 
     path: bytes
     report: MergeReport
@@ -40,13 +44,6 @@ class Resolution:
     @property
     def is_staged(self) -> bool:
         return self.report.ok
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "staged": self.is_staged,
-            **self.report.as_dict(),
-        }
 
 
 def resolve(
@@ -120,14 +117,14 @@ def _check(path: bytes, stages: dict[int, Entry]) -> None:
 def _content(repo: Repository, entry: Entry | None) -> ByteView:
     if entry is None:
         return memoryview(b"")
-    return spooled(index.blob_chunks(repo, entry.oid), repo.state_dir)
+    return spooled(reader.blob_chunks(repo, entry.oid), repo.state_dir)
 
 
 def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> None:
     """Raise CheckError where the file is neither what a merge leaves nor a side of it."""
     file = repo.file(path)
     if not os.path.lexists(file) or any(
-        index.file_is_blob(repo, file, entry.oid) for entry in stages.values()
+        work_tree.file_is_blob(file, entry.oid) for entry in stages.values()
     ):
         return
     with contextlib.suppress(WtxtgitError):
@@ -156,4 +153,4 @@ def _stage(repo: Repository, ours: Entry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
     oid = staging.write_blob(repo, mapped(merged))
     staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
-    index.checkout(repo, [ours.path])
+    staging.checkout(repo, [ours.path])

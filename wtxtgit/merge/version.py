@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from wtxtgit import containers
 from wtxtgit.containers import Container, Resealer
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, mapped
+from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
 from wtxtgit.merge.policy import equal_values
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import as_numbers, equal_bytes, is_same, label, logical_shape
+from wtxtgit.tensors.compare import is_same, label, logical_shape
+from wtxtgit.tensors.tensor_bytes import as_numbers
 
 Key = tuple[str, int]
 """An entry's name, and how many entries of that name came before it."""
@@ -110,7 +110,7 @@ class Opener:
         if kind_of(a) != kind_of(b):
             return False
         if a.stored is not None and b.stored is not None and a.form == b.form:
-            if equal_bytes(a.stored, b.stored):
+            if same_bytes(a.stored, b.stored):
                 return True
             # Items that lie apart may be equal where the bytes between them are not.
             if a.tensor is not None and a.tensor.strides is None:
@@ -123,7 +123,7 @@ class Opener:
             return is_same(x, y, lambda _count: None)
         if a.unread is not None or b.unread is not None:
             return False
-        return equal_bytes(self.content(a), self.content(b))
+        return same_bytes(self.content(a), self.content(b))
 
     def prove(
         self,
@@ -159,7 +159,7 @@ class Opener:
             return _is_made_of(data, content.blocks())
         if entry.unread is not None and entry.stored is not None and wanted.stored is not None:
             # What can't be opened is compared as it is stored.
-            return equal_bytes(entry.stored, wanted.stored)
+            return same_bytes(entry.stored, wanted.stored)
         return self.is_same_entry(entry, wanted)
 
 
@@ -212,7 +212,7 @@ def _is_made_of(data: memoryview, blocks: Iterable[Buffer]) -> bool:
     at = 0
     for block in blocks:
         piece = memoryview(block).cast("B")
-        if not equal_bytes(data[at : at + len(piece)], piece):
+        if not same_bytes(data[at : at + len(piece)], piece):
             return False
         at += len(piece)
     return at == len(data)

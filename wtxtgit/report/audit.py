@@ -161,9 +161,6 @@ class AuditReport(Judged, Plain):
     notes: tuple[str, ...] = ()
 
 
-pass
-
-
 def totals(report: AuditReport) -> str:
     """What was judged, and with what outcome."""
     judged = f"{counted(report.commits, 'commit')} judged"

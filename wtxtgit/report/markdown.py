@@ -53,9 +53,6 @@ def _spelled(c: str) -> str:
     return c if c in _PLAIN or (not c.isascii() and c != _BREAK) else f"&#{ord(c)};"
 
 
-pass
-
-
 def summary(report: AuditReport) -> str:
     """The report: a verdict, the findings in a table, what to do, who is trusted."""
     return "\n".join(_lines(report)) + "\n"

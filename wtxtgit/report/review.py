@@ -245,8 +245,6 @@ class Review(Plain):
         }
 
 
-pass
-
 LABELS = {
     Risk.NEW_NAN: "New NaN",
     Risk.NEW_INF: "New Inf",

@@ -16,14 +16,13 @@ from wtxtgit.chain.judge import place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
-from wtxtgit.git import config, history, tree_changes
-from wtxtgit.git.attributes import FILE_NAME
+from wtxtgit.git import config, history
+from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, TreeAttributes
+from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshot, Snapshots
-from wtxtgit.git.tree_attributes import UNSPECIFIED, TreeAttributes
-from wtxtgit.git.trees import TreeReader
+from wtxtgit.git.trees import TreeReader, renames
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.review import Fate
 
@@ -112,14 +111,14 @@ class Changed:
 
 
 def changes(
-    repo: Repository, branch: Branch, snapshots: Snapshots, reader: ChainReader
+    repo: Repository, branch: Branch, snapshots: CommitFilesReader, reader: ChainReader
 ) -> tuple[list[Changed], list[str]]:
     """List the checkpoints that differ, in order of their paths, and what was not looked for.
 
     They are what the filter is for at either end, what has a ledger, and
     native texts; the signers are none.
     """
-    ends = [snapshots.snapshot(commit.oid) for commit in (branch.before, branch.after)]
+    ends = [snapshots.files(commit.oid) for commit in (branch.before, branch.after)]
     pairs = _differing(repo, branch, *ends)
     gone = {path: before for path, (before, after) in pairs.items() if before and not after}
     come = {path: after for path, (before, after) in pairs.items() if after and not before}
@@ -142,7 +141,7 @@ def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> Chan
 
 
 def _differing(
-    repo: Repository, branch: Branch, old: Snapshot, new: Snapshot
+    repo: Repository, branch: Branch, old: CommitFiles, new: CommitFiles
 ) -> dict[bytes, tuple[Entry | None, Entry | None]]:
     """What stands at each path, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
@@ -163,7 +162,7 @@ def _differing(
 
 
 def _standing(
-    trees: TreeReader, tree: str, state: Snapshot, paths: Sequence[bytes]
+    trees: TreeReader, tree: str, state: CommitFiles, paths: Sequence[bytes]
 ) -> dict[bytes, Entry]:
     """What stands at these paths, also where the filter is not for them."""
     found = {path: state.entries[path] for path in paths if path in state.entries}
@@ -174,7 +173,7 @@ def _moved(
     repo: Repository,
     branch: Branch,
     reader: ChainReader,
-    ends: list[Snapshot],
+    ends: list[CommitFiles],
     gone: Mapping[bytes, Entry],
     come: Mapping[bytes, Entry],
 ) -> tuple[dict[bytes, bytes], list[str]]:
@@ -194,7 +193,7 @@ def _moved(
             moved[path] = sources.pop(ledger.head)
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
     trees = branch.before.tree, branch.after.tree
-    renamed = tree_changes.renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
+    renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
     if renamed is None:
         note = f"renames by content are not looked for: {counted(len(left), 'file')} came or went"
         return moved, [note if len(left) > MOST_SEARCHED else f"{note}, with paths too long"]
@@ -212,7 +211,7 @@ _TRACKED = (_DRIVER, _DRIVER, UNSPECIFIED, _DRIVER)
 """What `wtxtgit track` makes of them: what is tracked first is compared with that."""
 
 
-def attribute_notes(repo: Repository, old: Snapshot, new: Snapshot) -> Iterator[str]:
+def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Iterator[str]:
     """Say which attributes other than the filter are different at the head, and of what.
 
     Raises EnvironmentFailure where a gitattributes file is not there.
@@ -237,7 +236,7 @@ def attribute_notes(repo: Repository, old: Snapshot, new: Snapshot) -> Iterator[
         yield f"and {counted(len(found) - MOST_NOTES, 'more change')} of attributes"
 
 
-def _attribute_files(state: Snapshot) -> Mapping[bytes, str]:
+def _attribute_files(state: CommitFiles) -> Mapping[bytes, str]:
     name = FILE_NAME.encode()
     return {
         path: entry.oid

@@ -16,17 +16,15 @@ from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.read_once import Pages
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, Status
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.flags import flags_of, groups, limited
-from wtxtgit.tensors.compare import as_numbers
-from wtxtgit.tensors.distributions import distributions
-from wtxtgit.tensors.statistics import statistics
+from wtxtgit.tensors.statistics import distributions, statistics
+from wtxtgit.tensors.tensor_bytes import as_numbers
 from wtxtgit.text.grammar import MAGIC
 
 MOST_DISTRIBUTIONS = 100
@@ -38,7 +36,7 @@ _STORED_WHOLE = "opaque"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A blob's size, and whether it begins as a text does."""
+    """A blob's size, and whether it begins as a text does; the empty one is its own."""
 
     size: int
     is_text: bool
@@ -207,13 +205,13 @@ def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = source.text.layout if source.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
-    if is_whole and checkpoint.format not in containers.SETS:
+    if is_whole and checkpoint.format not in containers.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
 
 
 def _stored(blob: ByteView | None) -> Stored | None:
-    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] == MAGIC)
+    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
 
 
 def _unread(risk: Risk, reason: str) -> Contents:

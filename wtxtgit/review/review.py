@@ -19,12 +19,11 @@ from wtxtgit.errors import clipped
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.history import AlteredHistory, CommitReader
-from wtxtgit.git.path_history import changing
+from wtxtgit.git.commit_files import CommitFilesReader
+from wtxtgit.git.history import AlteredHistory, CommitReader, changing
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.snapshots import Snapshots
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
     SEVERE,
@@ -39,7 +38,7 @@ from wtxtgit.report.review import (
 from wtxtgit.review.changes import Branch, Changed, attribute_notes, branch_of, changes
 from wtxtgit.review.contents import Comparer, Contents, Reader, Stored, here
 from wtxtgit.review.seals import Seals
-from wtxtgit.setup.forge import large_blob, max_blob
+from wtxtgit.setup.sizes import large_blob, max_blob
 
 MOST_COMMITS = 50
 """Commits that are told of a checkpoint, the newest."""
@@ -77,7 +76,11 @@ def review(
     revisions that there are not, and KeyFileError for a trust root's file.
     """
     branch = branch_of(repo, request.asked)
-    with BlobReader(repo) as blobs, Snapshots(repo) as snapshots, CommitReader(repo) as commits:
+    with (
+        BlobReader(repo) as blobs,
+        CommitFilesReader(repo) as snapshots,
+        CommitReader(repo) as commits,
+    ):
         seals, notes = _seals(repo, request, branch, blobs, snapshots)
         contents = Reader(
             repo,
@@ -97,7 +100,7 @@ def _seals(
     request: Request,
     branch: Branch,
     blobs: BlobReader,
-    snapshots: Snapshots,
+    snapshots: CommitFilesReader,
 ) -> tuple[Seals, list[str]]:
     """The chain, and what a reader has to know of it."""
     reader = ChainReader(blobs)

@@ -15,8 +15,8 @@ from wtxtgit.chain.walk import Walk
 from wtxtgit.errors import counted
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.history import Commit
-from wtxtgit.git.snapshots import Snapshot
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.report.audit import UNTRUSTED, Finding
 from wtxtgit.report.review import Flag, Generation, Risk, Seal, Sealing
@@ -106,7 +106,7 @@ class Seals:
         return Seal(seal.state, seal.message + rest, told), flags
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> CommitFiles:
         """What the head holds."""
         return self.walk.snapshot(self.branch.after.oid)
 

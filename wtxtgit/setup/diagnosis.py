@@ -1,8 +1,11 @@
-"""What doctor finds: one finding a check, and how it names files."""
+"""What doctor finds: one finding a check, how it names files, and the checks of large texts.
+
+A limit of forges, of git's deltas or of git's memory is told only where a
+tracked file meets it.
+"""
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +13,19 @@ from enum import StrEnum
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.git.index import Entry
+from wtxtgit.git.repository import Repository
+from wtxtgit.model.plain import Plain
+from wtxtgit.setup import sizes
+from wtxtgit.setup.sizes import (
+    MAX_BLOB_KEY,
+    MAX_DIFF_TEXT,
+    MAX_FORGE_BLOB,
+    Machine,
+    Settings,
+    TextSize,
+    max_blob,
+)
+from wtxtgit.text.plan import binary_size
 
 _SHOWN_PATHS = 5
 _SHOWN_CHARACTERS = 200
@@ -25,7 +41,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Plain):
     """One finding: `fix` says what helps, `fixable` whether `--fix` does it."""
 
     name: str
@@ -35,20 +51,12 @@ class Check:
     fixable: bool = False
     paths: tuple[bytes, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "level": str(self.level),
-            "message": self.message,
-            "fix": self.fix,
-            "fixable": self.fixable,
-            "paths": [os.fsdecode(path) for path in self.paths],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Plain):
     """All findings, and what was repaired before they were made."""
+
+    KEYS = "ok checks repaired"
 
     checks: tuple[Check, ...]
     repaired: tuple[str, ...] = ()
@@ -56,13 +64,6 @@ class Diagnosis:
     @property
     def ok(self) -> bool:
         return all(check.level is not Level.ERROR for check in self.checks)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "checks": [check.as_dict() for check in self.checks],
-            "repaired": list(self.repaired),
-        }
 
 
 def listed(paths: Iterable[bytes]) -> str:
@@ -95,3 +96,121 @@ def counted_files(entries: Iterable[Entry]) -> str:
 def distinct(entries: Iterable[Entry]) -> list[bytes]:
     """The paths of entries, of which a conflict has up to three for one."""
     return list(dict.fromkeys(entry.path for entry in entries))
+
+
+_SHARDS = "wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
+
+
+def checks(repo: Repository, found: Sequence[TextSize], here: Machine) -> list[Check]:
+    """Check texts against the limits of forges and of git; raises nothing of its own."""
+    now = sizes.settings(repo, here)
+    wanted = sizes.suited(found, now, here)
+    return [
+        forge(found, max_blob(repo)),
+        deltas(found, now, wanted, here),
+        memory(found, now, wanted, here),
+    ]
+
+
+def forge(found: Sequence[TextSize], most: int) -> Check:
+    """Whether forges take the blobs, and show their diffs."""
+    if large := [size for size in found if size.text > most]:
+        return Check(
+            "sizes",
+            Level.WARN,
+            f"over {sizes.told(most)} as text, the most that {_who(most)} a blob "
+            f"(about {sizes.told(binary_size(most))} of binary): {_listed(large)}",
+            f"{_SHARDS}; where the forge takes more, git config {MAX_BLOB_KEY} tells how much",
+            paths=_paths(large),
+        )
+    long = [size for size in found if size.text > MAX_DIFF_TEXT]
+    said = "all texts are small enough for forges"
+    if long:
+        cut = counted(len(long), "text")
+        said += f"; of {cut} pull requests may show no diff, wtxtgit review does"
+    return Check("sizes", Level.OK, said)
+
+
+def deltas(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Machine) -> Check:
+    """Whether git makes deltas of the texts, by core.bigFileThreshold."""
+    whole = [size for size in found if size.text > now.threshold]
+    if not whole:
+        said = f"git makes deltas up to {sizes.told(now.threshold)} of text"
+        return Check("deltas", Level.OK, said)
+    values = sizes.changes(now, wanted)
+    hopeless = [size for size in whole if size.text > wanted.threshold]
+    return Check(
+        "deltas",
+        Level.WARN,
+        f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), "
+        f"git stores every version whole: {_listed(whole)}",
+        "; ".join(
+            part
+            for part in (
+                _commands(values) if len(hopeless) < len(whole) else "",
+                f"{_too_large(hopeless, here)}: {_SHARDS}" if hopeless else "",
+            )
+            if part
+        ),
+        fixable=wanted.threshold > now.threshold,
+        paths=_paths(whole),
+    )
+
+
+def memory(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Machine) -> Check:
+    """Whether git's own commands have the memory that the texts take."""
+    if held := [size for size in found if sizes.CHECKOUT_TEXTS * size.text > here.memory]:
+        need = sizes.CHECKOUT_TEXTS * held[0].text
+        return Check(
+            "memory",
+            Level.WARN,
+            f"git checkout holds up to {sizes.told(need)}, of {sizes.told(here.memory)} here: "
+            f"{_listed(held)}",
+            "wtxtgit checkout writes files piece by piece",
+            paths=_paths(held),
+        )
+    if wanted.window != now.window:
+        largest = max(size.text for size in found if size.text <= wanted.threshold)
+        need = sizes.REPACK_UNBOUND * largest * now.threads
+        return Check(
+            "memory",
+            Level.WARN,
+            f"without {sizes.WINDOW_MEMORY} git gc may hold {sizes.told(need)}, "
+            f"of {sizes.told(here.memory)} here",
+            _commands(sizes.changes(now, wanted)),
+            fixable=True,
+        )
+    if shown := [size for size in found if sizes.DIFF_TEXTS * size.text > here.memory]:
+        need = sizes.DIFF_TEXTS * shown[0].text
+        return Check(
+            "memory",
+            Level.WARN,
+            f"git diff --no-ext-diff holds up to {sizes.told(need)}, "
+            f"of {sizes.told(here.memory)} here: {_listed(shown)}",
+            "git diff and wtxtgit diff read what changed alone",
+            paths=_paths(shown),
+        )
+    return Check("memory", Level.OK, "git has the memory for all texts")
+
+
+def _commands(values: dict[str, str]) -> str:
+    return " && ".join(f"git config {key} {value}" for key, value in values.items())
+
+
+def _too_large(found: Sequence[TextSize], here: Machine) -> str:
+    if found[0].text > sizes.MAX_DELTA_TEXT:
+        return f"git's deltas end at {sizes.told(sizes.MAX_DELTA_TEXT)}"
+    need = sizes.told(sizes.REPACK_LEAST * found[0].text)
+    return f"deltas would take {need} of memory, of {sizes.told(here.memory)} here"
+
+
+def _who(most: int) -> str:
+    return "most forges take as" if most == MAX_FORGE_BLOB else f"{MAX_BLOB_KEY} allows for"
+
+
+def _listed(found: Iterable[TextSize]) -> str:
+    return listed(size.path for size in found)
+
+
+def _paths(found: Iterable[TextSize]) -> tuple[bytes, ...]:
+    return tuple(size.path for size in found)

@@ -13,15 +13,17 @@ from wtxtgit import containers
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.filter.process import Settings
 from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
-from wtxtgit.git import attributes, config, index, run
+from wtxtgit.git import attributes, config, index, run, staging, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
-from wtxtgit.setup import hooks, install, size_checks, sizes, track
+from wtxtgit.setup import diagnosis, hooks, install, sizes, track
 from wtxtgit.setup.diagnosis import Check, Diagnosis, Level, arguments, counted_files, listed, shown
 
 MODULES = {
     "numpy": "numpy",
+    "click": "click",
+    "isal": "isal.isal_zlib",
     "pybase64": "pybase64",
     "crc32c": "crc32c",
     "pynacl": "nacl.signing",
@@ -32,6 +34,9 @@ MODULES = {
     "pyrage": "pyrage",
     "pygit2": "pygit2",
     "reedsolo": "reedsolo",
+    "rich": "rich.console",
+    "jinja2": "jinja2",
+    "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
@@ -126,7 +131,7 @@ def _starts(repo: Repository | None) -> Check:
     launchers = {config.launcher_of(key, value): None for key, value in values.items()}
     try:
         for launcher in filter(None, launchers):
-            config.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
+            install.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
     except EnvironmentFailure as error:
         return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
     return Check("start", Level.OK, "the filter and the drivers start and answer")
@@ -277,23 +282,13 @@ def _work_tree(files: Sequence[FileStatus]) -> Check:
             fixable=True,
             paths=tuple(texts),
         )
-    # A stat of size 0 fits no blob but the empty one: git's index does not trust it.
-    empty = [file.path for file in files if file.file_size == 0 and file.state is State.OK]
-    if empty:
-        return Check(
-            "work-tree",
-            Level.WARN,
-            f"empty files: git merge and git stash take them for changed: {listed(empty)}",
-            f"git rm -- {arguments(empty)}, or take the filter from them: PATTERN !filter -text",
-            paths=tuple(empty),
-        )
     return Check("work-tree", Level.OK, "the work tree holds binaries")
 
 
 def _size_checks(repo: Repository, entries: Sequence[Entry]) -> list[Check]:
     """Whether tracked files are too large, for forges and for git as it is set."""
     try:
-        return size_checks.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
+        return diagnosis.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
     except WtxtgitError as error:
         return [Check("sizes", Level.ERROR, error.message, error.hint)]
 
@@ -302,7 +297,8 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
     """Compressed files make poor deltas: a small change of the weights changes all of them."""
     packed = []
     for file in files:
-        if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
+        known = containers.by_name(file.format or "")
+        if file.state is not State.OK or known is None or known.repack is None:
             continue
         data = view_file(repo.file(file.path))
         if containers.is_compressed(data):
@@ -348,7 +344,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
         return []
     raw = _unedited_raw(repo, tracked(repo))
     if raw:
-        index.renormalize(repo, raw)
+        staging.renormalize(repo, raw)
     return [f"staged {shown(path)} as text" for path in raw]
 
 
@@ -357,7 +353,7 @@ def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
     return [
         entry.path
         for entry in raw_files(repo, entries)
-        if index.file_is_blob(repo, repo.file(entry.path), entry.oid)
+        if work_tree.file_is_blob(repo.file(entry.path), entry.oid)
     ]
 
 

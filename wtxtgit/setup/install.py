@@ -7,26 +7,33 @@ matches. So install has git write those files once more.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.checkout import write_files
 from wtxtgit.filter.process import Settings
-from wtxtgit.filter.status import tracked
-from wtxtgit.filter.worktree import filtered_alone
-from wtxtgit.git import config, index, tuning
+from wtxtgit.filter.status import filtered_alone, tracked
+from wtxtgit.git import config, index, run, staging, work_tree
+from wtxtgit.git.config import COMMANDS, KEYS, PROGRAMS, Launcher, get_all, is_ours
+from wtxtgit.git.filter_protocol import ProtocolError, Reader, check_greeting, greeting
 from wtxtgit.git.index import Change, Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.work_tree import moment
 from wtxtgit.io.files import shown_path
-from wtxtgit.setup import hooks
+from wtxtgit.model.plain import Plain
+from wtxtgit.setup import hooks, sizes
 from wtxtgit.text import grammar
 
 
 @dataclass(frozen=True, slots=True)
-class Resmudged:
+class Resmudged(Plain):
     """What became of tracked files that stood as text in the work tree.
 
     `written` are restored. `changed` were edited since, and `left` stay text
@@ -37,16 +44,9 @@ class Resmudged:
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "written": [os.fsdecode(path) for path in self.written],
-            "changed": [os.fsdecode(path) for path in self.changed],
-            "left": [os.fsdecode(path) for path in self.left],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Plain):
     """What install set; `replaced` are foreign values that --force overwrote."""
 
     scope: str
@@ -56,19 +56,9 @@ class Installed:
     hooks: tuple[str, ...] = ()
     files: Resmudged = field(default_factory=Resmudged)
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "scope": self.scope,
-            "command": self.command,
-            "keys": list(self.keys),
-            "replaced": dict(self.replaced),
-            "hooks": list(self.hooks),
-            "files": self.files.as_dict(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Uninstalled:
+class Uninstalled(Plain):
     """What uninstall took back; `foreign` are values of other makers that stay.
 
     `settings` are keys of this repository's config that doctor had set.
@@ -79,15 +69,6 @@ class Uninstalled:
     foreign: Mapping[str, str]
     hooks: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "scope": self.scope,
-            "keys": list(self.keys),
-            "foreign": dict(self.foreign),
-            "hooks": list(self.hooks),
-            "settings": list(self.settings),
-        }
 
 
 def install(
@@ -108,11 +89,11 @@ def install(
         raise EnvironmentFailure(
             "this is not in a git repository", hint="wtxtgit install --global sets up all of them"
         )
-    launcher = config.find_launcher()
+    launcher = find_launcher()
     cwd = repo.home if repo else None
     if repo is not None and with_hooks:
         hooks.check_place(repo, force=force)
-    changed = config.install(launcher, scope=scope, force=force, cwd=cwd)
+    changed = set_driver(launcher, scope=scope, force=force, cwd=cwd)
     placed: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
         placed = hooks.install(repo, launcher, force=force)
@@ -130,9 +111,9 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
         raise EnvironmentFailure("this is not in a git repository")
     if repo is not None:
         hooks.check_unedited(repo)
-    changed = config.uninstall(scope=scope, cwd=repo.home if repo else None)
+    changed = unset_driver(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
-    undone = tuning.undo(cwd=repo.home) if repo else ()
+    undone = sizes.put_back(cwd=repo.home) if repo else ()
     names = tuple(map(os.fspath, removed))
     return Uninstalled(scope, changed.keys, changed.foreign, names, undone)
 
@@ -148,7 +129,7 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
         if entry.stage == 0
         and not entry.skipped
         and not entry.intended
-        and (index.file_head(repo.file(entry.path)) or b"").startswith(grammar.MAGIC)
+        and (work_tree.file_head(repo.file(entry.path)) or b"").startswith(grammar.MAGIC)
     ]
     if not texts:
         return Resmudged()
@@ -158,13 +139,13 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
     for entry in texts:
         # Deleted or of another type for git: a link on the way leads elsewhere.
         gone = changes.get(entry.path) in (Change.DELETED, Change.TYPE)
-        if not gone and index.file_is_blob(repo, repo.file(entry.path), entry.oid):
+        if not gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
             unchanged[entry.path] = entry
         else:
             changed.append(entry.path)
     if not unchanged:
         return Resmudged(changed=tuple(changed))
-    config.check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
+    check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
@@ -172,11 +153,121 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
     # What other conversions change on the way is git's to write.
     ours = set(alone)
     others = [path for path in unchanged if path not in ours]
-    index.rewrite_files(repo, others)
+    staging.rewrite_files(repo, others)
     if done.failed:
         path, message = done.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
     left = set(done.as_text)
-    left |= {p for p in others if (index.file_head(repo.file(p)) or b"").startswith(grammar.MAGIC)}
+    heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
+    left |= {path for path, head in heads.items() if head.startswith(grammar.MAGIC)}
     written = tuple(path for path in unchanged if path not in left)
     return Resmudged(written, tuple(changed), tuple(sorted(left)))
+
+
+_START_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What setting or unsetting did: keys set or unset, keys as they were, foreign values."""
+
+    keys: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_launcher() -> Launcher:
+    """Choose how git starts wtxtgit, by really starting it in an empty folder.
+
+    The interpreter with -E and -P is first choice: it takes no module from
+    the folder where git runs it, the untrusted work tree, and nothing from
+    PYTHONPATH. Raises EnvironmentFailure where nothing starts.
+    """
+    script = Path(sys.argv[0]).absolute()
+    candidates = [Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit"))]
+    folders = [Path(sys.executable).parent]
+    if script.name in PROGRAMS:
+        folders.insert(0, script.parent)
+    for folder in folders:
+        found = shutil.which(PROGRAMS[0], path=str(folder))
+        if found is not None:
+            candidates.append(Launcher((found,)))
+    failures = []
+    for candidate in dict.fromkeys(candidates):
+        try:
+            check_start(candidate.command(COMMANDS["filter.wtxt.process"]))
+        except EnvironmentFailure as error:
+            failures.append(error.message)
+        else:
+            return candidate
+    raise EnvironmentFailure(
+        f"wtxtgit can't be started the way git would: {failures[0]}",
+        hint=f"install it for the interpreter {sys.executable}",
+    )
+
+
+def check_start(command: str) -> None:
+    """Start a filter process as git would, and greet it; raises EnvironmentFailure.
+
+    It runs in an empty folder, so nothing that lies about can help it.
+    """
+    with tempfile.TemporaryDirectory(prefix="wtxtgit-") as empty:
+        try:
+            done = subprocess.run(
+                ["/bin/sh", "-c", command],
+                cwd=empty,
+                env=run.environment(),
+                input=greeting(),
+                capture_output=True,
+                timeout=_START_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise EnvironmentFailure(f"{command}: no answer in {_START_SECONDS} s") from error
+        except OSError as error:
+            raise EnvironmentFailure(f"{command}: can't be started: {error.strerror}") from error
+    try:
+        check_greeting(Reader(BytesIO(done.stdout)))
+    except ProtocolError as error:
+        said = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        raise EnvironmentFailure(f"{command}: {said or error.message}") from error
+    if done.returncode:
+        raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
+
+
+def set_driver(
+    launcher: Launcher, *, scope: str, force: bool = False, cwd: Path | None = None
+) -> Changed:
+    """Set the driver's keys in one scope.
+
+    Raises CheckError, with nothing changed, where a value is not ours.
+    """
+    wanted = launcher.values()
+    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
+    foreign = _foreign(present)
+    if foreign and not force:
+        key, value = next(iter(foreign.items()))
+        raise CheckError(
+            f"{key} is set to {value!r} in the {scope} config, not by wtxtgit",
+            hint=f"wtxtgit install --{scope} --force replaces it",
+        )
+    stale = [key for key in KEYS if present[key] != [wanted[key]]]
+    for key in stale:
+        run.git("config", f"--{scope}", "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
+    return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
+
+
+def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
+    """Unset the driver's keys in one scope; values that are not ours stay."""
+    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
+    foreign = _foreign(present)
+    gone = [key for key in KEYS if present[key] and key not in foreign]
+    for key in gone:
+        run.git("config", f"--{scope}", "--unset-all", key, cwd=cwd)
+    return Changed(tuple(gone), foreign=foreign)
+
+
+def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    return {
+        key: value for key, values in present.items() for value in values if not is_ours(key, value)
+    }

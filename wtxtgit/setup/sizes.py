@@ -1,22 +1,64 @@
-"""Large texts: how large tracked files are for git, and the settings that suit them.
+"""Large texts: what forges and git take, and the settings of git that suit them.
 
 What git needs was measured with git 2.39.5 (`docs/git.md`, "Limits"), in
 multiples of the largest text: repacking twelve versions holds 25 of them a
 thread, and less with a bound on the window, down to 5. With a window of four
 the pack is as small as without a bound, with a window of one it is half as
 large again, and without deltas ten times as large.
+
+Settings are made for one repository, and can be taken back. Beside a value in
+the repository's config stands what was set, and what was there before:
+
+    [core]
+        bigFileThreshold = 2g
+    [wtxtgit "core.bigFileThreshold"]
+        set = 2g
+        before = 512k
+
+A value that somebody has changed since is theirs, and stays.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from wtxtgit.git import attributes, config, index, tuning
+from wtxtgit.git import attributes, blobs, config, index, run, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
-from wtxtgit.text.blocking import text_size
+from wtxtgit.text import grammar
+from wtxtgit.text.plan import text_size
+
+MAX_FORGE_BLOB = 100 * 1024 * 1024
+"""What the big forges take as one blob."""
+MAX_BLOB_KEY = "wtxtgit.maxBlob"
+MAX_DIFF_LINES = 20_000
+"""What forges show at most of a pull request's diff."""
+MAX_DIFF_TEXT = MAX_DIFF_LINES * grammar.LINE_TEXT
+"""Bytes of text from which on a diff of all its lines is longer than that."""
+
+_MIB = 1024 * 1024
+
+
+def large_blob(size: int, limit: int) -> str | None:
+    """Say of a blob over the limit, or over half of it, how large it is; None of a smaller one."""
+    if size > limit:
+        return f"{_mib(size)} as text, over the limit of {_mib(limit)} for a blob"
+    if 2 * size > limit:
+        return f"{_mib(size)} as text, of {_mib(limit)} that a blob may have"
+    return None
+
+
+def max_blob(repo: Repository) -> int:
+    """The most bytes that a blob may have, as configured."""
+    return config.size(MAX_BLOB_KEY, MAX_FORGE_BLOB, cwd=repo.home)
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.3g} MiB"
+
 
 DEFAULT_THRESHOLD = 512 * 1024 * 1024
 """Git's own core.bigFileThreshold."""
@@ -34,7 +76,6 @@ CHECKOUT_TEXTS = 2
 DIFF_TEXTS = 5
 """Texts' worth of memory that `git diff --no-ext-diff` takes."""
 
-_MIB = 1024 * 1024
 _UNITS = ((1024 * _MIB, "g"), (_MIB, "m"), (1024, "k"))
 
 
@@ -77,9 +118,9 @@ def machine() -> Machine:
 
 def settings(repo: Repository, here: Machine) -> Settings:
     """Read the settings that git obeys in a repository."""
-    threshold = config.size(tuning.BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD, cwd=repo.home)
-    window = config.size(tuning.WINDOW_MEMORY, 0, cwd=repo.home)
-    threads = config.size(tuning.THREADS, 0, cwd=repo.home)
+    threshold = config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD, cwd=repo.home)
+    window = config.size(WINDOW_MEMORY, 0, cwd=repo.home)
+    threads = config.size(THREADS, 0, cwd=repo.home)
     return Settings(threshold, window, threads or here.cores)
 
 
@@ -90,10 +131,10 @@ def text_sizes(repo: Repository, entries: Iterable[Entry]) -> list[TextSize]:
     `git add` would take up are looked for here.
     """
     present = [entry for entry in entries if not entry.skipped]
-    blobs = index.blob_sizes(repo, {entry.oid for entry in present}) if present else {}
+    stored = blobs.sizes(repo, {entry.oid for entry in present}) if present else {}
     texts: dict[bytes, int] = {}
     for entry in present:
-        texts[entry.path] = max(texts.get(entry.path, 0), blobs[entry.oid])
+        texts[entry.path] = max(texts.get(entry.path, 0), stored[entry.oid])
     others = index.untracked_paths(repo)
     names = attributes.effective(repo, others, ("filter",))
     driver = config.DRIVER.encode()
@@ -129,16 +170,16 @@ def tune(repo: Repository, entries: Iterable[Entry]) -> list[str]:
     here = machine()
     now = settings(repo, here)
     values = changes(now, suited(text_sizes(repo, entries), now, here))
-    tuning.tune(values, cwd=repo.home)
+    set_values(values, cwd=repo.home)
     return [f"set {key} to {value} for this repository" for key, value in values.items()]
 
 
 def changes(now: Settings, wanted: Settings) -> dict[str, str]:
     """The keys whose values differ, with those that are wanted, spelled for git."""
     pairs = (
-        (tuning.BIG_FILE_THRESHOLD, now.threshold, wanted.threshold, spelled),
-        (tuning.WINDOW_MEMORY, now.window, wanted.window, spelled),
-        (tuning.THREADS, now.threads, wanted.threads, str),
+        (BIG_FILE_THRESHOLD, now.threshold, wanted.threshold, spelled),
+        (WINDOW_MEMORY, now.window, wanted.window, spelled),
+        (THREADS, now.threads, wanted.threads, str),
     )
     return {key: spell(new) for key, old, new, spell in pairs if new != old}
 
@@ -159,7 +200,7 @@ def told(size: int) -> str:
 
 
 def _size(repo: Repository, path: bytes, blob: int) -> TextSize:
-    binary = index.file_size(repo.file(path)) or 0
+    binary = work_tree.file_size(repo.file(path)) or 0
     # A file that is larger than its text was changed since it was staged.
     return TextSize(path, text_size(binary) if binary > blob else blob, binary)
 
@@ -167,3 +208,52 @@ def _size(repo: Repository, path: bytes, blob: int) -> TextSize:
 def _next_power(size: int) -> int:
     """The power of two above half as much again."""
     return 1 << (size + size // 2).bit_length()
+
+
+BIG_FILE_THRESHOLD = "core.bigFileThreshold"
+WINDOW_MEMORY = "pack.windowMemory"
+THREADS = "pack.threads"
+TUNED = (BIG_FILE_THRESHOLD, WINDOW_MEMORY, THREADS)
+
+_SCOPE = "local"
+
+
+def set_values(values: Mapping[str, str], *, cwd: Path) -> None:
+    """Set keys out of TUNED in the repository's config, and note what was there."""
+    for key, value in values.items():
+        present = config.get_all(key, scope=_SCOPE, cwd=cwd)
+        if present != _noted(key, "set", cwd):
+            _put(_note(key, "before"), present, cwd)
+        _put(_note(key, "set"), [value], cwd)
+        _put(key, [value], cwd)
+
+
+def put_back(*, cwd: Path) -> tuple[str, ...]:
+    """Put back what was there before `tune`; give the keys that were put back."""
+    undone = []
+    for key in TUNED:
+        was_set = _noted(key, "set", cwd)
+        if not was_set:
+            continue
+        if config.get_all(key, scope=_SCOPE, cwd=cwd) == was_set:
+            _put(key, _noted(key, "before", cwd), cwd)
+            undone.append(key)
+        for note in ("set", "before"):
+            _put(_note(key, note), [], cwd)
+    return tuple(undone)
+
+
+def _note(key: str, name: str) -> str:
+    return f"wtxtgit.{key}.{name}"
+
+
+def _noted(key: str, name: str, cwd: Path) -> list[str]:
+    return config.get_all(_note(key, name), scope=_SCOPE, cwd=cwd)
+
+
+def _put(key: str, values: list[str], cwd: Path) -> None:
+    """Make these all values of a key in the repository's config."""
+    if config.get_all(key, scope=_SCOPE, cwd=cwd):
+        run.git("config", f"--{_SCOPE}", "--unset-all", key, cwd=cwd)
+    for value in values:
+        run.git("config", f"--{_SCOPE}", "--add", key, value, cwd=cwd)

@@ -12,9 +12,9 @@ from math import isinf
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.tensor import ITEM_BYTES
 from wtxtgit.tensors import numbers
-from wtxtgit.tensors.sums import F8, BlockSums, block_sums, down, level
+from wtxtgit.tensors.numbers import F8, BlockSums, block_sums, down, level
 
 SEGMENT = 4096
 """Bytes of a piece: rows of most matrices are as long, and items fit in."""

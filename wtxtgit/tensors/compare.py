@@ -1,31 +1,29 @@
 """How the values of a tensor changed, in one pass over bounded blocks of both sides.
 
 Blocks are compared as bytes first: of those that are equal one side alone is
-worked on. Formulas: `docs/diff.md`, section "Numbers".
+worked on. Which rows changed is kept as a count, ranges, and blocks of rows, all of
+bounded size. Formulas: `docs/diff.md`, section "Numbers".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import frexp, prod, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import same_bytes
 from wtxtgit.io.workers import Pool
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
-from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts
-from wtxtgit.tensors import numbers, tensor_bytes
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
+from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, SideFacts
+from wtxtgit.tensors import numbers
 from wtxtgit.tensors.block_change import BlockChange, BlockComparer, Measures
-from wtxtgit.tensors.row_changes import RowChanges
+from wtxtgit.tensors.numbers import F8, Moments, Sum, scaled
 from wtxtgit.tensors.statistics import BLOCK
-from wtxtgit.tensors.sums import Moments, Sum, scaled
+from wtxtgit.tensors.tensor_bytes import aligned
 
 Advance = Callable[[int], None]
 """Told how many bytes of either side were read."""
@@ -43,35 +41,6 @@ def label(tensor: Tensor) -> str:
     return tensor.element or tensor.dtype
 
 
-def as_numbers(tensor: Tensor) -> Tensor | None:
-    """The tensor without padding behind it; None where its bytes are no numbers of its shape."""
-    if tensor.element is None or tensor.absent is not None:
-        return None
-    if tensor.strides is None:
-        items = tensor_bytes.item_count(tensor.shape, tensor.nbytes)
-    elif 0 in tensor.shape:
-        items = 0
-    else:
-        # From the first to the last one; whether strides fit the shape is seen on reading.
-        steps = zip(tensor.shape, tensor.strides, strict=False)
-        items = 1 + sum((size - 1) * stride for size, stride in steps)
-    needed = items * ITEM_BYTES[tensor.element]
-    return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
-
-
-def equal_bytes(a: ByteView, b: ByteView) -> bool:
-    """Whether two views hold the same bytes."""
-    if len(a) != len(b):
-        return False
-    for start in range(0, len(a), _PREFIX_BLOCK):
-        end = start + _PREFIX_BLOCK
-        x, y = mapped(a[start:end]), mapped(b[start:end])
-        word: Any = np.uint64 if len(x) % 8 == 0 else np.uint8
-        if not (np.frombuffer(x, word) == np.frombuffer(y, word)).all():
-            return False
-    return True
-
-
 def is_same(a: Tensor, b: Tensor, advance: Advance) -> bool:
     """Whether two tensors of one dtype and shape have equal bytes in C order.
 
@@ -83,7 +52,7 @@ def is_same(a: Tensor, b: Tensor, advance: Advance) -> bool:
         advance(len(raw_a))
         total_a += len(raw_a)
         total_b += len(raw_b)
-        if not equal_bytes(raw_a, raw_b):
+        if not same_bytes(raw_a, raw_b):
             return False
     return total_a == total_b
 
@@ -114,7 +83,7 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
     done = changed = 0
     for raw_a, raw_b in aligned(a, 1, b, 1, BLOCK):
-        if not equal_bytes(raw_a, raw_b):
+        if not same_bytes(raw_a, raw_b):
             picks = np.flatnonzero(_u1(raw_a) != _u1(raw_b))
             changed += len(picks)
             if tracked is not None:
@@ -259,25 +228,87 @@ def _u1(raw: memoryview) -> NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8)
 
 
-def aligned(
-    a: Tensor, item_a: int, b: Tensor, item_b: int, size: int
-) -> Iterator[tuple[memoryview, memoryview]]:
-    """Pieces of both tensors in C order, with as many items of either, to the end of both.
+MAX_RANGES = 256
+"""Ranges that are told; further ones are joined across the smallest gaps."""
+MAX_BLOCKS = 64
 
-    Raises FormatError where one has fewer bytes than it says.
-    """
-    blocks_a, blocks_b = tensor_bytes.blocks(a, size), tensor_bytes.blocks(b, size)
-    left_a = left_b = memoryview(b"")
-    while True:
-        left_a = left_a if len(left_a) else next(blocks_a, left_a)
-        left_b = left_b if len(left_b) else next(blocks_b, left_b)
-        if not len(left_a) and not len(left_b):
+_Indices = NDArray[np.int64]
+
+
+class RowChanges:
+    """Changes of items, taken in ascending order, as rows of the first dimension."""
+
+    def __init__(self, rows: int, row_items: int) -> None:
+        self.rows = rows
+        self.changed = 0
+        self.exact = True
+        self._row_items = row_items
+        self._block_rows = 1
+        while -(-rows // self._block_rows) > MAX_BLOCKS:
+            self._block_rows *= 2
+        blocks = -(-rows // self._block_rows)
+        self._in_blocks = np.zeros(blocks, np.int64)
+        self._squares = [Sum() for _ in range(blocks)]
+        self._starts: _Indices = np.zeros(0, np.int64)
+        self._ends: _Indices = np.zeros(0, np.int64)
+
+    def add(self, items: _Indices) -> None:
+        """Take in changed items by their index: ascending, and after those before."""
+        rows = items // self._row_items
+        rows = rows[_with_first(rows[1:] != rows[:-1])]
+        if len(self._ends) and rows[0] == self._ends[-1] - 1:
+            rows = rows[1:]
+            if not len(rows):
+                return
+        self.changed += len(rows)
+        self._in_blocks += np.bincount(rows // self._block_rows, minlength=len(self._in_blocks))
+        # Each range but the first starts where one row is apart from that before.
+        firsts = _with_first(rows[1:] - rows[:-1] > 1)
+        starts = rows[firsts]
+        ends = np.append(rows[:-1][firsts[1:]], rows[-1]) + 1
+        if len(self._ends) and starts[0] == self._ends[-1]:
+            self._ends[-1] = ends[0]
+            starts, ends = starts[1:], ends[1:]
+        self._starts = np.concatenate((self._starts, starts))
+        self._ends = np.concatenate((self._ends, ends))
+        if len(self._starts) > 4 * MAX_RANGES:
+            self._join()
+
+    def weigh(self, items: _Indices, squares: F8, exponent: int) -> None:
+        """Take in the squares of changes, divided by 2^exponent, of these items."""
+        size = self._row_items * self._block_rows
+        first, last = int(items[0]) // size, int(items[-1]) // size
+        if first == last:
+            self._squares[first].add(float(squares.sum()), exponent)
             return
-        count = min(len(left_a) // item_a, len(left_b) // item_b)
-        if not count:
-            short = a if len(left_a) < item_a else b
-            raise FormatError(
-                f"tensor has fewer than {short.nbytes} bytes", offset=short.offset, field="shape"
-            )
-        yield left_a[: count * item_a], left_b[: count * item_b]
-        left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
+        # Items ascend: each block's are one run.
+        bounds = np.searchsorted(items, np.arange(first + 1, last + 1) * size).tolist()
+        runs = zip([0, *bounds], [*bounds, len(squares)], strict=True)
+        for block, (start, end) in enumerate(runs, first):
+            self._squares[block].add(float(squares[start:end].sum()), exponent)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Changed rows as (first, last + 1); where `exact` is False others among them."""
+        if len(self._starts) > MAX_RANGES:
+            self._join()
+        return tuple(zip(self._starts.tolist(), self._ends.tolist(), strict=True))
+
+    def blocks(self, *, with_norms: bool) -> RowBlocks:
+        norms = tuple(total.root() for total in self._squares) if with_norms else None
+        return RowBlocks(self._block_rows, tuple(self._in_blocks.tolist()), norms)
+
+    def _join(self) -> None:
+        """Keep the MAX_RANGES - 1 widest gaps."""
+        gaps = self._starts[1:] - self._ends[:-1]
+        kept = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
+        self._starts = np.append(self._starts[0], self._starts[kept + 1])
+        self._ends = np.append(self._ends[kept], self._ends[-1])
+        self.exact = False
+
+
+def _with_first(rest: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The same with a True before it."""
+    found = np.ones(len(rest) + 1, np.bool_)
+    found[1:] = rest
+    return found

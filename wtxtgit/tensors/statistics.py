@@ -1,45 +1,39 @@
-"""Statistics of a tensor's values, in one pass over bounded blocks.
+"""Statistics and histograms of a tensor's values, in one pass over bounded blocks.
 
 Items of one or two bytes are counted by their bit pattern, and all that is
 told follows from the counts. Of wider ones each block has its own mean and
 sum of squares (float64, summed pairwise), and blocks are joined as in Chan,
-Golub, LeVeque (1979).
+Golub, LeVeque (1979). Histograms are of values before and after a change, and of
+the change.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from math import copysign, frexp, inf, isfinite, ldexp, nan, prod, sqrt
+from functools import partial
+from math import frexp, isfinite, ldexp, prod, sqrt
 from sys import float_info
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
-from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS
+from wtxtgit.io.workers import Pool
+from wtxtgit.model.plain import Plain
+from wtxtgit.model.tensor import ITEM_BYTES, Tensor
+from wtxtgit.report.diff import Numbers, SideFacts
+from wtxtgit.report.review import Distributions, Histogram
+from wtxtgit.tensors import numbers, tensor_bytes
+from wtxtgit.tensors.numbers import F8, MAX_EXPONENT, scaled, value_table
+from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
 
 BLOCK = 256 * 1024
 """Bytes that are worked on at a time: what they become fits into a processor's cache."""
 FEW = 65_536
 """Items that are sorted to be counted: a table of all patterns would cost more."""
-MAX_EXPONENT = 480
-"""Powers of two between which squares, and sums of them, are numbers of float64."""
-
-SMALL_FLOATS = {
-    # exponent bits, mantissa bits, bias
-    "f8_e4m3": (4, 3, 7),
-    "f8_e5m2": (5, 2, 15),
-    "f8_e4m3fnuz": (4, 3, 8),
-    "f8_e5m2fnuz": (5, 2, 16),
-}
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Plain):
     """What a tensor's `count` numbers are like; those that are NaN or infinite only counted.
 
     `min` and `max` are exact, integers of integers. `std` is that of the
@@ -47,6 +41,8 @@ class Statistics:
     imaginary parts of complex items are numbers of their own, booleans are 0
     and 1.
     """
+
+    KEYS = "count min max mean std zeros zeros_share nan inf"
 
     count: int
     min: float | None
@@ -61,19 +57,6 @@ class Statistics:
     def zeros_share(self) -> float:
         """Zeros, of either sign, of all numbers."""
         return self.zeros / self.count
-
-    def as_dict(self) -> dict[str, int | float | None]:
-        return {
-            "count": self.count,
-            "min": self.min,
-            "max": self.max,
-            "mean": self.mean,
-            "std": self.std,
-            "zeros": self.zeros,
-            "zeros_share": self.zeros_share,
-            "nan": self.nan,
-            "inf": self.inf,
-        }
 
 
 def statistics(tensor: Tensor) -> Statistics | None:
@@ -135,43 +118,6 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
     return Statistics(count, least, most, mean, std, zeros, nans, infs)
 
 
-@cache
-def value_table(element: str) -> NDArray[np.float64]:
-    """The value of each bit pattern of an element of one or two bytes, as float64."""
-    if element == "f8_e8m0":
-        return np.array([2.0 ** (byte - 127) for byte in range(255)] + [nan])
-    if element in SMALL_FLOATS:
-        return np.array([_small_float(byte, element) for byte in range(256)])
-    width = ITEM_BYTES[element]
-    patterns: NDArray[Any] = np.arange(256**width, dtype=f"<u{width}")
-    if element == "bool":
-        patterns = patterns != 0
-    elif element == "bf16":
-        patterns = (patterns.astype("<u4") << 16).view("<f4")
-    else:
-        patterns = patterns.view("<" + NUMPY[element])
-    return patterns.astype(np.float64)
-
-
-def _small_float(byte: int, element: str) -> float:
-    exponent_bits, mantissa_bits, bias = SMALL_FLOATS[element]
-    exponent = byte >> mantissa_bits & (1 << exponent_bits) - 1
-    mantissa = byte & (1 << mantissa_bits) - 1
-    if element.endswith("fnuz"):
-        # The pattern of a negative zero is the one NaN.
-        if byte == 0x80:
-            return nan
-    elif element == "f8_e4m3":
-        if byte & 0x7F == 0x7F:
-            return nan
-    elif exponent == (1 << exponent_bits) - 1:
-        return nan if mantissa else copysign(inf, 128 - byte)
-    if exponent:
-        mantissa += 1 << mantissa_bits
-    value = ldexp(mantissa, max(exponent, 1) - bias - mantissa_bits)
-    return -value if byte & 0x80 else value
-
-
 def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
     """From each block in turn; sums are of the numbers divided by 2 ** `exponent`."""
     dtype = np.dtype("<" + NUMPY[element])
@@ -199,25 +145,17 @@ def _of_blocks(tensor: Tensor, element: str, exponent: int = 0) -> Statistics:
             # Equal numbers have no spread, whatever the rounding of their sum.
             sums.join(len(numbers), ldexp(low, -exponent), 0.0)
             continue
-        scaled = numbers.astype(np.float64)
+        values = numbers.astype(np.float64)
         if exponent:
-            scaled = np.ldexp(scaled, -exponent)
-        mean = float(scaled.sum() / len(scaled))
-        scaled -= mean
-        sums.join(len(scaled), mean, float(np.square(scaled, out=scaled).sum()))
+            values = np.ldexp(values, -exponent)
+        mean = float(values.sum() / len(values))
+        values -= mean
+        sums.join(len(values), mean, float(np.square(values, out=values).sum()))
     if not sums.count:
         return Statistics(count, None, None, None, None, zeros, nans, infs)
-    mean = _scaled(sums.mean, exponent)
-    std = _scaled(sqrt(sums.squares / sums.count), exponent)
+    mean = scaled(sums.mean, exponent)
+    std = scaled(sqrt(sums.squares / sums.count), exponent)
     return Statistics(count, least, most, mean, std, zeros, nans, infs)
-
-
-def _scaled(value: float, exponent: int) -> float:
-    """value x 2^exponent; the largest float where rounding would lead beyond it."""
-    try:
-        return ldexp(value, exponent)
-    except OverflowError:
-        return copysign(float_info.max, value)
 
 
 @dataclass(slots=True)
@@ -239,3 +177,106 @@ class _Sums:
 
 def _is_float(element: str) -> bool:
     return element[0] in "fbc" and element != "bool"
+
+
+BINS = 48
+SPREAD = 4.0
+"""Standard deviations on either side of the mean that bins are for."""
+_MOST = float_info.max / 4
+"""Bounds between which a width is a number."""
+_LEAST = 2.0**-1000
+"""A width of which the bins' are no subnormal numbers."""
+
+_Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Between which values are counted: those of either side, and changes."""
+
+    values: tuple[float, float]
+    changes: tuple[float, float]
+
+
+def distributions(
+    a: Tensor, b: Tensor, change: Numbers, *, threads: int | None = None
+) -> Distributions | None:
+    """Count the values of a tensor that changed, `change` being what a comparison told of it.
+
+    None where the two have no numbers in common. Raises FormatError.
+    """
+    before, after = as_numbers(a), as_numbers(b)
+    if before is None or after is None or before.element is None or after.element is None:
+        return None
+    elements = before.element, after.element
+    if numbers.parts_of(elements[0]) != numbers.parts_of(elements[1]):
+        return None
+    bounds = _Bounds(_range(change.before, change.after), _range_of_change(change))
+    totals = np.zeros((3, BINS + 2), np.int64)
+    blocks = aligned(before, ITEM_BYTES[elements[0]], after, ITEM_BYTES[elements[1]], BLOCK)
+    tasks = (partial(_count, raw_a, raw_b, elements, bounds) for raw_a, raw_b in blocks)
+    with Pool(threads, before.nbytes, 1) as pool:
+        for found in pool.ordered(tasks):
+            totals += found
+    ranges = (bounds.values, bounds.values, bounds.changes)
+    return Distributions(*map(_histogram, totals, ranges))
+
+
+def _count(
+    raw_a: memoryview, raw_b: memoryview, elements: tuple[str, str], bounds: _Bounds
+) -> _Counts:
+    """Count a block's values before, after, and their changes."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        x = numbers.values(raw_a, elements[0])
+        of_before = _tally(x, bounds.values)
+        y = numbers.values(raw_b, elements[1])
+        moved = x != y
+        old, new = x[moved], y[moved]
+        if 2 * len(old) < len(x):
+            # What stayed is counted already.
+            of_after = of_before - _tally(old, bounds.values) + _tally(new, bounds.values)
+        else:
+            of_after = _tally(y, bounds.values)
+        return np.stack((of_before, of_after, _tally(new - old, bounds.changes)))
+
+
+def _tally(values: F8, bounds: tuple[float, float]) -> _Counts:
+    """How many values are below, in each bin, and above; NaN is nowhere."""
+    counts = np.zeros(BINS + 2, np.int64)
+    counts[1:-1] = np.histogram(values, BINS, bounds)[0]
+    if counts.sum() != len(values):
+        counts[0] = np.count_nonzero(values < bounds[0])
+        counts[-1] = np.count_nonzero(values > bounds[1])
+    return counts
+
+
+def _histogram(counts: _Counts, bounds: tuple[float, float]) -> Histogram:
+    below, *bins, above = counts.tolist()
+    return Histogram(*bounds, tuple(bins), below, above)
+
+
+def _range(*sides: SideFacts) -> tuple[float, float]:
+    """From the least to the largest value that is no outlier of its side."""
+    ends = []
+    for side in sides:
+        if side.mean is not None and side.std is not None:
+            reach = SPREAD * min(side.std, _MOST)
+            ends += [side.mean - reach, side.mean + reach]
+    return _apart(min(ends, default=0.0), max(ends, default=0.0))
+
+
+def _range_of_change(change: Numbers) -> tuple[float, float]:
+    """As far to either side of 0 as most changes go."""
+    typical = change.l2 / sqrt(change.changed) if change.changed else 0.0
+    reach = min(float(change.max_abs), SPREAD * min(typical, _MOST))
+    return _apart(-reach, reach)
+
+
+def _apart(low: float, high: float) -> tuple[float, float]:
+    """Bounds of finite width that bins fit between."""
+    low, high = (max(-_MOST, min(_MOST, end)) for end in (low, high))
+    width = (high - low) / BINS
+    if isfinite(width) and low + width > low and high - width < high:
+        return low, high
+    reach = max(abs(low), abs(high), _LEAST) if low or high else 1.0
+    return (low - reach / 2, high + reach / 2) if reach < _MOST else (-_MOST, _MOST)

@@ -1,10 +1,17 @@
-"""A tensor's bytes in C order, little-endian, however its file stores them."""
+"""A tensor's bytes in C order, little-endian, and back to the form that its file stores them in.
+
+Files store tensors in either byte order, columns first, strided, and with
+padding behind the items.
+"""
 
 from __future__ import annotations
 
+import mmap
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,9 +22,8 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import pieces
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Tensor
+from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.model.tensor import ITEM_BYTES, Content, Tensor
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
@@ -294,3 +300,111 @@ def _bytes(values: NDArray[Any]) -> memoryview:
 
 def _wrong(tensor: Tensor, what: str) -> FormatError:
     return FormatError(f"tensor {quoted(tensor.name)} {what}", offset=tensor.offset, field="shape")
+
+
+def as_stored(tensor: Tensor, nbytes: int, blocks: Callable[[], Iterator[memoryview]]) -> Content:
+    """New items of `tensor`, `nbytes` of them in C order, in the form of its stored bytes.
+
+    What is stored beside its items (padding, what lies between strided ones)
+    stays. Raises FormatError where its strides do not fit.
+    """
+    if tensor.strides is None and tensor.order != "F":
+        return Content(tensor.nbytes, partial(_in_order, tensor, nbytes, blocks))
+    return Content(tensor.nbytes, partial(_scattered, tensor, blocks))
+
+
+def unchanged(tensor: Tensor) -> Content:
+    """A tensor's bytes as they are stored."""
+    return Content(tensor.nbytes, lambda: pieces(tensor.data))
+
+
+def _in_order(
+    tensor: Tensor, nbytes: int, blocks: Callable[[], Iterator[memoryview]]
+) -> Iterator[Buffer]:
+    width = _width(tensor)
+    for block in blocks():
+        if tensor.byteorder == "little" or width == 1:
+            yield block
+        else:
+            yield np.frombuffer(block, f"<u{width}").byteswap().view(np.uint8).data
+    if nbytes < tensor.nbytes:
+        yield tensor.data[nbytes:]
+
+
+def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> Iterator[Buffer]:
+    """The stored bytes with the items put where the strides say, through a temporary file."""
+    shape, strides = steps_of(tensor)
+    shape, strides = shape or (1,), strides or (1,)
+    item = ITEM_BYTES[tensor.element or "u8"]
+    width = _width(tensor)
+    if not tensor.nbytes or 0 in shape:
+        yield from pieces(tensor.data)
+        return
+    # The last dimension is of bytes of an item, so that any item is one of bytes.
+    apart = (*(stride * item for stride in strides), 1)
+    last = sum((n - 1) * step for n, step in zip((*shape, item), apart, strict=True))
+    if last >= tensor.nbytes:
+        raise FormatError("items lie outside of what is stored", field="strides")
+    with tempfile.TemporaryFile(prefix="wtxtgit-") as file:
+        for piece in pieces(tensor.data):
+            file.write(piece)
+        file.flush()
+        # Given up with the last view of it: closing it before would fail.
+        held = mmap.mmap(file.fileno(), tensor.nbytes)
+    view = as_strided(np.frombuffer(held, np.uint8), (*shape, item), apart)
+    at = 0
+    for block in blocks():
+        values = np.frombuffer(block, np.uint8)
+        if tensor.byteorder != "little" and width > 1:
+            values = values.reshape(-1, width)[:, ::-1]
+        values = values.reshape(-1, item)
+        view[np.unravel_index(np.arange(at, at + len(values)), shape)] = values
+        at += len(values)
+    for start in range(0, tensor.nbytes, BLOCK):
+        yield held[start : start + BLOCK]
+
+
+def _width(tensor: Tensor) -> int:
+    """Bytes of what has a byte order."""
+    element = tensor.element or "u8"
+    return ITEM_BYTES[element] // PARTS.get(element, 1)
+
+
+def as_numbers(tensor: Tensor) -> Tensor | None:
+    """The tensor without padding behind it; None where its bytes are no numbers of its shape."""
+    if tensor.element is None or tensor.absent is not None:
+        return None
+    if tensor.strides is None:
+        items = item_count(tensor.shape, tensor.nbytes)
+    elif 0 in tensor.shape:
+        items = 0
+    else:
+        # From the first to the last one; whether strides fit the shape is seen on reading.
+        steps = zip(tensor.shape, tensor.strides, strict=False)
+        items = 1 + sum((size - 1) * stride for size, stride in steps)
+    needed = items * ITEM_BYTES[tensor.element]
+    return tensor.first(needed) if 0 <= needed <= tensor.nbytes else None
+
+
+def aligned(
+    a: Tensor, item_a: int, b: Tensor, item_b: int, size: int
+) -> Iterator[tuple[memoryview, memoryview]]:
+    """Pieces of both tensors in C order, with as many items of either, to the end of both.
+
+    Raises FormatError where one has fewer bytes than it says.
+    """
+    blocks_a, blocks_b = blocks(a, size), blocks(b, size)
+    left_a = left_b = memoryview(b"")
+    while True:
+        left_a = left_a if len(left_a) else next(blocks_a, left_a)
+        left_b = left_b if len(left_b) else next(blocks_b, left_b)
+        if not len(left_a) and not len(left_b):
+            return
+        count = min(len(left_a) // item_a, len(left_b) // item_b)
+        if not count:
+            short = a if len(left_a) < item_a else b
+            raise FormatError(
+                f"tensor has fewer than {short.nbytes} bytes", offset=short.offset, field="shape"
+            )
+        yield left_a[: count * item_a], left_b[: count * item_b]
+        left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]

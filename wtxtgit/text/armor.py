@@ -6,6 +6,9 @@ the rest, filled with `=`. All work is done on whole blocks of lines with
 numpy: a block is `count` chunks of `size` bytes each whose lines start
 `stride` bytes apart in the text. There is no Python loop over lines except
 in `diagnose`, which looks for the first bad line of a damaged chunk.
+
+All lines have a fixed length, those that frame a chunk too, so the size of a
+chunk's text follows from the size of the chunk alone.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import pybase64
 from numpy.typing import NDArray
 
 from wtxtgit.io.view import ByteView
+from wtxtgit.text import grammar
 from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
 U1 = NDArray[np.uint8]
@@ -394,3 +398,47 @@ def _fill_view(text: U1, count: int, lines: int, fill: int, start: int, stride: 
     return np.ndarray(
         (count, fill), dtype=np.uint8, buffer=text, offset=offset, strides=(stride, 1)
     )
+
+
+_CHUNK_LINE = len(grammar.format_chunk(grammar.ChunkLine(0, 0, 0, bytes(32), 0, 0))) - 2
+"""Bytes of a `ch` line without the digits of `len` and `lines`."""
+
+
+def chunk_line_size(size: int) -> int:
+    """Bytes of the `ch` line of a chunk of `size` bytes; all its other fields are fixed."""
+    return _CHUNK_LINE + len(str(size)) + len(str(line_count(size)))
+
+
+@lru_cache(maxsize=1024)
+def chunk_text_size(size: int) -> int:
+    """Bytes of text of a chunk of `size` bytes, from its `ch` line to its `endch`."""
+    armored = line_count(size) * grammar.LINE_TEXT
+    return chunk_line_size(size) + armored + len(grammar.END_CHUNK)
+
+
+def render_chunks(
+    text: U1,
+    start: int,
+    raw: memoryview,
+    first: int,
+    offset: int,
+    sha256: Sequence[bytes],
+    crc32c: Sequence[int],
+) -> int:
+    """Write chunks of one size into `text` from `start` on; returns where they end.
+
+    `raw` holds the chunks back to back, one for each of `sha256` and `crc32c`.
+    The first of them is number `first` of its array and stands at `offset` there.
+    """
+    count = len(sha256)
+    size = raw.nbytes // count
+    head, stride, lines = chunk_line_size(size), chunk_text_size(size), line_count(size)
+    view = text.data
+    position = start
+    for k in range(count):
+        line = grammar.ChunkLine(first + k, offset + k * size, size, sha256[k], crc32c[k], lines)
+        view[position : position + head] = grammar.format_chunk(line)
+        position += stride
+        view[position - len(grammar.END_CHUNK) : position] = grammar.END_CHUNK
+    encode(raw, count, size, text, start + head, stride)
+    return position

@@ -26,14 +26,22 @@ from wtxtgit.model import (
     Problem,
     Snapshot,
 )
-from wtxtgit.model.names import ArrayNames
-from wtxtgit.text.blocking import rows_for
+from wtxtgit.model.array import ArrayNames
 from wtxtgit.text.blocks import blocks_of, check
-from wtxtgit.text.contents import array_bytes
-from wtxtgit.text.dtypes import BY_NUMPY, NUMPY_DTYPES, carrier_of, shaped, view_as
+from wtxtgit.text.file import array_bytes
 from wtxtgit.text.grammar import CAP, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
-from wtxtgit.text.layout import check_layout, parse_layout, with_layout
+from wtxtgit.text.layout import (
+    BY_NUMPY,
+    NUMPY_DTYPES,
+    carrier_of,
+    check_layout,
+    parse_layout,
+    shaped,
+    view_as,
+    with_layout,
+)
+from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import Report, verify
 
 

@@ -17,8 +17,8 @@ from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Problem
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES, cut, gathered
 from wtxtgit.text.index import ArrayIndex
+from wtxtgit.text.plan import BLOCK_BYTES, cut, gathered
 
 _JOB_BLOCKS = 1024
 """How many blocks of short arrays make one job."""

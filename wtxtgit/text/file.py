@@ -1,33 +1,47 @@
-"""The file that a text stands for, of which no more is decoded than is asked for.
+"""The file that a text stands for, and the arrays of a text.
 
-It is a file with holes, or as much memory where it is small: arrays come into
-it when their bytes are needed, each chunk checked against its parity, CRC-32C
-and SHA-256. What only verification of the whole text proves (root, chain,
-signature) is not checked here.
+`TextFile` decodes no more of a text than is asked for: a file with holes, or as
+much memory where it is small. Arrays come into it when their bytes are needed,
+each chunk checked against its parity, CRC-32C and SHA-256. What only verification
+of the whole text proves (root, chain, signature) is not checked there.
+
+`verify_into` writes the file while the text is verified. The layout says where
+each array stands in the file. It is read first, without trust, and what is
+verified block by block is put in its place at once, by every thread that reads
+blocks. Only where all of the text holds, and its layout is the very one that was
+assumed, is the file what the text stands for: until then it belongs under no name.
+
+The other functions read texts that `verify` accepted: they decode again without
+hashing, which costs a fraction of the check and keeps unverified bytes from leaving.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
+from operator import itemgetter
+from threading import Lock
 from typing import IO
 
+import numpy as np
+
 from wtxtgit.errors import CheckError, TextError
-from wtxtgit.io.mapping import view_of
-from wtxtgit.io.read_once import Pages
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.files import write_at
+from wtxtgit.io.view import Buffer, ByteView, Pages, view_of
 from wtxtgit.io.workers import Pool
-from wtxtgit.io.writing import write_at
-from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
-from wtxtgit.text.armor import line_count
-from wtxtgit.text.blocks import Block, blocks_of, check, jobs_of
+from wtxtgit.model import LAYOUT_ARRAY, Extent, Layout, Problem
+from wtxtgit.text.armor import U1, line_count
+from wtxtgit.text.blocks import Block, blocks_of, check, decode, jobs_at_least, jobs_of
 from wtxtgit.text.grammar import LINE_TEXT
-from wtxtgit.text.index import ArrayIndex, index
-from wtxtgit.text.layout import check_layout, parse_layout
+from wtxtgit.text.index import ArrayIndex, TextIndex, index
+from wtxtgit.text.layout import check_layout, parse_layout, pieces
+from wtxtgit.text.plan import BLOCK_BYTES
+from wtxtgit.text.verify import Report, verify
 
 _IN_MEMORY = 1024 * 1024
 """Bytes of a file up to which it stays in memory: making one takes longer than filling it."""
@@ -212,3 +226,210 @@ def shared_arrays(a: TextFile, b: TextFile) -> dict[tuple[str, str], int]:
                 numbered[side, array.name] = number
                 sides.setdefault(number, set()).add(side)
     return {key: number for key, number in numbered.items() if len(sides[number]) == 2}
+
+
+def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
+    """The layout that a container's text has if it is whole; nothing of it is verified.
+
+    It fits the claims of the text's arrays, which are all there. None for any other text.
+    """
+    array = index.array(LAYOUT_ARRAY)
+    if index.stop is not None or array is None:
+        return None
+    raw = bytearray()
+    for block in blocks_of(array):
+        part = decode(text, block)
+        if part is None:
+            return None
+        raw += part
+    try:
+        layout = parse_layout(bytes(raw))
+        check_layout(layout, index.meta, index.cap, [other.claim for other in index.arrays])
+    except TextError:
+        return None
+    return layout if layout.is_container else None
+
+
+def file_pieces(
+    text: ByteView, index: TextIndex, layout: Layout, *, threads: int | None = None
+) -> Iterator[memoryview]:
+    """The bytes of the file in order; `index` and `layout` are of a verified text."""
+    by_name = {array.name: array for array in index.arrays}
+
+    def runs() -> Iterator[bytes | list[Block]]:
+        literals = bytearray()
+        for piece in pieces(layout):
+            if isinstance(piece, bytes):
+                literals += piece
+                if len(literals) < BLOCK_BYTES:
+                    continue
+            if literals:
+                yield bytes(literals)
+                literals.clear()
+            if isinstance(piece, str):
+                yield from jobs_of(blocks_of(by_name[piece]))
+        if literals:
+            yield bytes(literals)
+
+    tasks = (partial(_render, text, run) for run in runs())
+    with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
+        for rendered in pool.ordered(tasks):
+            yield from rendered
+
+
+def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
+    """The raw bytes of all arrays by name; `index` is of a verified text."""
+    found = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
+
+    def fill(job: list[Block]) -> None:
+        for block in job:
+            place = found[block.array.name]
+            place[block.offset : block.offset + block.nbytes] = _decoded(text, block)
+
+    jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
+    with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
+        for _ in pool.ordered(partial(fill, job) for job in jobs):
+            pass
+    return found
+
+
+def first_bytes(text: ByteView, index: TextIndex, layout: Layout, count: int) -> bytes:
+    """The first `count` bytes of the file, decoding no more than they need."""
+    by_name = {array.name: array for array in index.arrays}
+    head = b""
+    for piece in pieces(layout):
+        if isinstance(piece, bytes):
+            head += piece
+        else:
+            for block in blocks_of(by_name[piece], 0, 1):
+                head += bytes(_decoded(text, block)[:count])
+        if len(head) >= count:
+            break
+    return head[:count]
+
+
+def _render(text: ByteView, run: bytes | list[Block]) -> list[memoryview]:
+    if isinstance(run, bytes):
+        return [memoryview(run)]
+    return [_decoded(text, block) for block in run]
+
+
+def _decoded(text: ByteView, block: Block) -> memoryview:
+    raw = decode(text, block)
+    if raw is None:
+        raise TextError("structure", "the text changed while it was read", array=block.array.name)
+    return raw
+
+
+_Part = tuple[int, memoryview]
+"""Where bytes stand in the file, and they."""
+_SMALL = 64 * 1024
+"""Bytes from which on a block is written by itself."""
+_PART = 256
+"""Bytes that a part takes besides its own."""
+_HELD = 1024 * 1024
+"""Bytes of small blocks that are kept until they are written, neighbours together."""
+
+
+def verify_into(
+    descriptor: int,
+    text: ByteView,
+    indexed: TextIndex,
+    layout: Layout,
+    *,
+    wsum: bytes | None = None,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Report, bool]:
+    """Verify a text, and write the file that it stands for into an empty one.
+
+    `indexed` and `layout` are as `index` and `assumed_layout` give them; the
+    rest is as for `verify`. Gives the report, and whether the file is whole;
+    otherwise it is empty. Raises OSError where it can't be written.
+    """
+    placed = _Placed(descriptor, indexed, layout)
+    report = verify(
+        text,
+        indexed=indexed,
+        wsum=wsum,
+        threads=threads,
+        progress=progress,
+        deliver=placed.deliver,
+    )
+    is_whole = report.ok and report.layout == layout and placed.finish()
+    if not is_whole:
+        os.ftruncate(descriptor, 0)
+    return report, is_whole
+
+
+class _Placed:
+    """Puts blocks and literals where a layout has them; threads may share it."""
+
+    def __init__(self, descriptor: int, indexed: TextIndex, layout: Layout) -> None:
+        self._descriptor = descriptor
+        self._layout = layout
+        self._sizes = {array.name: array.nbytes for array in indexed.arrays}
+        self._starts = {
+            extent.array: start for start, extent in self._extents() if extent.array is not None
+        }
+        self._due = sum(self._sizes[name] for name in self._starts)
+        self._held: list[_Part] = []
+        self._held_bytes = 0
+        self._lock = Lock()
+
+    def deliver(self, block: Block, raw: memoryview) -> None:
+        """Write a block's bytes, or keep them for `finish`."""
+        start = self._starts.get(block.array.name)
+        if start is None:
+            return
+        part = start + block.offset, raw
+        ready = [part] if raw.nbytes >= _SMALL else []
+        with self._lock:
+            self._due -= raw.nbytes
+            if not ready:
+                ready = self._kept(part)
+        self._write(ready)
+
+    def finish(self) -> bool:
+        """Write what is left; tells whether all came that had to."""
+        for start, extent in self._extents():
+            if extent.hex is not None:
+                self._write(self._kept((start, memoryview(extent.hex))))
+            elif extent.zeros is not None:
+                self._write(self._kept((start, memoryview(bytes(extent.zeros)))))
+        self._write(self._held)
+        return self._due == 0
+
+    def _extents(self) -> Iterator[tuple[int, Extent]]:
+        """The layout's extents, and where each one starts."""
+        end = 0
+        for extent in self._layout.extents:
+            yield end, extent
+            if extent.array is not None:
+                end += self._sizes[extent.array]
+            else:
+                end += len(extent.hex or b"") + (extent.zeros or 0)
+
+    def _kept(self, part: _Part) -> list[_Part]:
+        """Keep a small part; gives all that are kept once they are many."""
+        self._held.append(part)
+        self._held_bytes += part[1].nbytes + _PART
+        if self._held_bytes < _HELD:
+            return []
+        ready, self._held, self._held_bytes = self._held, [], 0
+        return ready
+
+    def _write(self, parts: list[_Part]) -> None:
+        """Write parts at their places, those that stand side by side together."""
+        run, first = bytearray(), 0
+        for start, raw in sorted(parts, key=itemgetter(0)):
+            if run and start != first + len(run):
+                write_at(self._descriptor, run, first)
+                run = bytearray()
+            if raw.nbytes >= _SMALL and not run:
+                write_at(self._descriptor, raw, start)
+                continue
+            if not run:
+                first = start
+            run += raw
+        write_at(self._descriptor, run, first)

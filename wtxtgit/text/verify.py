@@ -19,9 +19,8 @@ from functools import partial
 from hashlib import sha256
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.pipeline import Pipeline
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.io.workers import worthwhile
+from wtxtgit.io.workers import Pipeline, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
 from wtxtgit.text import digest, grammar, signature
 from wtxtgit.text.blocks import (

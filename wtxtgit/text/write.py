@@ -2,8 +2,8 @@
 
 Three SHA-256 passes are the cost: each array's own, each chunk's, and
 hash_all, which can only follow the arrays' own. The caller's thread makes
-hash_all; the runs of the plan are hashed and armored beside it, by that thread
-too wherever hash_all has to wait.
+hash_all; the runs of the plan are hashed and armored on other threads, by the
+caller's too wherever hash_all has to wait.
 
 `render` gives the spans as they are made, and at the end those that hold
 digests: for a file that is written at any place, or what else takes pieces by
@@ -19,19 +19,51 @@ from functools import partial
 from hashlib import sha256
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.buffers import Buffers
-from wtxtgit.io.ordered import Crew
+from wtxtgit.io.files import write_at
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.io.workers import Pool, worthwhile
-from wtxtgit.io.writing import write_at
+from wtxtgit.io.workers import Crew, Pool, worthwhile
 from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.text import armor, blocking, digest, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES, gathered
-from wtxtgit.text.plan import RUN_TEXT, ArrayPlan, Block, Plan, Run, Span
-from wtxtgit.text.render import render_chunks
+from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text.armor import render_chunks
+from wtxtgit.text.plan import (
+    BLOCK_BYTES,
+    RUN_TEXT,
+    ArrayPlan,
+    Block,
+    Plan,
+    Run,
+    Span,
+    bounded_product,
+    check_rows,
+    gathered,
+)
+
+
+class Buffers:
+    """Buffers of `size` bytes for as many threads as ask for one."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free: list[NDArray[np.uint8]] = []
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """One of at least `size` bytes, of any content: to be given back."""
+        if size > self._size:
+            return np.empty(size, dtype=np.uint8)
+        try:
+            return self._free.pop()
+        except IndexError:
+            return np.empty(self._size, dtype=np.uint8)
+
+    def give(self, buffer: NDArray[np.uint8]) -> None:
+        """Give a buffer back; nothing may look at it any more."""
+        if buffer.nbytes == self._size:
+            self._free.append(buffer)
+
 
 _STEP = 16 * BLOCK_BYTES
 """hash_all is fed in steps of this size, so that progress can be told."""
@@ -365,12 +397,12 @@ def _check(snapshot: Snapshot) -> None:
             raise TextError("syntax", f'array "{name}" has dtype "{array.dtype}"', array=name)
         if not all(0 <= dim <= grammar.MAX_NUMBER for dim in array.shape):
             raise TextError("syntax", f'array "{name}" has the shape {array.shape}', array=name)
-        claimed = blocking.bounded_product(array.shape, ITEM_SIZE[array.dtype])
+        claimed = bounded_product(array.shape, ITEM_SIZE[array.dtype])
         if claimed != array.data.nbytes:
             raise TextError(
                 "structure",
                 f'array "{name}" has {array.data.nbytes} bytes, dtype and shape give {claimed}',
                 array=name,
             )
-        if array.rows is not None and (wrong := blocking.check_rows(array.rows, array.dtype)):
+        if array.rows is not None and (wrong := check_rows(array.rows, array.dtype)):
             raise TextError("structure", f'array "{name}": {wrong}', array=name)

@@ -19,9 +19,6 @@ from hashlib import sha256
 
 from wtxtgit.errors import InputError, WtxtgitError
 
-pass
-pass
-
 SEED_SIZE = 32
 MAX_KEY_FILE = 64 * 1024
 MAX_COMMENT = 200

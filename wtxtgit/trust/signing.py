@@ -32,9 +32,6 @@ from wtxtgit.trust.keys import (
     why_no_key,
 )
 
-pass
-pass
-
 AskPassphrase = Callable[[str], str]
 """Asks for the passphrase of the key that goes by this name."""
 _TYPES_SHOWN = 8

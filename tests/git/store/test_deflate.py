@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import seeded
-from wtxtgit.git.store import deflate, inflate
-from wtxtgit.git.store.inflate import Damaged, inflated
-from wtxtgit.git.store.zlib_stream import Plain, deflated
+from wtxtgit.git.store import streams
+from wtxtgit.git.store.streams import Damaged, Plain, deflated, inflated
 
-_BYTES = st.one_of(st.binary(max_size=300), st.sampled_from([b"", deflate.FLUSH * 40, bytes(9000)]))
+_BYTES = st.one_of(st.binary(max_size=300), st.sampled_from([b"", streams.FLUSH * 40, bytes(9000)]))
 
 
 def stream_of(pieces: list[bytes], lead: bytes = b"", threads: int = 2) -> bytes:
@@ -37,7 +36,7 @@ def read(
 
 @given(_BYTES, _BYTES)
 def test_a_joined_adler32_is_that_of_the_whole(first: bytes, second: bytes) -> None:
-    joined = deflate.joined_adler32(zlib.adler32(first), zlib.adler32(second), len(second))
+    joined = streams.joined_adler32(zlib.adler32(first), zlib.adler32(second), len(second))
     assert joined == zlib.adler32(first + second)
 
 
@@ -65,7 +64,7 @@ def test_a_stream_that_is_not_taken_has_no_end() -> None:
 @pytest.mark.parametrize("size", [0, 1, 65534, 65535, 65536, 131070, 131071])
 def test_stored_blocks_hold_any_number_of_bytes(size: int) -> None:
     data = os.urandom(size)
-    assert zlib.decompress(deflate.stored(data) + deflate.END, deflate.RAW) == data
+    assert zlib.decompress(streams.stored_blocks(data) + streams.END, streams.RAW) == data
 
 
 STREAMS: dict[str, Callable[[bytes], bytes]] = {
@@ -81,7 +80,7 @@ STREAMS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize(
-    "whole", [b"", b"a", bytes(40 << 20), deflate.FLUSH * 70_000, os.urandom(300_000)], ids=len
+    "whole", [b"", b"a", bytes(40 << 20), streams.FLUSH * 70_000, os.urandom(300_000)], ids=len
 )
 def test_any_stream_is_inflated(whole: bytes, name: str, threads: int) -> None:
     assert read(STREAMS[name](whole), len(whole), threads, after=b"PACK") == whole
@@ -125,7 +124,7 @@ def test_pieces_of_all_lengths_are_inflated_side_by_side(
     noise = seeded(f"noise {seed}")
     pieces = [noise.randbytes(1 << 20), *[bytes(1 << 20)] * 70, noise.randbytes(70_000), b"end"]
     stream = stream_of(pieces)
-    monkeypatch.setattr(inflate, "_one_by_one", None)
+    monkeypatch.setattr(streams, "_one_by_one", None)
     whole = b"".join(pieces)
     assert read(stream, len(whole), 2, after=after) == whole
     with pytest.raises(Damaged):
@@ -146,11 +145,11 @@ def test_pieces_may_refer_to_those_before_them(mode: int, threads: int) -> None:
 
 def test_marks_alone_are_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[object] = []
-    inflate_one = inflate._inflate
+    inflate_one = streams._inflate
     monkeypatch.setattr(
-        inflate, "_inflate", lambda *given: begun.append(given) or inflate_one(*given)
+        streams, "_inflate", lambda *given: begun.append(given) or inflate_one(*given)
     )
-    empty = b"\0" + deflate.FLUSH
+    empty = b"\0" + streams.FLUSH
     stream = stream_of([b"text" * 1000])
     head, rest = stream[:2], stream[2:]
     whole = b"text" * 1000

@@ -11,18 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import new_repo, put_in_place
 from tests.git.store import two_faced
+from tests.kit import Repo
 from wtxtgit.chain.contents import Facts
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.store.inflate import inflated
-from wtxtgit.git.store.loose import stored
-from wtxtgit.git.store.pack import PackWriter
-from wtxtgit.git.store.pack_index import Packed, PackIndex, format_index
+from wtxtgit.git.store.files import Packed, PackIndex, format_index
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.zlib_stream import Plain
+from wtxtgit.git.store.streams import Plain, inflated
+from wtxtgit.git.store.writing import PackWriter, stored
 
 CONTENTS = [b"", b"a", b"text\n" * 30_000, os.urandom(2_500_000), bytes(3_000_000)]
 

@@ -21,11 +21,9 @@ from wtxtgit.containers.aero.repack import repack
 from wtxtgit.containers.aero.write_set import build_set
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
-__all__ = ["DTYPES", "KEEPS_TAGS", "build", "build_model", "build_set", "repack"]
-
-KEEPS_TAGS = True
+__all__ = ["DTYPES", "build", "build_model", "build_set", "repack"]
 
 
 def build(

@@ -26,7 +26,7 @@ from wtxtgit.containers.aero.chunks import (
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 SET_NAME = "{}.aeroset.json"
 INDEX_NAME = "{}-index.aero"

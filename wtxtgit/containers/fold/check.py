@@ -18,7 +18,8 @@ from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Diges
 from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 JSON_CTYPE = b"JSON"
 MAX_JSON_CHUNK = 16 * 1024 * 1024

@@ -21,7 +21,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
-from wtxtgit.model.reading import Findings
+from wtxtgit.model.findings import Findings
 
 FORMAT = "fold"
 VERSIONS = frozenset({"1.0.0", "1.1.0", "1.2.0"})

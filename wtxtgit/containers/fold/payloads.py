@@ -24,10 +24,7 @@ from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.reading import ReadOptions
-
-pass
-pass
+from wtxtgit.model.tensor import ReadOptions
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
@@ -381,9 +378,6 @@ def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
 def _blake2b(domain: bytes, content: bytes) -> bytes:
     return hashlib.blake2b(domain + content, digest_size=MERKLE_BYTES).digest()
 
-
-pass
-pass
 
 Condition = Literal["whole", "mended", "damaged"]
 """Whether a payload is as its hash says, is so once its parity has mended it, or is not."""

@@ -24,7 +24,7 @@ from wtxtgit.containers.fold.write import (
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
 """What chunks can be stored with."""
@@ -83,6 +83,11 @@ def _source(
 
 Patch = tuple[int, bytes]
 """Where in the file bytes are replaced, and the bytes."""
+
+
+def has_parity(container: Fold) -> bool:
+    """Whether a chunk has parity, from which its tensors are mended as they are read."""
+    return any(chunk.ecc_len for chunk in container.chunks)
 
 
 def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], list[str], list[str]]:

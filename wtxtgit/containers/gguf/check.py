@@ -24,7 +24,8 @@ from wtxtgit.containers.gguf.metadata import (
 )
 from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, Gguf, Info, aligned
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""

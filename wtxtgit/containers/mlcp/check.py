@@ -21,8 +21,8 @@ from wtxtgit.containers.mlcp.read import (
     Placement,
     Record,
 )
-from wtxtgit.model.elements import ITEM_BYTES
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 MAX_SIZE = 2**63 - 1
 """Largest size that a record can state."""

@@ -118,8 +118,6 @@ def _further(item: Json | None) -> str:
     return json.dumps(further, sort_keys=True)
 
 
-pass
-
 CRLF = b"\r\n"
 MAX_DIGITS = 10
 """Digits of a dtype that is a number."""
@@ -331,8 +329,6 @@ def _overlaid(old: object, wanted: object) -> object:
     kept = {key: _overlaid(value, wanted[key]) for key, value in old.items() if key in wanted}
     return kept | {key: value for key, value in wanted.items() if key not in kept}
 
-
-pass
 
 OTHER = "another list"
 """Stands before the hash of a list whose items are not those of the records."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from wtxtgit.containers import npy_check
 from wtxtgit.containers.npy.read import Npy
-from wtxtgit.model.reading import Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import ReadOptions
 
 
 def check(

@@ -9,7 +9,7 @@ from wtxtgit.containers import npy_header, ranges
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, ReadOptions
+from wtxtgit.model.tensor import Description, ReadOptions
 
 HEADER_ROLE = "_header"
 TENSOR = "data"
@@ -28,9 +28,11 @@ class Npy:
         yield ranges.part(0, self.header.data, HEADER_ROLE)
         yield ranges.tensor(self.stored)
 
-    def describe(self, options: ReadOptions) -> Description:
-        version = ".".join(map(str, self.header.version))
-        return Description("npy", (self.stored.listed(self.data),), {"version": version})
+
+def describe(container: Npy, options: ReadOptions) -> Description:
+    """What the file says of itself."""
+    version = ".".join(map(str, container.header.version))
+    return Description("npy", (container.stored.listed(container.data),), {"version": version})
 
 
 def read(data: ByteView) -> Npy:

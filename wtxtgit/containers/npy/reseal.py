@@ -15,8 +15,7 @@ from wtxtgit.containers.flat import Part
 from wtxtgit.containers.npy.read import TENSOR, Npy
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
 AFTER = "after the array"
 

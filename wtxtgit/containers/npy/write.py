@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from wtxtgit.containers import npy_header
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
-KEEPS_TAGS = False
 
 
 def build_model(

@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import partial
 
 from wtxtgit.containers import zip_directory, zip_write
-from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npz.members import check_crc32, kept, refuse_unwritable
 from wtxtgit.containers.npz.read import Npz
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import DEFLATED, STORED, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none",)
 """What chunks can be stored with."""

@@ -18,8 +18,7 @@ from wtxtgit.containers.safetensors.write import bounded_header
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.entries import Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
 GAPS, NULL = "gaps", f"{METADATA_KEY} is null"
 

@@ -13,7 +13,7 @@ from wtxtgit.containers.safetensors.sharded import is_inside
 from wtxtgit.containers.safetensors.write import build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"

@@ -13,7 +13,7 @@ from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Pickle
 from wtxtgit.containers.torch.views import NO_STORAGE, Storage, View, why_outside
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Packed, Tensor
+from wtxtgit.model.tensor import Packed, Tensor
 
 MAX_GLOBALS = 1000
 """Names of globals that a description tells."""

@@ -8,7 +8,7 @@ Source: torch/storage.py, `_dtype_to_storage_type_map` and `_new_dtypes`.
 
 from __future__ import annotations
 
-from wtxtgit.model.elements import ITEM_BYTES
+from wtxtgit.model.tensor import ITEM_BYTES
 
 STORAGES = {
     "DoubleStorage": "float64",

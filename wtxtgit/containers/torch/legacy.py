@@ -21,7 +21,8 @@ from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.reading import Description, Findings, ReadOptions
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Description, ReadOptions
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
@@ -59,7 +60,7 @@ class Legacy:
         return Held(self.data[place[0] : place[1]], place[0])
 
 
-def is_legacy(data: ByteView) -> bool:
+def claims(data: ByteView) -> bool:
     """Whether a file starts as torch's legacy files do."""
     head = bytes(data[: PROTO_SIZE + FRAME_SIZE + len(MAGIC_PICKLE)])
     start = PROTO_SIZE + (FRAME_SIZE if head[PROTO_SIZE : PROTO_SIZE + 1] == bytes([FRAME]) else 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wtxtgit.containers.torch.dtypes import STORAGES
-from wtxtgit.model.reading import TensorSource
+from wtxtgit.model.tensor import TensorSource
 
 PROTOCOL = 2
 LOCATION = "cpu"

@@ -17,7 +17,7 @@ from wtxtgit.containers.zip_directory import Member
 from wtxtgit.containers.zip_end import MAX_16
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none",)
 """What chunks can be stored with."""

@@ -22,8 +22,7 @@ from wtxtgit.containers.torch.zip_patch import Changed
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.entries import Content, Entry, Placed
-from wtxtgit.model.reading import ReadOptions
+from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
 
 __all__ = ["entries", "reseal", "rest", "values"]
 

@@ -9,21 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from isal import isal_zlib
-
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.blobs import BlobReader, check_oid, hashed
+from wtxtgit.git.blobs import BlobReader, check_oid, hashed, sizes
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store import deflate
-from wtxtgit.git.store.inflate import Damaged, inflated
-from wtxtgit.git.store.pack_index import PackIndex
-from wtxtgit.git.store.places import Places
+from wtxtgit.git.store.files import PackIndex, Places
+from wtxtgit.git.store.streams import Damaged, Error, codec, inflated
+from wtxtgit.git.work_tree import HEAD_SIZE
 
 _BLOB = 3
 _HEAD_DEFLATED = 512
@@ -164,8 +161,8 @@ def _stream(descriptor: int, location: Location) -> _Stream | None:
     """Find a blob's stream where it is stored whole; None for a delta, and what is odd."""
     head = os.pread(descriptor, _HEAD_DEFLATED, location.offset)
     if location.is_loose:
-        with contextlib.suppress(deflate.Error):
-            begin = isal_zlib.decompressobj().decompress(head, _HEAD_MOST)
+        with contextlib.suppress(Error):
+            begin = codec.decompressobj().decompress(head, _HEAD_MOST)
             if (found := _LOOSE_HEAD.match(begin)) is not None:
                 return _Stream(0, found.end(), int(found[1]))
         return None
@@ -179,3 +176,52 @@ def _stream(descriptor: int, location: Location) -> _Stream | None:
         if not byte & 0x80:
             return _Stream(location.offset + number + 1, 0, size) if kind == _BLOB else None
     return None
+
+
+_SMALL_BLOB = 1024 * 1024
+"""Up to this size a blob is read whole by the running `cat-file --batch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobHead:
+    """A blob's size and its first HEAD_SIZE bytes."""
+
+    size: int
+    head: bytes
+
+
+def blob_heads(repo: Repository, oids: Iterable[str]) -> dict[str, BlobHead]:
+    """Read sizes and beginnings of blobs, to show what they are.
+
+    Small ones come from one running `cat-file --batch`; of a big one only the
+    beginning is inflated where it is stored whole. Nothing may be judged by
+    that: its hash is not made.
+    """
+    wanted = sizes(repo, oids)
+    heads = {}
+    with BlobReader(repo) as blobs:
+        for oid, size in wanted.items():
+            if size <= _SMALL_BLOB:
+                heads[oid] = BlobHead(size, blobs.read(oid, size)[:HEAD_SIZE])
+    large = {oid: size for oid, size in wanted.items() if oid not in heads}
+    if large:
+        # Git inflates a blob of a pack to its end, whoever reads a few bytes of it.
+        with ObjectStore(repo) as store:
+            for oid, size in large.items():
+                heads[oid] = BlobHead(size, _first(store.blob(oid), HEAD_SIZE))
+    return heads
+
+
+def _first(pieces: Iterable[bytes], count: int) -> bytes:
+    head = b""
+    for piece in pieces:
+        head += piece[:count]
+        if len(head) >= count:
+            break
+    return head[:count]
+
+
+def blob_chunks(repo: Repository, oid: str) -> Iterator[bytes]:
+    """Give a blob's bytes block by block; raises EnvironmentFailure."""
+    with BlobReader(repo) as blobs:
+        yield from blobs.chunks(oid)

@@ -48,9 +48,6 @@ from wtxtgit.report.review_figures import (
     tensors_changed,
 )
 
-pass
-pass
-
 _MOST_VALUE = 200
 OID_SHOWN = 12
 _SEALINGS = {

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-pass
-
-
 _PART_END = re.compile(r"[./_:]+")
 _UNFOLDED = 3
 """Checkpoints up to which all are unfolded; of more, the first alone is."""

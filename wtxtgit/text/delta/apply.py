@@ -16,13 +16,18 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta
 from wtxtgit.text import digest, grammar
+from wtxtgit.text.armor import chunk_line_size, chunk_text_size
 from wtxtgit.text.blocks import mismatch
-from wtxtgit.text.delta.check import decode
-from wtxtgit.text.delta.hashing import Hashes, hash_arrays
-from wtxtgit.text.delta.index import Change, DeltaChunk, DeltaIndex, check_places, check_whole
-from wtxtgit.text.delta.sides import Raw, Side, SideArray, Text
+from wtxtgit.text.delta.index import (
+    Change,
+    DeltaChunk,
+    DeltaIndex,
+    check_places,
+    check_whole,
+    decode,
+)
+from wtxtgit.text.delta.sides import Hashes, Raw, Side, SideArray, Text, hash_arrays
 from wtxtgit.text.layout import check_layout, parse_layout
-from wtxtgit.text.render import chunk_line_size, chunk_text_size
 
 _ZERO_HMAC = bytes(32)
 
@@ -36,7 +41,12 @@ class Regeneration:
     hmac_key: bytes | None = None
 
     def meta_after(self, base: Meta) -> Meta:
-        """The `meta` of the generation after `base`."""
+        """The `meta` of the generation after `base`.
+
+        Raises TextError "limit" where a number of one digit more would be wanted.
+        """
+        if base.gen >= grammar.MAX_GEN:
+            raise TextError("limit", f"no generation follows {base.gen}")
         return replace(
             base, gen=base.gen + 1, ts=self.ts or base.ts, build=self.build or base.build
         )

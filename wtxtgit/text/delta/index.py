@@ -1,22 +1,73 @@
-"""Indexing a delta: what it says and where its chunks stand, without decoding them.
+"""Reading a delta: its lines, what it says, and what it alone shows to be wrong.
 
-`docs/spec/delta.md`, sections "Lines" to "The bound form". Grammar and
-structure are checked as far as a delta alone shows them; whether it fits its
-base is decided when it is applied. Nothing is allocated from a claim: a chunk
-is indexed only when its lines are there.
+`docs/spec/delta.md`, sections "Lines" to "The bound form" and "What a delta alone
+shows". Indexing decodes nothing: grammar and structure are checked as far as a
+delta alone shows them; whether it fits its base is decided when it is applied.
+Nothing is allocated from a claim: a chunk is indexed only when its lines are there.
+`check` decodes the chunks, too, and compares chunks, whole arrays, merkle and
+signature. Lines that a text has as well are those of `text.grammar`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+
+import numpy as np
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
-from wtxtgit.model.rows import MAX_CHUNKS, chunk_count
-from wtxtgit.text import armor, blocking, grammar
-from wtxtgit.text.cursor import LineCursor, quote
-from wtxtgit.text.delta import lines
+from wtxtgit.model.array import MAX_CHUNKS, chunk_count
+from wtxtgit.model.checksum import crc32c
+from wtxtgit.text import armor, digest, grammar, plan, signature
+from wtxtgit.text.blocks import mismatch
+from wtxtgit.text.index import LineCursor, quote
+from wtxtgit.text.signature import SignatureState
+
+MAGIC = b"WTXT-DELTA "
+"""What makes an input a delta, of whatever version."""
+VERSION = b"WTXT-DELTA 2 "
+LAST_LINE = b"enddelta\n"
+
+_FIRST = re.compile(re.escape(VERSION) + rb"base_sha256_all=([0-9a-f]{64})\n")
+_NAME = rb"([A-Za-z0-9_]+)\n"
+_PLAIN_ARRAY = re.compile(rb"arr name=" + _NAME)
+_REMOVED = re.compile(rb"del name=" + _NAME)
+
+
+def parse_first(text: Buffer, pos: int) -> tuple[bytes, int] | None:
+    """The sha256_all of the base that the first line names."""
+    if (m := _FIRST.match(text, pos)) is None:
+        return None
+    return bytes.fromhex(m[1].decode("ascii")), m.end()
+
+
+def format_first(base: bytes) -> bytes:
+    return VERSION + b"base_sha256_all=%b\n" % base.hex().encode("ascii")
+
+
+def parse_plain_array(text: Buffer, pos: int) -> tuple[str, int] | None:
+    """The name on the `arr` line of a plain delta, which has no other field."""
+    if (m := _PLAIN_ARRAY.match(text, pos)) is None:
+        return None
+    return m[1].decode("ascii"), m.end()
+
+
+def format_plain_array(name: str) -> bytes:
+    return b"arr name=%b\n" % name.encode("ascii")
+
+
+def parse_removed(text: Buffer, pos: int) -> tuple[str, int] | None:
+    if (m := _REMOVED.match(text, pos)) is None:
+        return None
+    return m[1].decode("ascii"), m.end()
+
+
+def format_removed(name: str) -> bytes:
+    return b"del name=%b\n" % name.encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +143,19 @@ class _Indexer(LineCursor):
 
     def read(self) -> None:
         result = self.result
-        if not self._at(lines.VERSION):
+        if not self._at(VERSION):
             found = quote(bytes(self._text[:16]))
             self._fail("syntax", f"not a WTXT-DELTA 2, no other is supported: it starts {found}")
-        result.base = self._take(lines.parse_first, "WTXT-DELTA")
+        result.base = self._take(parse_first, "WTXT-DELTA")
         if self._at(b"meta "):
             result.head = self._read_head()
-        while not self._at(lines.LAST_LINE):
+        while not self._at(LAST_LINE):
             self._array = self._chunk = None
             if self._at(b"arr "):
                 self._read_block()
             elif self._at(b"del ") and result.head is not None:
                 line = self._line
-                name = self._take(lines.parse_removed, "del")
+                name = self._take(parse_removed, "del")
                 self._check_order(name, line)
                 result.changes.append(Change(name, line, removed=True))
             elif self._at(b"audit ") and result.head is not None:
@@ -114,7 +165,7 @@ class _Indexer(LineCursor):
                 wanted = "arr, del, audit" if result.head is not None else "arr"
                 self._fail("syntax", f"neither {wanted} nor enddelta: {self._shown()}")
         self._array = self._chunk = None
-        self._expect(lines.LAST_LINE)
+        self._expect(LAST_LINE)
         if self._pos != len(self._text):
             self._fail("syntax", f"text after enddelta: {self._shown()}")
 
@@ -131,14 +182,14 @@ class _Indexer(LineCursor):
         line = self._line
         claim, rows = None, None
         if self.result.head is None:
-            name = self._take(lines.parse_plain_array, "arr")
+            name = self._take(parse_plain_array, "arr")
         else:
             claim = self._take(grammar.parse_array, "arr")
             name = claim.name
         self._array = name
         self._check_order(name, line)
         if claim is not None:
-            nbytes = blocking.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
+            nbytes = plan.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
             if nbytes != claim.nbytes:
                 given = "over 20 digits of" if nbytes is None else str(nbytes)
                 message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
@@ -146,7 +197,7 @@ class _Indexer(LineCursor):
             if self._at(b"idx "):
                 rows_line = self._line
                 rows = self._take(grammar.parse_rows, "idx")
-                if (wrong := blocking.check_rows(rows, claim.dtype)) is not None:
+                if (wrong := plan.check_rows(rows, claim.dtype)) is not None:
                     self._fail("structure", wrong, line=rows_line)
         chunks: list[DeltaChunk] = []
         while self._at(b"ch "):
@@ -191,7 +242,7 @@ class _Indexer(LineCursor):
 
 def check_whole(change: Change, claim: grammar.ArrayLine) -> None:
     """Raise TextError "structure" unless a block has all chunks of the array that it tells."""
-    count = chunk_count(claim.nbytes, blocking.chunk_size(change.rows))
+    count = chunk_count(claim.nbytes, plan.chunk_size(change.rows))
     if count > MAX_CHUNKS:
         message = f"{count} chunks can't be numbered"
         raise TextError("structure", message, line=change.line, array=change.name)
@@ -203,7 +254,7 @@ def check_whole(change: Change, claim: grammar.ArrayLine) -> None:
 
 def check_places(change: Change, rows: Rows | None, nbytes: int) -> None:
     """Raise TextError "structure" for a chunk that an array of `nbytes`, so cut, does not have."""
-    size = blocking.chunk_size(rows)
+    size = plan.chunk_size(rows)
     for chunk in change.chunks:
         ix = chunk.claim.ix
         wanted = ix * size, max(0, min(size, nbytes - ix * size))
@@ -216,3 +267,97 @@ def check_places(change: Change, rows: Rows | None, nbytes: int) -> None:
                 array=change.name,
                 chunk=ix,
             )
+
+
+_ROOT_LINE = 4
+"""Where a bound delta has its root line."""
+
+
+@dataclass(slots=True)
+class DeltaReport:
+    """What a check of a delta found; `signature` is that of its target."""
+
+    index: DeltaIndex
+    problems: list[Problem] = field(default_factory=list)
+    signature: SignatureState = SignatureState.ABSENT
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
+    """Check a delta without its base; never raises because of its content."""
+    found = index(text)
+    report = DeltaReport(found)
+    for change in found.changes:
+        report.problems += _check_change(text, change)
+    if found.stop is not None:
+        report.problems.append(found.stop)
+    if found.head is not None:
+        head = found.head
+        this = digest.merkle(head.root.merkle_prev, head.root.sha256_all, head.meta)
+        if this != head.root.merkle_this:
+            message = mismatch("merkle_this", this, head.root.merkle_this)
+            report.problems.append(Problem("merkle", message, line=_ROOT_LINE))
+        if head.signature is not None:
+            report.signature = signature.check_header(head.signature, head.covered, public_keys)
+        if report.signature is SignatureState.INVALID:
+            message = "the target's signature does not fit the delta and the keys given"
+            report.problems.append(Problem("signature", message))
+    return report
+
+
+def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
+    """A chunk's bytes, None where a line is not as it should be."""
+    held = np.frombuffer(mapped(_lines(text, chunk)), dtype=np.uint8)
+    raw = armor.decode(held, 1, chunk.claim.size, 0, 0)
+    return None if raw is None else raw.reshape(-1).data
+
+
+def _check_change(text: ByteView, change: Change) -> list[Problem]:
+    problems: list[Problem] = []
+    # With an `idx` line a block is whole, so the array's own hash can be compared.
+    own = sha256()
+    for chunk in change.chunks:
+        raw = decode(text, chunk)
+        problems += _diagnosed(text, chunk, change.name) if raw is None else ()
+        if raw is not None:
+            problems += _compared(raw, chunk, change.name)
+            own.update(raw)
+    claim = change.claim
+    whole = claim is not None and change.rows is not None and not problems
+    if whole and claim is not None and own.digest() != claim.sha256:
+        message = mismatch("the array's sha256", own.digest(), claim.sha256)
+        problems.append(Problem("array_sha256", message, line=change.line, array=change.name))
+    return problems
+
+
+def _compared(raw: memoryview, chunk: DeltaChunk, array: str) -> list[Problem]:
+    problems = []
+    crc, found = crc32c(raw), sha256(raw).digest()
+    if crc != chunk.claim.crc32c:
+        message = f"crc32c is {crc:08x}, the line says {chunk.claim.crc32c:08x}"
+        problems.append(("crc32c", message))
+    if found != chunk.claim.sha256:
+        message = mismatch("the chunk's sha256", found, chunk.claim.sha256)
+        problems.append(("chunk_sha256", message))
+    return [
+        Problem(kind, message, line=chunk.line - 1, array=array, chunk=chunk.claim.ix)
+        for kind, message in problems
+    ]
+
+
+def _lines(text: ByteView, chunk: DeltaChunk) -> ByteView:
+    return text[chunk.start : chunk.start + chunk.claim.lines * grammar.LINE_TEXT]
+
+
+def _diagnosed(text: ByteView, chunk: DeltaChunk, array: str) -> list[Problem]:
+    faults, raw = armor.diagnose(_lines(text, chunk), chunk.claim.size)
+    problems = [
+        Problem(f.kind, f.message, line=chunk.line + f.index, array=array, chunk=chunk.claim.ix)
+        for f in faults
+    ]
+    if any(fault.stops for fault in faults):
+        return problems
+    return problems + _compared(memoryview(raw), chunk, array)

@@ -15,7 +15,7 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.io.workers import Pool
 from wtxtgit.model import LAYOUT_ARRAY
 from wtxtgit.text import grammar
-from wtxtgit.text.delta import lines
+from wtxtgit.text.delta import index
 from wtxtgit.text.delta.sides import Side, SideArray, Text
 
 
@@ -49,7 +49,7 @@ class Making:
 
     def pieces(self, *, threads: int | None = None) -> Iterator[Buffer]:
         """The delta in order, in pieces."""
-        yield lines.format_first(self.base.root.sha256_all)
+        yield index.format_first(self.base.root.sha256_all)
         if not self.plain:
             yield self.target.header
         carried = sum(_carried(step) * step.target.chunk_size for step in self.steps if step.target)
@@ -59,13 +59,13 @@ class Making:
                 if step.target is not None:
                     yield from pool.ordered(_texts(step, step.target))
                     yield grammar.END_ARRAY
-        yield (b"" if self.plain else self.target.footer) + lines.LAST_LINE
+        yield (b"" if self.plain else self.target.footer) + index.LAST_LINE
 
     def _opening(self, step: Step) -> bytes:
         if step.target is None:
-            return lines.format_removed(step.name)
+            return index.format_removed(step.name)
         if self.plain:
-            return lines.format_plain_array(step.name)
+            return index.format_plain_array(step.name)
         return step.target.lead if step.whole else grammar.format_array(step.target.claim)
 
 

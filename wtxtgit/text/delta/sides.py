@@ -2,27 +2,32 @@
 
 A side knows all lines and digests of a text, and gives the bytes of its arrays
 and the text of its chunks a block at a time. The text of a file that is no text
-is never made as a whole.
+is never made as a whole. `text_pieces` and `file_pieces` write a side down,
+`hash_arrays` hashes its arrays (`docs/spec/wtxt.md`, section "Root, chain,
+signature").
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 
 import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
-from wtxtgit.model import Meta, Rows, Signature, Snapshot
-from wtxtgit.model.rows import chunk_count
-from wtxtgit.text import blocking, grammar
-from wtxtgit.text.blocking import BLOCK_BYTES, BLOCK_CHUNKS
+from wtxtgit.io.workers import Pipeline, Pool, worthwhile
+from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot
+from wtxtgit.model.array import chunk_count
+from wtxtgit.text import digest, grammar, plan
+from wtxtgit.text.armor import chunk_line_size, chunk_text_size, render_chunks
 from wtxtgit.text.blocks import Block, blocks_of, decode
 from wtxtgit.text.index import ArrayIndex, TextIndex
-from wtxtgit.text.render import chunk_line_size, chunk_text_size, render_chunks
+from wtxtgit.text.layout import pieces
+from wtxtgit.text.plan import BLOCK_BYTES, BLOCK_CHUNKS
 from wtxtgit.text.write import Progress, TextWriter
 
 Raw = Callable[[], memoryview]
@@ -56,7 +61,7 @@ class SideArray(ABC):
 
     @property
     def chunk_size(self) -> int:
-        return blocking.chunk_size(self.rows)
+        return plan.chunk_size(self.rows)
 
     @property
     def chunks(self) -> int:
@@ -182,3 +187,116 @@ def _decoded(text: ByteView, block: Block) -> memoryview:
     if raw is None:
         raise TextError("structure", "the text changed while it was read", array=block.array.name)
     return raw
+
+
+def text_pieces(side: Side, *, threads: int | None = None) -> Iterator[Buffer]:
+    """The text in order, in pieces."""
+    yield grammar.FIRST_LINE + side.header
+    with _pool(side, threads) as pool:
+        for array in side.arrays:
+            yield array.lead
+            yield from pool.ordered(array.text(0, array.chunks))
+            yield grammar.END_ARRAY
+    yield side.footer + grammar.LAST_LINE
+
+
+def file_pieces(side: Side, layout: Layout, *, threads: int | None = None) -> Iterator[Buffer]:
+    """The file in order, in pieces; `layout` is the side's own."""
+    arrays = {array.name: array for array in side.arrays}
+    literals = bytearray()
+    with _pool(side, threads) as pool:
+        for piece in pieces(layout):
+            if isinstance(piece, bytes):
+                literals += piece
+                if len(literals) < BLOCK_BYTES:
+                    continue
+            if literals:
+                yield bytes(literals)
+                literals.clear()
+            if isinstance(piece, str):
+                yield from pool.ordered(arrays[piece].raw(0, arrays[piece].chunks))
+    if literals:
+        yield bytes(literals)
+
+
+def _pool(side: Side, threads: int | None) -> Pool:
+    return Pool(threads, sum(array.claim.nbytes for array in side.arrays), len(side.arrays))
+
+
+@dataclass(slots=True)
+class Hashes:
+    """What the arrays of a side hash to; `own` and `hmac` by name, where they were asked for.
+
+    `layout` are the bytes of `_layout`.
+    """
+
+    sha256_all: bytes = b""
+    fastxor: int = 0
+    own: dict[str, bytes] = field(default_factory=dict)
+    hmac: dict[str, bytes] = field(default_factory=dict)
+    layout: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Raw bytes of an array, its first ones or some that follow."""
+
+    array: SideArray
+    is_first: bool
+    raw: memoryview
+
+
+def hash_arrays(
+    arrays: Sequence[SideArray],
+    *,
+    threads: int | None = None,
+    own: Callable[[SideArray], bool] = lambda _: False,
+    hmac_key: bytes | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Hashes:
+    """Hash arrays; those that `own` picks by themselves too, and with a key each one's HMAC."""
+    result = Hashes()
+    whole = sha256()
+    hashers = {array.name: sha256() for array in arrays if own(array)}
+    macs = {}
+    if hmac_key is not None:
+        macs = {array.name: digest.array_hmac(hmac_key, array.claim.salt) for array in arrays}
+    offset = 0
+
+    def to_all(piece: _Piece) -> None:
+        nonlocal offset
+        if piece.is_first:
+            whole.update(piece.array.header)
+            offset = 0
+        whole.update(piece.raw)
+        result.fastxor ^= digest.fastxor(piece.raw, offset)
+        offset += piece.raw.nbytes
+        if piece.array.name == LAYOUT_ARRAY:
+            result.layout += piece.raw
+        if progress is not None:
+            progress(piece.raw.nbytes)
+
+    def to_own(piece: _Piece) -> None:
+        for digests in (hashers, macs):
+            if piece.array.name in digests:
+                digests[piece.array.name].update(piece.raw)
+
+    nbytes = sum(array.claim.nbytes for array in arrays)
+    threads = worthwhile(threads, nbytes, len(arrays))
+    Pipeline(_pieces(arrays), (to_all, to_own), threads).run()
+    result.sha256_all = whole.digest()
+    result.own = {name: hasher.digest() for name, hasher in hashers.items()}
+    result.hmac = {name: mac.digest() for name, mac in macs.items()}
+    return result
+
+
+def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _Piece]]:
+    for array in arrays:
+        is_first = True
+        for raw in array.raw(0, array.chunks):
+            yield partial(_made, array, is_first, raw)
+            is_first = False
+
+
+def _made(array: SideArray, is_first: bool, raw: Raw) -> _Piece:
+    return _Piece(array, is_first, raw())

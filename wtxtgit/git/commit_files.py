@@ -1,0 +1,221 @@
+"""What commits hold of the files that are sealed: artifacts, ledgers, gitattributes, signers.
+
+A tree is listed whole once; another one is told by what differs from one
+already known, so the cost is that of the changes. Where a gitattributes file
+differs, other files than before may be filtered, and the tree is listed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from wtxtgit.git import attributes, history
+from wtxtgit.git.attributes import TreeAttributes
+from wtxtgit.git.history import Commit, CommitReader
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import Change, Entry, TreeReader
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
+
+_ATTRIBUTES = attributes.FILE_NAME.encode()
+_REMEMBERED = 256
+"""Trees, and commits, at most."""
+_NEAR = 4
+"""Parents at most that a merge is compared with."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFiles:
+    """What a commit holds.
+
+    `entries` are by path, whatever stands there: files, links, submodules.
+    They are: what the commit's own gitattributes files give to the filter,
+    ledgers, gitattributes files, the signers, and what has a ledger next to
+    it. `filtered` are those of them that go through the filter; ledgers,
+    gitattributes files and the signers are never among these.
+    `attribute_files` are the gitattributes files that git reads.
+    """
+
+    entries: Mapping[bytes, Entry]
+    filtered: frozenset[bytes]
+    attribute_files: Mapping[bytes, str] = field(default_factory=dict)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing in it is filtered, sealed or says who may sign."""
+        return all(map(_is_attributes, self.entries))
+
+
+class CommitFilesReader:
+    """Commits' files, as far as they are sealed or say what is; a context manager.
+
+    Few git processes in all, and one or two for each set of gitattributes
+    files. Commits are best asked for parents first.
+    """
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._closing = contextlib.ExitStack()
+        self._commits = self._closing.enter_context(CommitReader(repo))
+        self._reader = self._closing.enter_context(TreeReader(repo))
+        self._attributes = self._closing.enter_context(TreeAttributes(repo))
+        self._trees: OrderedDict[str, CommitFiles] = OrderedDict()
+        self._commits_files: OrderedDict[str, CommitFiles] = OrderedDict()
+        self._known: dict[str, Commit] = {}
+
+    def __enter__(self) -> CommitFilesReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    @cached_property
+    def _boundary(self) -> frozenset[str]:
+        return history.shallow_boundary(self._repo)
+
+    def entries(self, oid: str) -> Mapping[bytes, Entry]:
+        """Give the entries of a commit's files."""
+        return self.files(oid).entries
+
+    def files(self, oid: str) -> CommitFiles:
+        """Give the files of a commit, by its object id.
+
+        Commits that hold the same share one object. Raises EnvironmentFailure where
+        an object is not there.
+        """
+        found = self._commits_files.get(oid)
+        if found is None:
+            found = self._taken(oid)
+            _remember(self._commits_files, oid, found)
+        return found
+
+    def staged(self, entries: Iterable[Entry]) -> CommitFiles:
+        """Give the files of a commit that would have these entries."""
+        return self._told_by({entry.path: entry for entry in entries})
+
+    def listing(self, oid: str) -> dict[bytes, Entry]:
+        """List all files of a commit."""
+        return self._reader.listing(self.commit(oid).tree)
+
+    def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+        """Give what stands at some paths of a commit, if anything."""
+        return self._reader.at(self.commit(oid).tree, paths)
+
+    def changes(self, before: str | None, after: str) -> list[Change]:
+        """List the files in which a commit differs from another one, or from none."""
+        known = None if before is None else self.commit(before).tree
+        return self._reader.between(known, self.commit(after).tree)
+
+    def attributes(
+        self,
+        files: CommitFiles,
+        paths: Iterable[bytes],
+        names: tuple[str, ...],
+        *,
+        ignore_case: bool = False,
+    ) -> dict[bytes, tuple[bytes, ...]]:
+        """Give what attributes paths have by a commit's own files, as `TreeAttributes.values`."""
+        attribute_files = files.attribute_files
+        return self._attributes.values(attribute_files, paths, names, ignore_case=ignore_case)
+
+    def commit(self, oid: str) -> Commit:
+        """Give a commit as its own bytes tell it."""
+        if oid not in self._known:
+            self._known[oid] = self._commits.commit(oid)
+        return self._known[oid]
+
+    def _taken(self, oid: str) -> CommitFiles:
+        commit = self.commit(oid)
+        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
+        parents = [self.commit(parent).tree for parent in known]
+        return self._tree(commit.tree, near=parents)
+
+    def _tree(self, oid: str, near: Sequence[str] = ()) -> CommitFiles:
+        tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
+        _remember(self._trees, oid, tree)
+        return tree
+
+    def _compared(self, oid: str, near: Sequence[str]) -> CommitFiles | None:
+        """Tell a tree from a known one that has the same gitattributes files, if any."""
+        last = next(reversed(self._trees), "")
+        for other in dict.fromkeys([*near[:_NEAR], last]):
+            base = self._trees.get(other)
+            if base is None:
+                continue
+            changes = self._reader.between(other, oid)
+            if not any(_is_attributes(change.path) for change in changes):
+                return self._changed(oid, base, changes)
+        return None
+
+    def _changed(self, oid: str, base: CommitFiles, changes: Sequence[Change]) -> CommitFiles:
+        before, filtered = base.entries, base.filtered
+        changed = {change.path for change in changes}
+        there = {change.path: change.after for change in changes if change.after is not None}
+        filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
+        entries = {path: entry for path, entry in before.items() if path not in changed}
+        entries |= _told(there, filtered, entries.keys() | there.keys())
+        # A ledger came or went, and its artifact stays as it was.
+        came = _sealed(there.keys() - before.keys()) - changed - entries.keys()
+        entries |= self._reader.at(oid, came)
+        for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
+            if not _is_special(path):
+                del entries[path]
+        if entries == before and filtered == base.filtered:
+            return base
+        return CommitFiles(entries, filtered, base.attribute_files)
+
+    def _listed(self, oid: str) -> CommitFiles:
+        return self._told_by(self._reader.listing(oid))
+
+    def _told_by(self, there: Mapping[bytes, Entry]) -> CommitFiles:
+        attribute_files = {
+            path: entry.oid
+            for path, entry in there.items()
+            if _is_attributes(path) and entry.is_file
+        }
+        filtered = self._filtered(attribute_files, there)
+        return CommitFiles(_told(there, filtered, there), filtered, attribute_files)
+
+    def _filtered(
+        self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
+    ) -> frozenset[bytes]:
+        asked = [path for path in paths if not _is_special(path)]
+        return frozenset(self._attributes.filtered(attribute_files, asked))
+
+
+def _told(
+    files: Mapping[bytes, Entry], filtered: Container[bytes], ledgers: Container[bytes]
+) -> dict[bytes, Entry]:
+    """Choose the entries of CommitFiles; `ledgers` has all ledgers' paths, and may have more."""
+    return {
+        path: entry
+        for path, entry in files.items()
+        if path in filtered or _is_special(path) or path + LEDGER_SUFFIX in ledgers
+    }
+
+
+def _remember(held: OrderedDict[str, _T], oid: str, value: _T) -> None:
+    if len(held) >= _REMEMBERED:
+        held.popitem(last=False)
+    held[oid] = value
+
+
+def _sealed(paths: Iterable[bytes]) -> set[bytes]:
+    """Name the artifacts of those of the paths that are ledgers'."""
+    artifacts = (path.removesuffix(LEDGER_SUFFIX) for path in paths if path.endswith(LEDGER_SUFFIX))
+    # A file can't be named so; git would list the folder's.
+    return {path for path in artifacts if path and not path.endswith(b"/")}
+
+
+def _is_special(path: bytes) -> bool:
+    return path.endswith(LEDGER_SUFFIX) or path == SIGNERS_PATH or _is_attributes(path)
+
+
+def _is_attributes(path: bytes) -> bool:
+    return path == _ATTRIBUTES or path.endswith(b"/" + _ATTRIBUTES)

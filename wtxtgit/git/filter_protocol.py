@@ -1,0 +1,422 @@
+"""Git's long-running filter process protocol, version 2, and the pkt-lines under it.
+
+gitattributes(5), "Long Running Filter Process", and gitprotocol-common(5),
+"pkt-line Format": a packet is four hex digits, the length of the whole packet,
+and up to 65,516 bytes of payload; `0000` is a flush. The protocol alone: what
+clean and smudge do is the caller's.
+
+Git sends a request's whole content before it reads the answer. So an answer
+whose bytes are written while content is still unread can fill both pipes and
+stop both sides: `success` drops what was not read before it writes.
+
+A filter process starts once for every git command, so this module imports
+nothing beyond the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import FileIO
+from typing import Protocol
+
+from wtxtgit.errors import EnvironmentFailure
+
+HEADER_SIZE = 4
+MAX_PACKET = 65_520
+"""Longest packet that git reads and writes, its header included."""
+MAX_PAYLOAD = MAX_PACKET - HEADER_SIZE
+FLUSH = b"0000"
+
+PIPE_SIZE = 1024 * 1024
+"""What an unprivileged process may ask for on Linux, `fs.pipe-max-size`."""
+PACKETS_A_CALL = PIPE_SIZE // MAX_PACKET
+"""Full packets that are read or written by one call."""
+_AHEAD = 64 * 1024
+"""How much is read where a packet's length is due: lines and small contents, whole."""
+
+_LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
+_FULL_HEADER = b"%04x" % MAX_PACKET
+
+Buffer = bytes | bytearray | memoryview
+Scatter = Callable[[Sequence[memoryview]], int]
+"""Fills places in order with what is there, a byte at least; gives 0 at the stream's end."""
+
+
+class ProtocolError(EnvironmentFailure):
+    """The peer does not speak the protocol."""
+
+
+class EndOfStream(ProtocolError):
+    """The peer closed the stream between two packets."""
+
+
+class Readable(Protocol):
+    """A binary stream: `readinto` gives how many bytes it put there, 0 at its end."""
+
+    def readinto(self, place: memoryview, /) -> int | None: ...
+
+
+class Writable(Protocol):
+    """A buffered binary stream: `write` takes all that it is given."""
+
+    def write(self, data: Buffer, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+class Reader:
+    """Packets from a stream; every read is bounded by the packet's own length.
+
+    Contents come as runs of packets: `readv` puts headers and payloads apart,
+    so that the payloads stand in one piece and no packet costs an object.
+    """
+
+    def __init__(self, stream: Readable) -> None:
+        self._readv = _scattered(stream)
+        self._held = memoryview(b"")
+        """What was read, but not yet taken."""
+        self._run: _Run | None = None
+
+    def packet(self) -> bytes | None:
+        """Read one packet: its payload, or None for a flush.
+
+        Raises EndOfStream where the stream ends before the packet, and
+        ProtocolError for a bad length or a packet that is cut short.
+        """
+        if not self._held:
+            self._read_ahead()
+        header = self._take(HEADER_SIZE)
+        if len(header) != HEADER_SIZE:
+            if not header:
+                raise EndOfStream("the stream ended where a packet was due")
+            raise ProtocolError(f"the stream ended inside a packet's length {header!r}")
+        if _LENGTH.fullmatch(header) is None:
+            raise ProtocolError(f"a packet's length is {header!r}, not four hex digits")
+        length = int(header, 16)
+        if length == 0:
+            return None
+        if not HEADER_SIZE <= length <= MAX_PACKET:
+            raise ProtocolError(f"a packet's length is {length}, not 0 or 4 to {MAX_PACKET}")
+        payload = self._take(length - HEADER_SIZE)
+        if len(payload) != length - HEADER_SIZE:
+            raise ProtocolError(
+                f"the stream ended after {len(payload)} of {length - HEADER_SIZE} bytes of a packet"
+            )
+        return payload
+
+    def line(self) -> bytes | None:
+        """Read one packet of text, without the LF that may end it; None for a flush."""
+        payload = self.packet()
+        return payload if payload is None else payload.removesuffix(b"\n")
+
+    def lines(self) -> Iterator[bytes]:
+        """Read lines up to the next flush, and the flush."""
+        while (line := self.line()) is not None:
+            yield line
+
+    def content(self) -> Iterator[Buffer]:
+        """Read payloads up to the next flush, and the flush.
+
+        What is given holds until the next is asked for, at most about
+        PIPE_SIZE bytes.
+        """
+        while True:
+            while not self._held:
+                if self._run is None:
+                    self._run = _Run()
+                payloads, self._held = self._run.read(self._readv)
+                if payloads:
+                    yield payloads
+            payload = self.packet()
+            if payload is None:
+                return
+            yield payload
+
+    def _take(self, size: int) -> bytes:
+        """The next `size` bytes, fewer at the stream's end; nothing is read beyond them."""
+        found, self._held = self._held[:size], self._held[size:]
+        if len(found) == size:
+            return bytes(found)
+        whole = bytearray(size)
+        have = len(found)
+        whole[:have] = found
+        with memoryview(whole) as place:
+            while have < size and (got := self._readv([place[have:]])):
+                have += got
+        return bytes(whole[:have])
+
+    def _read_ahead(self) -> None:
+        place = memoryview(bytearray(_AHEAD))
+        self._held = place[: self._readv([place])]
+
+
+class _Run:
+    """Memory for a run of full packets: their headers, and their payloads in one piece."""
+
+    def __init__(self) -> None:
+        self._headers = memoryview(bytearray(PACKETS_A_CALL * HEADER_SIZE))
+        self._payloads = memoryview(bytearray(PACKETS_A_CALL * MAX_PAYLOAD))
+        self._places: list[memoryview] = []
+        """Header and payload in turn, as they come."""
+        for ix in range(PACKETS_A_CALL):
+            self._places.append(self._headers[ix * HEADER_SIZE : (ix + 1) * HEADER_SIZE])
+            self._places.append(self._payloads[ix * MAX_PAYLOAD : (ix + 1) * MAX_PAYLOAD])
+
+    def read(self, readv: Scatter) -> tuple[memoryview, memoryview]:
+        """Read full packets until there is no more room, or something else comes.
+
+        Gives their payloads, and what was read after them, in the order in
+        which it came. Raises EndOfStream where nothing more comes.
+        """
+        got = 0
+        while got < PACKETS_A_CALL * MAX_PACKET:
+            packets, part = divmod(got, MAX_PACKET)
+            if part < HEADER_SIZE:
+                first = self._places[2 * packets][part:]
+                rest = self._places[2 * packets + 1 :]
+            else:
+                first = self._places[2 * packets + 1][part - HEADER_SIZE :]
+                rest = self._places[2 * packets + 2 :]
+            count = readv([first, *rest])
+            if not count:
+                if not got:
+                    raise EndOfStream("the stream ended where a packet was due")
+                return self._split(packets, got)
+            got += count
+            full = self._full(packets, got)
+            if full * MAX_PACKET + HEADER_SIZE <= got:
+                return self._split(full, got)
+        return self._payloads, memoryview(b"")
+
+    def _full(self, checked: int, got: int) -> int:
+        """How many headers from the first on say that the packet is full; `checked` do."""
+        complete = (got + MAX_PAYLOAD) // MAX_PACKET
+        ix = checked
+        while ix < complete and self._places[2 * ix] == _FULL_HEADER:
+            ix += 1
+        return ix
+
+    def _split(self, packets: int, got: int) -> tuple[memoryview, memoryview]:
+        """The payloads of so many packets, and what came after them, of `got` bytes in all."""
+        left = got - packets * MAX_PACKET
+        after = []
+        for place in self._places[2 * packets :]:
+            if not left:
+                break
+            after.append(place[:left])
+            left -= len(after[-1])
+        return self._payloads[: packets * MAX_PAYLOAD], memoryview(b"".join(after))
+
+
+class Writer:
+    """Packets to a stream; nothing is sure to arrive before `flush_packet`."""
+
+    def __init__(self, stream: Writable) -> None:
+        self._stream = stream
+        self._scratch: bytearray | None = None
+
+    def line(self, text: bytes) -> None:
+        """Write one packet of text, with an LF at its end."""
+        if len(text) + 1 > MAX_PAYLOAD:
+            raise ProtocolError(f"a line of {len(text)} bytes is too long for a packet")
+        self._stream.write(b"%04x%b\n" % (HEADER_SIZE + len(text) + 1, text))
+
+    def flush_packet(self) -> None:
+        """Write a flush, and all that the stream still holds."""
+        self._stream.write(FLUSH)
+        self._stream.flush()
+
+    def content(self, chunks: Iterable[Buffer]) -> None:
+        """Write bytes as full packets, whatever the sizes of `chunks`; no flush.
+
+        The bytes are copied once, between headers that are already in place,
+        and leave in writes of about a pipe's size.
+        """
+        # The last call's headers are whole again here, see the end.
+        if self._scratch is None:
+            self._scratch = bytearray((_FULL_HEADER + bytes(MAX_PAYLOAD)) * PACKETS_A_CALL)
+        scratch = memoryview(self._scratch)
+        end = len(scratch)
+        pos = HEADER_SIZE  # where the next byte of payload goes
+        room = MAX_PAYLOAD  # what is left of the packet there
+        for chunk in chunks:
+            data = memoryview(chunk).cast("B")
+            size = len(data)
+            taken = 0
+            while taken < size:
+                step = min(room, size - taken)
+                scratch[pos : pos + step] = data[taken : taken + step]
+                taken += step
+                pos += step
+                room -= step
+                if room == 0:
+                    if pos == end:
+                        self._stream.write(scratch)
+                        pos = 0
+                    pos += HEADER_SIZE
+                    room = MAX_PAYLOAD
+        start = pos - (MAX_PAYLOAD - room) - HEADER_SIZE  # of the packet that is not full
+        if room == MAX_PAYLOAD:
+            pos = start
+        else:
+            scratch[start : start + HEADER_SIZE] = b"%04x" % (pos - start)
+        if pos:
+            self._stream.write(scratch[:pos])
+        scratch[start : start + HEADER_SIZE] = _FULL_HEADER
+
+
+def _scattered(stream: Readable) -> Scatter:
+    """Read from a stream, into all places at once where the system can."""
+    if isinstance(stream, FileIO) and hasattr(os, "readv"):
+        return partial(os.readv, stream.fileno())
+    return lambda places: stream.readinto(places[0]) or 0
+
+
+def widen_pipe(descriptor: int) -> None:
+    """Ask for a bigger pipe, where the system has such a thing; a refusal does no harm."""
+    try:
+        import fcntl
+    except ImportError:  # no such module on Windows
+        return
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+
+
+CLIENT = b"git-filter-client"
+SERVER = b"git-filter-server"
+VERSION = b"version=2"
+COMMANDS = ("clean", "smudge")
+"""The capabilities that we take up. Not `delay`: we have no latency to hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One blob to filter.
+
+    `pathname` is relative to the top of the work tree, as git has it. `keys`
+    are the other keys that git sent: `ref`, `treeish` and `blob` with smudge
+    where git knows them. `content` gives the bytes in order, once; each piece
+    holds until the next is asked for.
+    """
+
+    command: str
+    pathname: bytes
+    keys: Mapping[str, bytes]
+    content: Iterator[Buffer]
+
+
+class FilterProcess:
+    """The filter's side of the conversation.
+
+    Every request is answered by exactly one of `success` and `error`.
+    """
+
+    def __init__(self, reader: Reader, writer: Writer) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._content: Iterator[Buffer] = iter(())
+
+    def handshake(self) -> None:
+        """Agree on version 2 and on clean and smudge; raises ProtocolError."""
+        welcome = list(self._reader.lines())
+        if not welcome or welcome[0] != CLIENT:
+            raise ProtocolError(
+                f"git was to greet with {CLIENT.decode()!r}, got {welcome[:1]!r}",
+                hint="this command is started by git, see wtxtgit install",
+            )
+        if VERSION not in welcome[1:]:
+            raise ProtocolError(f"git offers {welcome[1:]!r}, not {VERSION.decode()!r}")
+        self._writer.line(SERVER)
+        self._writer.line(VERSION)
+        self._writer.flush_packet()
+
+        offered = set(self._reader.lines())
+        for command in COMMANDS:
+            capability = b"capability=" + command.encode()
+            if capability in offered:
+                self._writer.line(capability)
+        self._writer.flush_packet()
+
+    def requests(self) -> Iterator[Request]:
+        """Yield requests until git closes the stream between two of them."""
+        while True:
+            self._drain()
+            try:
+                first = self._reader.line()
+            except EndOfStream:
+                return
+            if first is None:
+                raise ProtocolError("a request without a command")
+            keys = _parse_keys([first, *self._reader.lines()])
+            command = keys.pop("command", b"").decode("ascii", "replace")
+            pathname = keys.pop("pathname", None)
+            if command not in COMMANDS:
+                raise ProtocolError(f"git asks for {command!r}, which was not offered")
+            if pathname is None:
+                raise ProtocolError(f"a {command} request without a pathname")
+            self._content = self._reader.content()
+            yield Request(command, pathname, keys, self._content)
+
+    def success(self, content: Iterable[Buffer]) -> None:
+        """Answer with the filtered bytes.
+
+        Where `content` raises, git is told so with a late `status=error`, the
+        conversation stays in step, and the exception goes on.
+        """
+        self._drain()
+        self._writer.line(b"status=success")
+        self._writer.flush_packet()
+        done = False
+        try:
+            self._writer.content(content)
+            done = True
+        finally:
+            self._writer.flush_packet()
+            if not done:
+                self._writer.line(b"status=error")
+            self._writer.flush_packet()
+
+    def error(self) -> None:
+        """Answer that this blob can't be filtered; git goes on with the next one."""
+        self._drain()
+        self._writer.line(b"status=error")
+        self._writer.flush_packet()
+
+    def _drain(self) -> None:
+        for _ in self._content:
+            pass
+
+
+def greeting() -> bytes:
+    """What git sends first; a filter that got it and then the end of input just ends."""
+    packets = [CLIENT, VERSION, None, *(b"capability=" + c.encode() for c in COMMANDS), None]
+    return b"".join(
+        b"0000" if text is None else b"%04x%b\n" % (len(text) + 5, text) for text in packets
+    )
+
+
+def check_greeting(reader: Reader) -> None:
+    """Read a filter's answer to `greeting`; raises ProtocolError unless it offers what we need."""
+    answer = list(reader.lines())
+    if answer != [SERVER, VERSION]:
+        raise ProtocolError(f"the filter greets with {answer!r}")
+    capabilities = set(reader.lines())
+    if missing := {b"capability=" + c.encode() for c in COMMANDS} - capabilities:
+        raise ProtocolError(f"the filter lacks {sorted(missing)!r}")
+
+
+def _parse_keys(lines: list[bytes]) -> dict[str, bytes]:
+    keys: dict[str, bytes] = {}
+    for line in lines:
+        name, equals, value = line.partition(b"=")
+        key = name.decode("ascii", "replace")
+        if not equals or key in keys:
+            raise ProtocolError(f"a request's line {line!r} is not a key and a value, once")
+        keys[key] = value
+    return keys

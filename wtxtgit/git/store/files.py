@@ -1,0 +1,266 @@
+"""The files of an object store: folders, those that it borrows from, and pack indexes.
+
+gitrepository-layout(5): the objects folder, and others that `info/alternates`
+names, which may name more in turn.
+
+gitformat-pack(5), "Version 2 pack-*.idx files": eight bytes of head, 256
+counts (of ids whose first byte is at most that), the ids in order, a CRC-32
+each of what the pack holds, offsets of 31 bits, those of 63 bits that the
+former point to, and two hashes: the pack's, and the own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import stat
+import struct
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git import config
+from wtxtgit.git.repository import Repository
+
+_MOST_BORROWED = 64
+_MOST_ALTERNATES = 1024 * 1024
+_READ_ONLY = 0o444
+_FOLDER = 0o777
+_WRITING = 0o222
+_GROUP, _ALL = 0o660, 0o664
+_SHARED = {
+    "umask": 0, "false": 0, "no": 0, "0": 0,
+    "group": _GROUP, "true": _GROUP, "yes": _GROUP, "1": _GROUP,
+    "all": _ALL, "world": _ALL, "everybody": _ALL, "2": _ALL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A repository's objects: `folder` takes new ones, `borrowed` are read as well.
+
+    `algorithm` is sha1 or sha256, which names objects. `shared` are permission
+    bits that others get beyond the user's umask, core.sharedRepository.
+    """
+
+    folder: Path
+    borrowed: tuple[Path, ...]
+    algorithm: str
+    shared: int
+
+    @classmethod
+    def of(cls, repo: Repository) -> Places:
+        """Ask git for them; raises EnvironmentFailure."""
+        answer = repo.git("rev-parse", "--show-object-format", "--git-path", "objects")
+        algorithm, _, path = answer.removesuffix(b"\n").partition(b"\n")
+        if algorithm not in (b"sha1", b"sha256"):
+            name = algorithm.decode("ascii", "backslashreplace")
+            raise EnvironmentFailure(f"this repository names objects by {name}, which is not known")
+        folder = Path(os.path.normpath(repo.home / os.fsdecode(path)))
+        shared = _shared(config.effective("core.sharedRepository", cwd=repo.home) or "")
+        return cls(folder, tuple(_borrowed(folder)), algorithm.decode("ascii"), shared)
+
+    @property
+    def digest_size(self) -> int:
+        """Bytes of an object id."""
+        return hashlib.new(self.algorithm, usedforsecurity=False).digest_size
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        return (self.folder, *self.borrowed)
+
+    def new_hash(self) -> hashlib._Hash:
+        # Git's names; what a text holds is checked by its own SHA-256.
+        return hashlib.new(self.algorithm, usedforsecurity=False)
+
+    def make_folder(self, name: str) -> Path:
+        """Make a folder below the objects' where there is none."""
+        folder = self.folder / name
+        with told(folder):
+            if not folder.is_dir():
+                folder.mkdir(mode=_FOLDER, exist_ok=True)
+                if self.shared:
+                    mode = stat.S_IMODE(folder.stat().st_mode) | self.shared
+                    # Who may read it may enter it, and what is made there is the group's.
+                    folder.chmod(mode | (mode & _READ_ONLY) >> 2 | stat.S_ISGID)
+        return folder
+
+    @contextlib.contextmanager
+    def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
+        """Give an empty file that is open for both, and goes at the end unless it was moved."""
+        with told(folder):
+            descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
+        path = Path(name)
+        try:
+            yield descriptor, path
+        finally:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+
+    def put(self, temporary: Path, path: Path) -> None:
+        """Give a whole temporary file its name, read-only; one that is there holds the same."""
+        with told(path):
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(_READ_ONLY & ~mask | self.shared & ~_WRITING)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return
+            except OSError:
+                # Some file systems have no hard links.
+                temporary.rename(path)
+
+
+def _shared(value: str) -> int:
+    """Permission bits that core.sharedRepository gives, git-config(1)."""
+    known = _SHARED.get(value.lower())
+    if known is not None:
+        return known
+    with contextlib.suppress(ValueError):
+        return int(value, 8) & 0o666
+    return 0
+
+
+def _borrowed(folder: Path) -> Iterator[Path]:
+    """List alternates, each once, nearest first."""
+    seen = {folder}
+    waiting = [folder]
+    listed = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
+    first = [Path(name).absolute() for name in listed.split(os.pathsep) if name]
+    while waiting and len(seen) < _MOST_BORROWED:
+        here = waiting.pop(0)
+        named = [here / line for line in _lines(here / "info" / "alternates")]
+        for path in (*first, *named):
+            place = Path(os.path.normpath(path))
+            if place not in seen:
+                seen.add(place)
+                waiting.append(place)
+                yield place
+        first = []
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        # A pipe would block for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            content = os.read(descriptor, _MOST_ALTERNATES)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return []
+    lines = content.split(b"\n")
+    return [os.fsdecode(line) for line in lines if line and not line.startswith((b"#", b'"'))]
+
+
+@contextlib.contextmanager
+def told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        words = (error.strerror or type(error).__name__).lower()
+        raise EnvironmentFailure(f"{path}: can't be written: {words}") from error
+
+
+_HEAD = b"\xfftOc\x00\x00\x00\x02"
+_FANOUT = 256
+_TABLE = len(_HEAD) + 4 * _FANOUT
+_FAR = 1 << 31
+_SMALL = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An object of a pack: where it begins, and the CRC-32 of its bytes there."""
+
+    oid: bytes
+    offset: int
+    crc32: int
+
+
+def format_index(objects: Sequence[Packed], pack_hash: bytes, places: Places) -> bytes:
+    """Write the index of a pack that ends with `pack_hash`; no object is there twice."""
+    ordered = sorted(objects, key=lambda packed: packed.oid)
+    counts = [0] * _FANOUT
+    for packed in ordered:
+        counts[packed.oid[0]] += 1
+    fanout = struct.pack(f">{_FANOUT}I", *accumulate(counts))
+    near: list[int] = []
+    far: list[int] = []
+    for packed in ordered:
+        if packed.offset < _FAR:
+            near.append(packed.offset)
+        else:
+            near.append(_FAR | len(far))
+            far.append(packed.offset)
+    content = b"".join(
+        (
+            _HEAD,
+            fanout,
+            *(packed.oid for packed in ordered),
+            struct.pack(f">{len(ordered)}I", *(packed.crc32 for packed in ordered)),
+            struct.pack(f">{len(ordered)}I", *near),
+            struct.pack(f">{len(far)}Q", *far),
+            pack_hash,
+        )
+    )
+    own = places.new_hash()
+    own.update(content)
+    return content + own.digest()
+
+
+class PackIndex:
+    """An index that is looked things up in; what is not as it should be finds nothing."""
+
+    def __init__(self, path: Path, digest_size: int) -> None:
+        self.pack = path.with_suffix(".pack")
+        self._size = digest_size
+        self._count = 0
+        self._data: bytes | mmap.mmap
+        # A pipe would block for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_size > _SMALL:
+                self._data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            else:
+                # A mapping keeps a descriptor, and there may be very many packs.
+                self._data = os.read(descriptor, _SMALL)
+        finally:
+            os.close(descriptor)
+        if self._data[: len(_HEAD)] == _HEAD and len(self._data) >= _TABLE:
+            (count,) = struct.unpack_from(">I", self._data, _TABLE - 4)
+            if _TABLE + count * (digest_size + 8) + 2 * digest_size <= len(self._data):
+                self._count = count
+
+    def offset(self, oid: bytes) -> int | None:
+        """Give where an object begins in the pack, None where it is not there."""
+        if not self._count:
+            return None
+        first = oid[0]
+        low = self._number(len(_HEAD) + 4 * (first - 1)) if first else 0
+        high = min(self._number(len(_HEAD) + 4 * first), self._count)
+        found = bisect_left(range(high), oid, lo=min(low, high), key=self._oid)
+        if found >= high or self._oid(found) != oid:
+            return None
+        offsets = _TABLE + self._count * (self._size + 4)
+        near = self._number(offsets + 4 * found)
+        if near < _FAR:
+            return near
+        place = offsets + 4 * self._count + 8 * (near - _FAR)
+        if place + 8 > len(self._data) - 2 * self._size:
+            return None
+        return int.from_bytes(self._data[place : place + 8], "big")
+
+    def _oid(self, number: int) -> bytes:
+        start = _TABLE + number * self._size
+        return self._data[start : start + self._size]
+
+    def _number(self, place: int) -> int:
+        return int.from_bytes(self._data[place : place + 4], "big")

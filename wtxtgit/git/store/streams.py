@@ -1,0 +1,366 @@
+"""Zlib streams, written and read on several threads: RFC 1950 and 1951.
+
+A stream is deflated in independent pieces. A piece ends with a full flush: it
+stands on a byte's boundary and refers to nothing before it, so threads make,
+and read, pieces side by side.
+
+A full flush ends in the bytes 00 00 FF FF, so a stream that has them is cut
+there to be inflated. The same bytes may stand in a stream by chance: then what
+ends there does not end a block, which inflating it shows, and it is joined to
+what follows. They may stand there by design, too, and seem to end one: zlib
+knows no rule by which a stream is cut, and the Adler-32 that is checked in the
+end is no proof. What is given is right where its hash is the object's id.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.workers import keep_freed_memory
+
+try:
+    from isal import isal_zlib
+except (ImportError, OSError):
+    isal_zlib = None  # type: ignore[assignment]
+
+codec: Any = isal_zlib or zlib
+"""ISA-L takes a third of zlib's time. A broken install of it must not stop `git add`."""
+
+HEAD = b"\x78\x01"
+"""Deflate, a window of 32 KiB, the fastest level: what `zlib` writes for level 1."""
+FLUSH = b"\x00\x00\xff\xff"
+"""How the empty stored block of a flush ends."""
+END = b"\x03\x00"
+"""An empty last block, where a piece could begin."""
+RAW = -15
+Error: type[Exception] = codec.error
+"""A stream can't be inflated."""
+CHECKSUM_SIZE = 4
+
+_LEVEL = 1
+_NEAR = -9
+"""A window of 512 bytes, some lines of armor.
+
+Weights hardly repeat further apart than that; looking for it in 32 KiB takes
+up to twice the time for the same size, within 2%.
+"""
+_STORED_MOST = 0xFFFF
+_ADLER_BASE = 65521
+
+
+def deflated_piece(data: Buffer) -> bytes:
+    """Deflate bytes to a piece."""
+    # ISA-L's first level takes armor down to its six bits a character, zlib's no further.
+    compressor = codec.compressobj(_LEVEL, zlib.DEFLATED, _NEAR)
+    return bytes(compressor.compress(data) + compressor.flush(zlib.Z_FULL_FLUSH))
+
+
+def stored_blocks(data: Buffer) -> bytes:
+    """Put bytes into stored blocks, as they are."""
+    view = memoryview(data).cast("B")
+    made = bytearray()
+    for start in range(0, view.nbytes, _STORED_MOST):
+        block = view[start : start + _STORED_MOST]
+        made += b"\0" + block.nbytes.to_bytes(2, "little")
+        made += (block.nbytes ^ _STORED_MOST).to_bytes(2, "little")
+        made += block
+    return bytes(made)
+
+
+def adler32(data: Buffer) -> int:
+    """Adler-32 of bytes."""
+    value: int = codec.adler32(data)
+    return value
+
+
+def joined_adler32(first: int, second: int, nbytes: int) -> int:
+    """Adler-32 of two runs of bytes from that of each; the second has `nbytes`."""
+    low, high = first & 0xFFFF, first >> 16
+    low_then, high_then = second & 0xFFFF, second >> 16
+    high = (high + high_then + nbytes * (low - 1)) % _ADLER_BASE
+    return (low + low_then - 1) % _ADLER_BASE | high << 16
+
+
+_SMALL = 64 * 1024
+"""Bytes that are deflated sooner than another thread gets to them."""
+
+
+class Content(Protocol):
+    """What an object holds: `size` bytes, which `stream` gives in order, in pieces.
+
+    A piece may be kept until some more were given.
+    """
+
+    @property
+    def size(self) -> int: ...
+
+    def stream(self) -> Iterable[Buffer]: ...
+
+
+class Plain:
+    """A content that is at hand, a flat view of bytes."""
+
+    def __init__(self, data: ByteView) -> None:
+        self._data = data
+        self.size = data.nbytes
+
+    def stream(self) -> Iterator[Buffer]:
+        # Copied: a file that is mapped may change between being hashed and deflated.
+        return map(bytes, pieces(self._data))
+
+
+def deflated(
+    content: Iterable[Buffer], put: Callable[[bytes], None], threads: int, lead: bytes = b""
+) -> Iterator[Buffer]:
+    """Give pieces of a content on, while `put` gets their zlib stream in order.
+
+    The stream is whole when all pieces were taken. `lead` stands before the
+    content in it. `put` is called in the thread that takes the pieces.
+    """
+    keep_freed_memory()
+    # One block that the content follows: a reader of the first bytes alone finds it.
+    put(HEAD + stored_blocks(lead))
+    adler = adler32(lead)
+    waiting: deque[tuple[int, Future[tuple[bytes, int]]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+
+        def take() -> None:
+            nonlocal adler
+            nbytes, future = waiting.popleft()
+            made, own = future.result()
+            put(made)
+            adler = joined_adler32(adler, own, nbytes)
+
+        for piece in content:
+            nbytes = memoryview(piece).nbytes
+            waiting.append((nbytes, _submitted(pool, piece, nbytes)))
+            yield piece
+            while len(waiting) > 2 * threads or (waiting and waiting[0][1].done()):
+                take()
+        while waiting:
+            take()
+    put(END + adler.to_bytes(CHECKSUM_SIZE, "big"))
+
+
+def _submitted(pool: ThreadPoolExecutor, piece: Buffer, nbytes: int) -> Future[tuple[bytes, int]]:
+    if nbytes > _SMALL:
+        return pool.submit(_deflated, piece)
+    done: Future[tuple[bytes, int]] = Future()
+    done.set_result(_deflated(piece))
+    return done
+
+
+def _deflated(piece: Buffer) -> tuple[bytes, int]:
+    return deflated_piece(piece), adler32(piece)
+
+
+_READ = 1024 * 1024
+_LOOK = 64 * 1024
+"""Bytes in which the end of a piece is looked for at a time."""
+_SKIPPED = 8
+_LEAST_PIECE = 16 * 1024
+"""Deflated bytes that hold at most 17 MiB; a piece of fewer is not worth a thread's attention."""
+_WINDOW = 32 * 1024
+_MOST_PIECE = 8 * 1024 * 1024
+"""Deflated bytes up to which the end of a piece is looked for."""
+_MOST_OUT = 32 * 1024 * 1024
+"""Inflated bytes of a piece; what gives more is inflated step by step."""
+_MOST_JOINED = 4
+"""Marks in a row that end no piece; by chance there is one in 4 GiB."""
+_HEAD_SIZE = 2
+
+
+class Damaged(Exception):
+    """A stream that can't be inflated to what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Where deflated bytes stand in the file; the last ones may have more behind their end.
+
+    Where `is_skipped`, its first part was not looked through: it may be several.
+    """
+
+    start: int
+    end: int
+    is_skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Inflated:
+    data: bytes
+    adler: int
+    is_last: bool
+    unused: int
+
+
+def inflated(
+    descriptor: int, start: int, nbytes: int, threads: int = 1, *, is_last: bool = False
+) -> Iterator[bytes]:
+    """Give the `nbytes` that a zlib stream at `start` of an open file holds, in pieces.
+
+    Raises Damaged, maybe after some pieces, for any other stream, and with
+    `is_last` for one that does not end with the file. A stream can be made so
+    that it holds something else for zlib: whoever takes the bytes hashes them.
+    """
+    keep_freed_memory()
+    check = _Check(nbytes)
+    head = os.pread(descriptor, _HEAD_SIZE, start)
+    if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
+        raise Damaged("it does not begin as zlib's streams do")
+    if head[1] & 0x20:
+        raise Damaged("it needs a dictionary")
+    start += _HEAD_SIZE
+    if threads > 1:
+        start = yield from _side_by_side(descriptor, start, threads, check)
+    if not check.is_done:
+        yield from _one_by_one(descriptor, start, check)
+    if is_last and os.fstat(descriptor).st_size != check.end:
+        raise Damaged("more stands behind it")
+
+
+class _Check:
+    """Counts and hashes what was given; `window` is what may still be referred to."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._left = nbytes
+        self._adler = 1
+        self.window = b""
+        self.end = 0
+
+    def take(self, data: bytes, adler: int | None = None) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise Damaged("it holds more bytes than it says")
+        own = adler32(data) if adler is None else adler
+        self._adler = joined_adler32(self._adler, own, len(data))
+        self.window = (self.window + data[-_WINDOW:])[-_WINDOW:]
+        return data
+
+    @property
+    def is_done(self) -> bool:
+        return self.end > 0
+
+    def finish(self, descriptor: int, end: int) -> None:
+        """Compare with the checksum behind the deflated bytes, which stop at `end`."""
+        if self._left:
+            raise Damaged(f"it lacks {self._left} bytes")
+        checksum = os.pread(descriptor, CHECKSUM_SIZE, end)
+        if checksum != self._adler.to_bytes(CHECKSUM_SIZE, "big"):
+            raise Damaged("its checksum is another")
+        self.end = end + CHECKSUM_SIZE
+
+
+def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
+    """Inflate from a piece's begin to the end, in this thread."""
+    inflater = codec.decompressobj(RAW, check.window)
+    given = b""
+    while not inflater.eof:
+        if not given:
+            given = os.pread(descriptor, _READ // 4, start)
+            start += len(given)
+            if not given:
+                raise Damaged("it is cut short")
+        try:
+            data = inflater.decompress(given, _READ)
+        except Error as error:
+            raise Damaged(str(error)) from error
+        given = inflater.unconsumed_tail
+        if data:
+            yield check.take(data)
+    check.finish(descriptor, start - len(inflater.unused_data))
+
+
+def _side_by_side(
+    descriptor: int, start: int, threads: int, check: _Check
+) -> Generator[bytes, None, int]:
+    """Inflate pieces on threads; gives where the rest begins, of which none was given."""
+    carried: _Piece | None = None
+    joined = 0
+    with ThreadPoolExecutor(threads) as pool:
+        window: deque[tuple[_Piece, Future[_Inflated | None]]] = deque()
+        pieces = _pieces(descriptor, start, may_skip=True)
+        try:
+            while True:
+                while len(window) <= 2 * threads and (piece := next(pieces, None)) is not None:
+                    window.append((piece, pool.submit(_inflate, descriptor, piece)))
+                if not window:
+                    return carried.start if carried else start
+                piece, future = window.popleft()
+                if carried is None:
+                    made, joined = future.result(), 0
+                else:
+                    future.cancel()
+                    piece = _Piece(carried.start, piece.end, piece.is_skipped)
+                    joined += 1
+                    if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
+                        return piece.start
+                    made = _inflate(descriptor, piece)
+                if made is None:
+                    carried = piece
+                    if piece.is_skipped:
+                        # Too many at once, perhaps: from here on they are looked for one by one.
+                        while window:
+                            window.popleft()[1].cancel()
+                        pieces, carried = _pieces(descriptor, piece.start, may_skip=False), None
+                    continue
+                carried = None
+                start = piece.end
+                yield check.take(made.data, made.adler)
+                if made.is_last:
+                    check.finish(descriptor, start - made.unused)
+                    return start
+        finally:
+            for _, future in window:
+                future.cancel()
+
+
+def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
+    """Cut what stands from `start` on behind marks of a flush.
+
+    With `may_skip` not all of a piece is looked through. Ends where none is found
+    for long; the file's rest, without a mark, is the last.
+    """
+    skipped = 0
+    at = start + _LEAST_PIECE
+    while at - start <= _MOST_PIECE:
+        block = os.pread(descriptor, _LOOK, at)
+        found = block.find(FLUSH)
+        if found < 0 and len(block) == _LOOK:
+            at += _LOOK - len(FLUSH) + 1
+            continue
+        end = os.fstat(descriptor).st_size if found < 0 else at + found + len(FLUSH)
+        if start < end <= start + 2 * _MOST_PIECE:
+            yield _Piece(start, end, is_skipped=skipped > 0)
+        if found < 0:
+            return
+        # Most pieces are about as long as the one before: looking costs a third of inflating.
+        skipped = (end - start) // _SKIPPED * (_SKIPPED - 1) if may_skip else 0
+        start = end
+        at = start + max(skipped, _LEAST_PIECE)
+
+
+def _inflate(descriptor: int, piece: _Piece) -> _Inflated | None:
+    """Inflate a piece; None where it is none, or is too large."""
+    data = os.pread(descriptor, piece.end - piece.start, piece.start)
+    inflater = codec.decompressobj(RAW)
+    try:
+        out = inflater.decompress(data, _MOST_OUT)
+        if len(out) >= _MOST_OUT or inflater.unconsumed_tail:
+            return None
+        if inflater.eof:
+            return _Inflated(out, adler32(out), True, len(inflater.unused_data))
+        # A block that could begin here, and nothing left of it: one ended here.
+        out += inflater.decompress(END)
+    except Error:
+        return None
+    if not inflater.eof or inflater.unused_data:
+        return None
+    return _Inflated(out, adler32(out), False, 0)

@@ -1,0 +1,187 @@
+"""Writing blobs to the object store: many into one pack, or one as a loose object.
+
+gitformat-pack(5). A pack takes all blobs of a command: one file to write, one
+index, and nothing that a later `git gc` has to gather. A loose object is for
+git to find before it writes the same one itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
+
+from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.git.store.files import Packed, format_index, told
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.git.store.streams import Content, codec, deflated
+from wtxtgit.io.files import write_at, write_on
+from wtxtgit.io.view import Buffer
+
+FOLDER = "pack"
+_MAGIC = b"PACK\x00\x00\x00\x02"
+_HEAD_SIZE = 12
+_BLOB = 3
+_BLOCK = 1024 * 1024
+_WORTH_SYNCING = 32 * 1024 * 1024
+"""Bytes that are brought to the disk while more are made, rather than at the end."""
+
+
+class PackWriter:
+    """A new pack of a repository; a context manager.
+
+    Nothing of it stays unless `finish` was called. `expected` is the number of
+    blobs that are to come; another number costs one reading of the pack.
+    Raises EnvironmentFailure where it can't be written.
+    """
+
+    def __init__(self, store: ObjectStore, expected: int, threads: int) -> None:
+        self._store = store
+        self._places = store.places
+        self._expected = expected
+        self._threads = threads
+        self._objects: list[Packed] = []
+        self._known: set[bytes] = set()
+        self._hash = store.places.new_hash()
+        self._end = 0
+        self._crc32 = 0
+        self._synced = 0
+        self._syncing: Future[None] | None = None
+        self._closing = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        folder = self._places.make_folder(FOLDER)
+        opened = self._places.temporary(folder, "tmp_pack_")
+        self._descriptor, self._path = self._closing.enter_context(opened)
+        self._disk = self._closing.enter_context(ThreadPoolExecutor(1))
+        self._put(_head(self._expected))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def add(self, content: Content) -> str:
+        """Write a blob, unless the repository has it; gives its object id."""
+        start, before = self._end, self._hash.copy()
+        digest = self._places.new_hash()
+        digest.update(b"blob %d\0" % content.size)
+        self._crc32 = 0
+        self._put(_entry_head(content.size))
+        for piece in deflated(content.stream(), self._put, self._threads):
+            digest.update(piece)
+        oid = digest.digest()
+        if oid in self._known or self._store.keep(oid.hex()):
+            os.ftruncate(self._descriptor, start)
+            self._end, self._hash = start, before
+        else:
+            self._known.add(oid)
+            self._objects.append(Packed(oid, start, self._crc32))
+        return oid.hex()
+
+    def finish(self) -> None:
+        """Put the pack into the repository, if there is anything in it."""
+        count = len(self._objects)
+        if not count:
+            return
+        if count != self._expected:
+            self._rewrite_head(count)
+        digest = self._hash.digest()
+        self._put(digest)
+        index = format_index(self._objects, digest, self._places)
+        folder = self._path.parent
+        with told(folder), self._places.temporary(folder, "tmp_idx_") as (descriptor, path):
+            os.fsync(self._descriptor)
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(index)
+            os.fsync(descriptor)
+            name = f"pack-{digest.hex()}"
+            # The index last: git takes a pack for there when its index is.
+            self._places.put(self._path, folder / f"{name}.pack")
+            self._places.put(path, folder / f"{name}.idx")
+
+    def _put(self, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self._crc32 = codec.crc32(view, self._crc32)
+        with told(self._path.parent):
+            write_at(self._descriptor, view, self._end)
+        self._end += view.nbytes
+        if self._end - self._synced > _WORTH_SYNCING:
+            if self._syncing is not None:
+                self._syncing.result()
+            self._synced = self._end
+            self._syncing = self._disk.submit(os.fsync, self._descriptor)
+
+    def _rewrite_head(self, count: int) -> None:
+        """Tell another number of objects, and hash everything again."""
+        self._hash = self._places.new_hash()
+        os.pwrite(self._descriptor, _head(count), 0)
+        place = 0
+        while place < self._end:
+            block = os.pread(self._descriptor, min(_BLOCK, self._end - place), place)
+            if not block:
+                raise EnvironmentFailure(f"{self._path}: was cut short while it was written")
+            self._hash.update(block)
+            place += len(block)
+
+
+def _head(count: int) -> bytes:
+    return _MAGIC + count.to_bytes(_HEAD_SIZE - len(_MAGIC), "big")
+
+
+def _entry_head(size: int) -> bytes:
+    """Kind and size of an object: four bits of the size, then seven a byte, lowest first."""
+    size, low = size >> 4, size & 0xF
+    head = bytearray([_BLOB << 4 | low])
+    while size:
+        head[-1] |= 0x80
+        head.append(size & 0x7F)
+        size >>= 7
+    return bytes(head)
+
+
+def stored(
+    store: ObjectStore,
+    content: Content,
+    threads: int,
+    made: Callable[[str], None] = lambda _oid: None,
+) -> Iterator[Buffer]:
+    """Give a content's bytes in order; once they are taken, it is an object of the repository.
+
+    `made` gets the object's id then. A store that can't be written is no reason
+    to give nothing: whoever takes the bytes stores them then as if nobody had.
+    """
+    places = store.places
+    head = b"blob %d\0" % content.size
+    digest = places.new_hash()
+    digest.update(head)
+    with contextlib.ExitStack() as closing:
+        try:
+            # `tmp_obj_`: git removes what a process that died left so, git-prune(1).
+            opened = places.temporary(places.folder, "tmp_obj_")
+            descriptor, path = closing.enter_context(opened)
+        except EnvironmentFailure:
+            yield from content.stream()
+            return
+        is_whole = True
+
+        def put(data: bytes) -> None:
+            nonlocal is_whole
+            if is_whole:
+                try:
+                    write_on(descriptor, data)
+                except OSError:
+                    is_whole = False
+
+        for piece in deflated(content.stream(), put, threads, head):
+            digest.update(piece)
+            yield piece
+        oid = digest.hexdigest()
+        with contextlib.suppress(EnvironmentFailure):
+            if not store.keep(oid):
+                if not is_whole:
+                    return
+                places.put(path, places.make_folder(oid[:2]) / oid[2:])
+            made(oid)

@@ -1,0 +1,237 @@
+"""Snapshots, arrays, extents and layouts, and the names and the blocking of arrays.
+
+Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from wtxtgit.io.view import ByteView
+
+ITEM_SIZE = {
+    "f64": 8,
+    "f32": 4,
+    "i64": 8,
+    "u64": 8,
+    "i32": 4,
+    "u32": 4,
+    "i16": 2,
+    "u16": 2,
+    "i8": 1,
+    "u8": 1,
+}
+"""Bytes of one item of each of WTXT's ten dtypes."""
+
+EPOCH = "1970-01-01T00:00:00Z"
+LAYOUT_ARRAY = "_layout"
+LAYOUT_VERSION = 1
+NATIVE_FORMAT = "arrays"
+"""The layout format of a native snapshot whose arrays have other dtypes or names."""
+
+CONTAINER_FORMATS = (
+    "fold",
+    "aero",
+    "mlcp",
+    "taridx",
+    "safetensors",
+    "npz",
+    "npy",
+    "torch",
+    "gguf",
+    "opaque",
+)
+
+MAX_ZEROS = 65_536
+"""Longest run of zero bytes that one extent stands for."""
+MAX_HEX = 64
+"""Longest literal that one extent holds, in bytes."""
+ZEROS_ALLOWANCE = 16 * 1024 * 1024
+"""All runs of zeros together may be this long plus the bytes of the other extents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What the `meta` line says: who made which generation when."""
+
+    schema: str = "weights/v1"
+    gen: int = 0
+    ts: str = EPOCH
+    build: str = "none"
+    host: str = "any"
+    cuda: str = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What an `idx` line says: sizes in rows and bytes."""
+
+    rows_per_chunk: int
+    row_size: int
+    blocking: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Array:
+    """One array of a snapshot.
+
+    `data` holds the raw bytes, little-endian, C order, as a flat view of
+    bytes; its length is the item size times the product of `shape`.
+    `rows` is the row blocking, None for a text without an `idx` line.
+    `hmac` (32 bytes) and `salt` (8 bytes) are None where the array is not
+    authenticated.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: ByteView
+    rows: Rows | None = None
+    hmac: bytes | None = None
+    salt: bytes | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return ITEM_SIZE[self.dtype] * prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """One piece of a container file; exactly one of array, hex, zeros is set.
+
+    `array` names the WTXT array that holds the bytes. A tensor has `dtype`
+    (the container's own name for it), `name` and `shape` (as stored), and
+    `order` "F" where the container stores it so. A part that is no tensor
+    has at most a `name`. `hex` are 1 to 64 literal bytes, `zeros` a count of
+    zero bytes.
+    """
+
+    array: str | None = None
+    dtype: str | None = None
+    name: str | None = None
+    shape: tuple[int, ...] | None = None
+    order: str | None = None
+    hex: bytes | None = None
+    zeros: int | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.dtype is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a file is put together from arrays; `size` is None for native arrays."""
+
+    format: str
+    size: int | None
+    extents: tuple[Extent, ...]
+
+    @property
+    def is_container(self) -> bool:
+        return self.format != NATIVE_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The `sign` line: 64 bytes of ed25519 and the hint at the key."""
+
+    signature: bytes
+    keyid: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """All that a WTXT text says, hashes aside.
+
+    `arrays` are in ASCII order of their names, a `_layout` among them.
+    `prev` is merkle_prev (32 bytes). `cap` are the items of the `cap` line.
+    `audit` is the audit line's text after `audit `. A `pending` snapshot has
+    no root yet.
+    """
+
+    meta: Meta
+    arrays: tuple[Array, ...]
+    cap: tuple[str, ...]
+    prev: bytes = bytes(32)
+    pending: bool = False
+    signature: Signature | None = None
+    audit: str | None = None
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """A file cut into extents, with the arrays that they name.
+
+    `arrays` are in extent order; their data are views of the file's buffer.
+    `reason` says why a file is opaque, None otherwise.
+    """
+
+    layout: Layout
+    arrays: tuple[Array, ...]
+    reason: str | None = None
+
+
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+
+
+class ArrayNames:
+    """One namespace of array names, handed out in order.
+
+    `docs/spec/wtxt.md`, section "Array names": characters outside
+    `A-Za-z0-9_` become `_`, `t` goes before a name that is empty or starts
+    with `_`, and `__n` after one that is taken.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    @staticmethod
+    def plain(name: str) -> str:
+        """`name` made an array name, not yet numbered."""
+        made = _NOT_A_NAME.sub("_", name)
+        return f"t{made}" if not made or made.startswith("_") else made
+
+    def for_name(self, name: str) -> str:
+        """The array name of a tensor or part called `name`."""
+        return self.for_role(self.plain(name))
+
+    def for_role(self, role: str) -> str:
+        """`role`, numbered where it is taken."""
+        made, n = role, self._next.get(role, 2)
+        while made in self._taken:
+            made, n = f"{role}__{n}", n + 1
+        # Names are only ever added, so the smallest free number never falls.
+        self._next[role] = n
+        self._taken.add(made)
+        return made
+
+
+TARGET_CHUNK = 65_536
+"""A chunk of ours holds at most this much, as a row does."""
+MAX_CHUNKS = 1_000_000
+"""Chunks of one array: `ix` has exactly 6 digits."""
+
+
+def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
+    """The blocking that our writer chooses: a pure function of dtype and shape.
+
+    The row is the largest trailing part of the shape (from the second
+    dimension on) that fits a chunk, at least one item; a chunk is the largest
+    power of two of rows that fits. A dimension of 0 counts as 1.
+    """
+    row_size = ITEM_SIZE[dtype]
+    for dim in reversed(shape[1:]):
+        wider = row_size * max(dim, 1)
+        if wider > TARGET_CHUNK:
+            break
+        row_size = wider
+    return Rows(1 << (TARGET_CHUNK // row_size).bit_length() - 1, row_size)
+
+
+def chunk_count(nbytes: int, size: int) -> int:
+    return max(1, -(-nbytes // size))

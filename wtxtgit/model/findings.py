@@ -1,0 +1,109 @@
+"""What checks found: problems, collected up to a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
+from wtxtgit.model.plain import Plain
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Plain):
+    """One thing that a check found: `kind` is a word of the verdict's list.
+
+    `line` counts from 1, `chunk` is an `ix` of a text or the name of a
+    container's chunk, `offset` a byte in the file, `field` the word of the
+    format's spec for what stands there.
+    """
+
+    KEYS = "kind message line? array? chunk? offset? field?"
+
+    kind: str
+    message: str
+    line: int | None = None
+    array: str | None = None
+    chunk: int | str | None = None
+    offset: int | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        where = place(self.line, self.array, self.chunk, self.offset)
+        message = clipped(self.message, MAX_MESSAGE)
+        return f"{where}: {message}" if where else message
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFindings:
+    """What a check of one file of a set found, by itself and against the set's index.
+
+    `nbytes` are those of its tensors that the index lists.
+    """
+
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a check of a container found; errors and warnings in the order found.
+
+    `kind` is structure, limit, or the name of the hash that does not hold:
+    crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At most MOST of
+    either are kept, the last of them says so. `authenticated` is True where a
+    key was given and everything that it can prove holds.
+    """
+
+    MOST = 1000
+
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    authenticated: bool | None = None
+
+    def error(
+        self,
+        kind: str,
+        message: str,
+        *,
+        offset: int | None = None,
+        field: str | None = None,
+        chunk: str | None = None,
+    ) -> None:
+        """Add something that does not hold."""
+        self._add(self.errors, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+
+    def warn(
+        self,
+        kind: str,
+        message: str,
+        *,
+        offset: int | None = None,
+        field: str | None = None,
+        chunk: str | None = None,
+    ) -> None:
+        """Add something that a user should know and that loses nothing."""
+        self._add(self.warnings, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+
+    def refuse(self, error: FormatError, *, chunk: str | None = None) -> None:
+        """Add what a reader refused as an error."""
+        # Its message ends with the place, which a problem has of its own.
+        message = error.message.removesuffix(f" at byte {error.offset}")
+        self.error(error.kind, message, offset=error.offset, field=error.field, chunk=chunk)
+
+    def add(self, member: MemberFindings) -> None:
+        """Add what was found in a file of a set."""
+        for problem in member.errors:
+            self._add(self.errors, problem)
+        for problem in member.warnings:
+            self._add(self.warnings, problem)
+
+    def of_member(self, nbytes: int = 0) -> MemberFindings:
+        """What was found, as of a file of a set."""
+        return MemberFindings(tuple(self.errors), tuple(self.warnings), nbytes)
+
+    def _add(self, found: list[Problem], problem: Problem) -> None:
+        if len(found) < self.MOST:
+            found.append(problem)
+        elif len(found) == self.MOST:
+            found.append(Problem("limit", f"more than {self.MOST} findings, the rest is left out"))
