@@ -12,7 +12,6 @@ from hypothesis import settings
 
 from tests.kit import LAUNCHER, Repo, changes, safetensors
 from tests.kit.starts import TRUE_START, WTXTGIT, served
-from wtxtgit.containers import CUT_FORMATS
 from wtxtgit.git import run
 
 # Timings are never judged, and what is tried is the same in every run, so that a
@@ -38,7 +37,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many mutants ran, and why, where there were some."""
     passed = terminalreporter.getreports("passed")
     if any("test_many_mutants" in report.nodeid for report in passed):
-        for line in changes.told(sorted(CUT_FORMATS)):
+        for line in changes.told(changes.PACKAGES):
             terminalreporter.write_line(line)
 
 

@@ -22,9 +22,9 @@ from tests.kit.changes import share
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
-from wtxtgit.containers.taridx.lookup import find
+from wtxtgit.containers.tar_index import Tar
 from wtxtgit.containers.taridx.read import Taridx
-from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
 GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index")
@@ -52,7 +52,8 @@ def batches(groups: Iterable[str], count: int) -> list[tuple[str, int]]:
 
 
 def test_every_format_is_mutated_often_enough() -> None:
-    assert set(GROUPS) == set(STRUCTURED) >= containers.CUT_FORMATS | set(containers.SETS)
+    known = {*(f.name for f in containers.FORMATS), *containers.set_names()}
+    assert set(GROUPS) == set(STRUCTURED) >= known
     assert BATCHES * BATCH >= 20_000
     for group in FORMATS:
         assert sum(len(seed) <= 8192 for seed in seeds(group)) >= 5
@@ -69,13 +70,15 @@ def test_many_mutants_are_read_within_bounds(group: str, batch: int) -> None:
     check_mutants(group, str(batch), BATCH)
 
 
-@pytest.mark.parametrize("group", sorted(containers.WITH_COMPRESSION))
+@pytest.mark.parametrize("group", sorted(f.name for f in containers.FORMATS if f.repack))
 def test_a_mutant_is_rewritten_or_refused(group: str) -> None:
     check_rewriting(group, "quick", QUICK)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("group", "batch"), batches(sorted(containers.WITH_COMPRESSION), 5))
+@pytest.mark.parametrize(
+    ("group", "batch"), batches(sorted(f.name for f in containers.FORMATS if f.repack), 5)
+)
 def test_many_mutants_are_rewritten_or_refused(group: str, batch: int) -> None:
     check_rewriting(group, str(batch), BATCH)
 
@@ -158,7 +161,7 @@ def check_tars(batch: str, count: int) -> None:
             container = containers.read(memoryview(index))
         except FormatError:
             continue
-        shards = [Shard(f"t_{n}.tar", memoryview(tar)) for n, tar in enumerate(tars)]
+        shards = [Tar(f"t_{n}.tar", memoryview(tar)) for n, tar in enumerate(tars)]
         try:
             hold_with_tars(container, shards, name)
         except BaseException as error:
@@ -166,7 +169,7 @@ def check_tars(batch: str, count: int) -> None:
             raise
 
 
-def hold_with_tars(container: containers.Container, shards: list[Shard], name: str) -> None:
+def hold_with_tars(container: containers.Container, shards: list[Tar], name: str) -> None:
     assert isinstance(container, Taridx)
     check_findings(check_shards(container, shards), is_set=True)
     try:

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from wtxtgit.containers import CUT_FORMATS
+from wtxtgit.containers import FORMATS
 
 ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
+PACKAGES = sorted(format.name for format in FORMATS)
 _SHARED = (
     *("wtxtgit/io/", "wtxtgit/model/", "wtxtgit/errors.py", "pyproject.toml"),
     *("tests/fuzz/", "tests/data/fixtures/"),
@@ -64,7 +65,7 @@ def why_all(package: str) -> str:
 
 def _concerns(path: str, package: str) -> bool:
     folder = path.removeprefix(CONTAINERS).partition("/")[0]
-    if path.startswith(CONTAINERS) and folder in CUT_FORMATS:
+    if path.startswith(CONTAINERS) and folder in PACKAGES:
         return folder == package
     return path.startswith((CONTAINERS, *_SHARED))
 

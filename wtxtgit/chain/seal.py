@@ -324,7 +324,7 @@ class _Work:
             return None
         is_filtered = path in self._files.filtered
         facts = examine(data, threads=self._threads, opaque=not is_filtered)
-        if self._files.is_staged and is_filtered and not facts.is_text:
+        if self._files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",
                 hint=f"wtxtgit install, then git add --renormalize -- {_quoted(path)}",

@@ -265,6 +265,8 @@ def text_head(head: bytes) -> TextHead | None:
 
 def format_of(head: bytes) -> str:
     """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+    if not head:
+        return "opaque"
     if not head.startswith(grammar.MAGIC):
         return RAW
     found = text_head(head)
@@ -379,7 +381,7 @@ def _listed(entry: Entry, head: BlobHead | None) -> Listed:
 def _state(path: Path, blob: BlobHead, change: Change) -> State:
     if change is Change.DELETED:
         return State.MISSING
-    if not blob.head.startswith(grammar.MAGIC):
+    if format_of(blob.head) == RAW:
         return State.RAW
     unchanged = change is Change.NONE
     file = work_tree.file_head(path)
