@@ -17,7 +17,7 @@ from wtxtgit.containers import FORMATS
 ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"
 MUTANTS = "WTXTGIT_MUTANTS"
-PACKAGES = sorted(format.name for format in FORMATS)
+PACKAGES = sorted(one.name for one in FORMATS)
 _SHARED = (
     *("wtxtgit/io/", "wtxtgit/model/", "wtxtgit/errors.py", "pyproject.toml"),
     *("tests/fuzz/", "tests/data/fixtures/"),
