@@ -21,7 +21,15 @@ from typing import Protocol, cast
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, open_target
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
-from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import (
+    failures,
+    named,
+    replace_file,
+    shown,
+    view_file,
+    write_all,
+    write_output,
+)
 from wtxtgit.io.view import Buffer, ByteView, view_of
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
@@ -313,7 +321,7 @@ def _write(
         if wanted is not None:
             _prove(shown(out), containers.describe(data, options), len(data), wanted, options)
 
-    replace_file(out, write)
+    write_output(out, write)
 
 
 def _write_set(

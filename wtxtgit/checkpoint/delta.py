@@ -18,7 +18,7 @@ from wtxtgit.checkpoint.emit import hmac_key
 from wtxtgit.checkpoint.open import is_blob, read
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.filter.clean import is_pending
-from wtxtgit.io.files import replace_file, shown, write_all
+from wtxtgit.io.files import shown, write_all, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model import Problem
 from wtxtgit.text import grammar
@@ -57,7 +57,7 @@ class Output:
 
     def write_to(self, path: Path) -> None:
         """Write a file, which appears only when it is complete."""
-        replace_file(path, lambda fd: write_all(fd, self.pieces))
+        write_output(path, lambda fd: write_all(fd, self.pieces))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import clean
-from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import Meta, Signature, Snapshot
 from wtxtgit.remotes import urls
@@ -75,7 +75,7 @@ class Emission:
         if urls.is_url(str(out)):
             urls.write_url(str(out), self._write)
         else:
-            replace_file(Path(out), self._write)
+            write_output(Path(out), self._write)
 
     def _write(self, descriptor: int) -> None:
         if self.text is None:

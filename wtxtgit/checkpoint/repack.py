@@ -19,7 +19,7 @@ from wtxtgit.checkpoint.convert import refuse_errors
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.errors import CheckError, InputError, UsageError
-from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView, view_of
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
@@ -103,7 +103,7 @@ def repack(
             raise CheckError(f"{shown(out)}: the tensors would not be what they were")
         sizes.append(len(written))
 
-    replace_file(out, write)
+    (replace_file if out == path else write_output)(out, write)
     broken = broken_by_repack(container) if isinstance(container, Fold) else ()
     return Repacking(str(out), name, len(data), sizes[0], len(before), broken)
 

@@ -19,7 +19,7 @@ from wtxtgit.checkpoint.emit import MAX_WSUM
 from wtxtgit.containers.safetensors.write import build
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
-from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import read_small, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
@@ -97,7 +97,7 @@ def restore(
             if not is_whole:
                 raise InputError(f"{shown(path)}: changed while it was read")
 
-        replace_file(out, fill)
+        write_output(out, fill)
         return
     report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
     _check(report, path)
@@ -107,7 +107,7 @@ def restore(
         return
     pieces = file_pieces(text, indexed, layout, threads=threads)
     if out is not None:
-        replace_file(out, lambda fd: write_all(fd, pieces))
+        write_output(out, lambda fd: write_all(fd, pieces))
     elif write is not None:
         write(pieces)
 
@@ -138,7 +138,7 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
             with open(descriptor, "wb", closefd=False) as file:
                 _write_npz(file, weights)
 
-        replace_file(out, write)
+        write_output(out, write)
     else:
         tensors = []
         for name in weights:
@@ -148,7 +148,7 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
                 raise UsageError(f'array "{name}" is {array.dtype}: safetensors has no such dtype')
             raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
             tensors.append((name, dtype, array.shape, raw))
-        replace_file(out, lambda fd: write_all(fd, build(tensors)))
+        write_output(out, lambda fd: write_all(fd, build(tensors)))
 
 
 def _check_names(weights: Weights, ending: str) -> None:

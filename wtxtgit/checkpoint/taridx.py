@@ -21,7 +21,7 @@ from wtxtgit.containers.taridx.check import check
 from wtxtgit.containers.taridx.read import Taridx, read
 from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
-from wtxtgit.io.files import failures, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import failures, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import Problem
 from wtxtgit.model.tensor import ReadOptions
@@ -68,7 +68,7 @@ def build(
         raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
     made = write.index(_opened(ordered, progress), contiguous=contiguous)
     if out is not None:
-        replace_file(out, lambda descriptor: write_all(descriptor, made.pieces()))
+        write_output(out, lambda descriptor: write_all(descriptor, made.pieces()))
     elif write_out is not None:
         write_out(made.pieces())
     warnings = []

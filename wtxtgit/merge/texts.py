@@ -8,7 +8,7 @@ from wtxtgit.checkpoint.open import is_blob, read
 from wtxtgit.errors import UsageError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge_verified
-from wtxtgit.io.files import replace_file, write_all
+from wtxtgit.io.files import write_all, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.merge.container import Merged, Merger
@@ -106,5 +106,5 @@ def merge_files(
     if report.ok and out == STDOUT:
         write_all(1, pieces(merged))
     elif report.ok and not (out == Path(ours) and report.taken == "ours"):
-        replace_file(out, lambda descriptor: write_all(descriptor, pieces(merged)))
+        write_output(out, lambda descriptor: write_all(descriptor, pieces(merged)))
     return report
