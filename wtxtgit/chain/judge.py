@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 
 from wtxtgit.chain.reader import ChainReader, artifacts
+from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
@@ -38,11 +39,6 @@ _UNSET = (UNSPECIFIED, b"unset")
 _OURS = b"wtxt"
 _Found = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
-ENDINGS = (
-    b".fold", b".mind", b".aero", b".checkpoint", b".taridx", b".safetensors", b".npz", b".npy",
-    b".pt", b".pth", b".gguf",
-)  # fmt: skip
-"""How names of checkpoints end."""
 _FILTER = b"filter=wtxt"
 # HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
 _PASSED_OVER = dict.fromkeys(
@@ -389,6 +385,7 @@ def untracked(
         for line in lines
         if line.pattern is not None and _FILTER in line.attributes
     }
+    endings = tuple(ending.encode() for f in FORMATS for ending in f.endings)
     plain = {pattern for pattern in patterns if pattern.strip(b"*")}
     for path in files:
         if path in artifacts:
@@ -396,7 +393,7 @@ def untracked(
         name = path.rpartition(b"/")[2]
         if any(fnmatchcase(name.decode("latin-1"), one.decode("latin-1")) for one in plain):
             yield path, "its name is one of those that are tracked, and it is not"
-        elif name.lower().endswith(ENDINGS):
+        elif name.lower().endswith(endings):
             yield path, "its name is a checkpoint's, and nothing tracks or seals it"
 
 

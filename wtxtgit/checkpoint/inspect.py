@@ -183,7 +183,7 @@ def _inspect_container(
     except FormatError as error:
         left = containers.salvage(data, options)
         kind = containers.identify(data) or "opaque"
-        reason = error.message if kind in containers.SETS else cut.reason or error.message
+        reason = error.message if kind in containers.set_names() else cut.reason or error.message
         if left is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
         description = left

@@ -205,7 +205,7 @@ def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = source.text.layout if source.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
-    if is_whole and checkpoint.format not in containers.SETS:
+    if is_whole and checkpoint.format not in containers.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
 

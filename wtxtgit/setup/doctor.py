@@ -302,7 +302,8 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
     """Compressed files make poor deltas: a small change of the weights changes all of them."""
     packed = []
     for file in files:
-        if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
+        known = containers.by_name(file.format or "")
+        if file.state is not State.OK or known is None or known.repack is None:
             continue
         data = view_file(repo.file(file.path))
         if containers.is_compressed(data):

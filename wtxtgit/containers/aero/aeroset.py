@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from wtxtgit.containers import json_limits
+from wtxtgit.containers.aero import MAGIC
 from wtxtgit.containers.aero.check import check_file
 from wtxtgit.containers.aero.content import Allowance, digest, short
 from wtxtgit.containers.aero.describe import (
@@ -27,8 +28,8 @@ from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
@@ -140,7 +141,7 @@ class AeroSet:
     def read(member: Member, data: ByteView) -> Aero:
         """Read the bytes of a file of the set; raises FormatError."""
         try:
-            if data[: len(AERO_MAGIC)] != AERO_MAGIC:
+            if data[: len(MAGIC)] != MAGIC:
                 fail("no AERO file", offset=0, field="magic")
             return read_file(data)
         except FormatError as error:

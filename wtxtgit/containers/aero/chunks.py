@@ -18,7 +18,7 @@ import msgpack
 import zstandard
 
 from wtxtgit.containers import json_limits
-from wtxtgit.containers.aero import hashes, read
+from wtxtgit.containers.aero import MAGIC, hashes, read
 from wtxtgit.containers.aero.content import Span, digest, digest_spans
 from wtxtgit.containers.aero.describe import ARCHITECTURE_TAG, NAME_TAG, SOURCE_KEY
 from wtxtgit.containers.aero.hashes import ALGORITHM, PAYLOAD_SIZE
@@ -47,8 +47,8 @@ from wtxtgit.containers.aero.read import (
     VERSION,
 )
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
@@ -109,7 +109,7 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     names_offset = HEADER.size + toc_length
     start = _aligned(names_offset + len(names))
     header = HEADER.pack(
-        AERO_MAGIC,
+        MAGIC,
         *VERSION,
         HEADER.size,
         HEADER.size,

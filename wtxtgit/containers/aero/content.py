@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, Chunk
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import most_decoded
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces

@@ -35,7 +35,7 @@ from wtxtgit.containers.aero.read import (
     chunk_name,
 )
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions
 

@@ -15,8 +15,8 @@ from struct import Struct
 
 from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
 from wtxtgit.containers.cursor import MAX_QUOTED, Cursor, check_inside, fail, quoted
-from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import ITEM_BYTES
 
