@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 
@@ -101,15 +100,14 @@ def digests(
     sources: Iterable[TensorSource], progress: Callable[[int], None] | None = None
 ) -> Digests:
     """What each tensor is, to be compared with what was written."""
-    found: Digests = {}
-    for source in sources:
-        hasher = sha256()
-        for block in source.blocks():
-            hasher.update(block)
-        found[source.name] = (source.element, source.shape, hasher.digest())
-        if progress is not None:
-            progress(source.nbytes)
-    return found
+    return {
+        source.name: (
+            source.element,
+            source.shape,
+            tensor_bytes.digest_of(source.blocks(), progress),
+        )
+        for source in sources
+    }
 
 
 def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit import containers
@@ -19,7 +18,6 @@ from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, w
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.tensor_bytes import content_size
 
 _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 
@@ -98,10 +96,6 @@ def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None]
     facts = []
     description = containers.describe(data, options)
     for tensor in containers.tensors(description, options):
-        hasher = sha256()
-        for block in tensor_bytes.blocks(tensor):
-            hasher.update(block)
-        if progress is not None:
-            progress(content_size(tensor))
-        facts.append((tensor.name, tensor.dtype, tensor.shape, hasher.digest()))
+        digest = tensor_bytes.sha256_of(tensor, progress)
+        facts.append((tensor.name, tensor.dtype, tensor.shape, digest))
     return sorted(facts)
