@@ -267,7 +267,7 @@ def _altered(values: tuple[bytes, ...]) -> str | None:
 
 
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
-    if not facts.is_text:
+    if facts.is_raw:
         return "raw-binary", "a binary, not the text that the filter makes of it"
     if facts.fault is not None:
         return "corrupt-text", facts.fault
@@ -296,7 +296,8 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
         yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
         return
     if is_filtered and not facts.is_native:
-        if facts.sha256_all is not None and facts.is_text and facts.sha256_all != last.sha256_all:
+        is_text = facts.sha256_all is not None and not facts.is_raw
+        if is_text and facts.sha256_all != last.sha256_all:
             yield _of_other_content(last)
         return
     if facts.opaque == last.sha256_all:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wtxtgit import containers
-from wtxtgit.containers import opaque as whole
+from wtxtgit.containers.ranges import whole
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.io.spool import spooled
@@ -47,6 +47,17 @@ def clean(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
     """Clean a file's content, given as a flat view of its bytes."""
+    made = text_of(data, threads=threads, progress=progress)
+    if made.writer is not None and not len(made.source):
+        # Git takes an empty file for changed unless its blob is empty: `ce_match_stat_basic`.
+        return Cleaned(None, made.source)
+    return made
+
+
+def text_of(
+    data: ByteView, *, threads: int | None = None, progress: Progress | None = None
+) -> Cleaned:
+    """What clean gives, but of the empty file its text."""
     if data[: len(MAGIC)] != MAGIC:
         return _cut(data, threads, progress)
     report = verify(data, threads=threads)
@@ -92,7 +103,7 @@ def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False)
 
 def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
     """The sha256_all of the opaque text of a content: 32 bytes that bind each of its bytes."""
-    cut = whole.split(data, "sealed as it is")
+    cut = whole(data, "sealed as it is")
     root = TextWriter(snapshot_of(cut), threads=threads).root
     return root.sha256_all
 
@@ -127,7 +138,7 @@ def _is_canonical(text: ByteView, report: Report, threads: int | None) -> bool:
     index, layout = report.index, report.layout
     if layout is None or index.root is None:
         return False
-    if first_bytes(text, index, layout, len(MAGIC)) == MAGIC:
+    if first_bytes(text, index, layout, len(MAGIC)) in (MAGIC, b""):
         return False
     restored = spooled(file_pieces(text, index, layout, threads=threads))
     wanted = snapshot_of(containers.split(restored))

@@ -38,7 +38,7 @@ _STORED_WHOLE = "opaque"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A blob's size, and whether it begins as a text does."""
+    """A blob's size, and whether it begins as a text does; the empty one is its own."""
 
     size: int
     is_text: bool
@@ -211,7 +211,7 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
 
 
 def _stored(blob: ByteView | None) -> Stored | None:
-    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] == MAGIC)
+    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
 
 
 def _unread(risk: Risk, reason: str) -> Contents:

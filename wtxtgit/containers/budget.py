@@ -1,7 +1,8 @@
-"""Parts of a file that are decoded when a tensor in them is asked for.
+"""Bounds on work that a few bytes of a hostile file can ask for many times.
 
-Tensors are read one after another and most files fit: each part is decoded
-once. Of a larger file parts are given up and decoded again, within bounds:
+Parts of a file that are decoded when a tensor in them is asked for are held
+within one, too: tensors are read one after another and most files fit, so each
+part is decoded once. Of a larger file parts are given up and decoded again:
 tensors may be listed in an order that takes another part each time.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from wtxtgit.containers.cursor import fail
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import ReadOptions
@@ -17,6 +19,32 @@ MOST_RATIO = 256
 """What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes."""
 MAX_PASSES = 16
 """Times that all of it may be decoded."""
+
+
+class Budget:
+    """What may still be spent of something, for all parts of one file together.
+
+    Any number of chunks may claim the same bytes, and compressed ones may claim
+    to hold far more than they have: each costs little alone. `message` and
+    `field` are for the error of the part that is too much; parts after it may
+    still fit.
+    """
+
+    __slots__ = ("_field", "_message", "left")
+
+    def __init__(self, left: int, message: str, field: str) -> None:
+        self.left = left
+        self._message = message
+        self._field = field
+
+    def take(self, amount: int, offset: int) -> None:
+        """Spend `amount` on what stands at `offset`; raises FormatError (limit) if it is not left.
+
+        What is refused is not spent.
+        """
+        if amount > self.left:
+            fail(self._message, offset=offset, field=self._field, kind="limit")
+        self.left -= amount
 
 
 def most_decoded(size: int, options: ReadOptions) -> int:
