@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
-from wtxtgit.report import review_markdown
+from wtxtgit.report import markdown
 from wtxtgit.report.review import Risk, Sealing
 from wtxtgit.review import changes, contents, flags
 from wtxtgit.tensors import statistics
@@ -66,5 +66,5 @@ def test_the_bounds_that_the_page_names() -> None:
     assert statistics.SPREAD == 4
     assert f"{command._MOST} rows of each" in text
     assert f"in Markdown the first {command._MOST}" in text
-    assert command._MOST == review_markdown.MOST_ROWS
+    assert command._MOST == markdown.MOST_ROWS
     assert f"Of more than {changes.MOST_SEARCHED} files" in text
