@@ -283,7 +283,9 @@ def test_a_signal_while_a_file_is_written_takes_it_back(
 def test_a_signal_while_a_pipe_is_written_ends_the_command(
     number: signal.Signals, wtxtgit: Command
 ) -> None:
-    process = wtxtgit.start("emit", MODEL, stdout=subprocess.PIPE)
+    # More than a pipe has room for, or the command may have ended before the signal.
+    big_file(wtxtgit.folder)
+    process = wtxtgit.start("emit", "big", stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.read(1) == b"W"
     process.send_signal(number)
