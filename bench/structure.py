@@ -5,7 +5,7 @@
   registry of formats;
 - class names that mean several things;
 - modules that the four journeys of `docs/architecture.md` enter: functions of them
-  run once the command has been loaded;
+  run, or classes are made, from a command's start to its end;
 - modules, lines and statements.
 """
 
@@ -35,20 +35,15 @@ MOST_ENTERED = {"clean": 30, "audit": 55, "merge": 60, "diff": 50}
 
 _TRACER = """
 import json, sys, threading
-entered, importing = set(), threading.local()
+entered = set()
 def trace(frame, event, _):
-    # What runs while a module is imported, such as making dataclasses, is no part of it.
-    depth = getattr(importing, "depth", 0)
-    if frame.f_code.co_name == "<module>":
-        importing.depth = depth + (event == "call") - (event == "return")
-    elif event == "call" and not depth:
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith("wtxtgit"):
-            entered.add(name)
+    name = frame.f_globals.get("__name__", "")
+    if event == "call" and name.startswith("wtxtgit") and frame.f_code.co_name != "<module>":
+        entered.add(name)
 out, sys.argv = sys.argv[1], ["wtxtgit", *sys.argv[2:]]
-from wtxtgit.__main__ import main
 threading.setprofile(trace)
 sys.setprofile(trace)
+from wtxtgit.__main__ import main
 try:
     main()
 finally:
@@ -60,7 +55,7 @@ finally:
 
 @dataclass(frozen=True)
 class Journey:
-    """The modules of which functions run in a command, and how many are loaded for it."""
+    """The modules of which a command runs functions or makes classes, and how many it loads."""
 
     entered: tuple[str, ...]
     loaded: int
@@ -68,7 +63,7 @@ class Journey:
     @property
     def rooms(self) -> str:
         """Which rooms the modules entered are in, most of them first."""
-        counts = Counter(name.split(".")[1] for name in self.entered)
+        counts = Counter(f"{name}.".split(".")[1] or name for name in self.entered)
         return ", ".join(f"{room} {count}" for room, count in counts.most_common())
 
 
