@@ -123,9 +123,7 @@ def cluster_options(command: _Command) -> _Command:
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
-    from wtxtgit.git.config import effective
-
-    return effective("wtxtgit.trustRoot", cwd=repo.home) if given is None else given
+    return repo.config.get("wtxtgit.trustRoot") if given is None else given
 
 
 @contextmanager

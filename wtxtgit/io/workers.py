@@ -30,7 +30,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from threading import Barrier, Condition, Lock, Thread
 from types import TracebackType
@@ -142,12 +141,15 @@ class Pool:
             self._executor.shutdown(wait=True, cancel_futures=error is not None)
 
 
-@dataclass(slots=True)
 class _Ahead(Generic[T]):
     """A task that is to be run ahead, and what comes of it."""
 
-    task: Callable[[], T]
-    future: Future[T]
+    __slots__ = ("future", "task")
+
+    # No dataclass: this module is loaded by every filter, `dataclasses` takes longer than it.
+    def __init__(self, task: Callable[[], T], future: Future[T]) -> None:
+        self.task = task
+        self.future = future
 
     def run(self) -> None:
         """Run it here, unless another thread has begun it."""
