@@ -84,23 +84,15 @@ def audit(
         )
         walked = [*tips, *(oid for oid in (was, beside) if oid is not None)]
         root, reader = request.trust_root, ChainReader(blobs)
-        work = _Audit(repo, request, tips, was, beside, facts, progress)
+        walk = Walk(repo, reader, snapshots)
+        work = _Audit(repo, request, tips, was, beside, facts, progress, walk)
+        named = [request.base, request.was, *request.known]
+        before = [commit_of(repo, name) for name in named if name is not None]
         try:
-            named = [request.base, request.was, *request.known]
-            before = [commit_of(repo, name) for name in named if name is not None]
-            walk = Walk.to(
-                repo,
-                walked,
-                root,
-                reader,
-                snapshots,
-                kept=kept,
-                judged_before=before,
-                visit=work.visit,
-            )
+            walk.go(walked, root, kept=kept, judged_before=before, visit=work.visit)
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
-        return work.report(walk)
+        return work.report()
 
 
 @dataclass
@@ -114,19 +106,18 @@ class _Audit:
     _beside: str | None
     _facts: Facts
     _progress: Progress | None
-    _walk: Walk = field(init=False)
+    _walk: Walk
     _changes: dict[str, Files] = field(default_factory=dict, init=False)
     """The artifacts that each judged commit changes."""
 
-    def visit(self, walk: Walk, oid: str) -> None:
+    def visit(self, oid: str) -> None:
         """Look at a commit's changes as it is walked to, if it is one to be judged."""
-        self._walk = walk
         if any(oid in line for line in self._lines.values()):
             self._changes[oid] = self._changed(oid)
 
-    def report(self, walk: Walk) -> AuditReport:
+    def report(self) -> AuditReport:
         """Judge what was walked to."""
-        self._walk = walk
+        walk = self._walk
         findings = list(self._judge_roots())
         lines = [oid for line in self._lines.values() for oid in line if oid not in walk.unjudged]
         judged = dict.fromkeys(lines)
@@ -209,7 +200,7 @@ class _Audit:
             violations.append(Violation("signers-changed", SIGNERS_PATH, message))
         listing = snapshots.listing(tip)
         files = judge.whole(snapshots, walk.snapshot(tip), listing, standing)
-        return files, standing, violations, list(self._unseen(tip, listing))
+        return files, standing, violations, list(self._unseen(tip, listing, files.paths))
 
     def _unaccepted(self, tip: str) -> Iterator[Violation]:
         """Records of a tip that the signers of a commit beside it do not accept."""
@@ -254,12 +245,13 @@ class _Audit:
             message = f"the tip does not descend from {was[:12]}, where the branch was"
             yield Finding(tip, b"", "bad-root", message)
 
-    def _unseen(self, tip: str, listing: Mapping[bytes, Entry]) -> Iterator[Finding]:
-        """Checkpoints that nothing tracks or seals, where anything is."""
+    def _unseen(
+        self, tip: str, listing: Mapping[bytes, Entry], judged: Sequence[bytes]
+    ) -> Iterator[Finding]:
+        """Checkpoints that nothing tracks or seals, where anything is; `judged` are artifacts."""
         walk = self._walk
         snapshot = walk.snapshot(tip)
-        known = judge.judged_paths(snapshot, walk.standing(tip))
-        if not known:
+        if not judged:
             return
         for path in attribute_twins(listing):
             message = "some file systems take it for a gitattributes file"
@@ -270,7 +262,7 @@ class _Audit:
             for line in attributes.parse(walk.reader.attribute_file(oid))
         ]
         files = (path for path, entry in listing.items() if entry.is_file)
-        for n, (path, why) in enumerate(untracked(files, known, lines)):
+        for n, (path, why) in enumerate(untracked(files, frozenset(judged), lines)):
             if n == _MOST_UNSEEN:
                 break
             yield Finding(tip, path, "untracked-artifact", why, Severity.WARNING)

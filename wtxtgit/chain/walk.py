@@ -65,7 +65,6 @@ class Walk:
     _states: dict[str, State] = field(default_factory=dict)
     _standings: dict[str, Standing] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
-    _visit: Callable[[Walk, str], None] | None = None
     _known: frozenset[str] = frozenset()
     """Commits whose states were kept, beyond which nothing was walked."""
 
@@ -77,11 +76,22 @@ class Walk:
         root: str | None,
         reader: ChainReader,
         snapshots: CommitFilesReader,
+        kept: KeptStates | None = None,
+    ) -> Walk:
+        """Walk to commits; raises what `go` does."""
+        walk = cls(repo, reader, snapshots)
+        walk.go(tips, root, kept=kept)
+        return walk
+
+    def go(
+        self,
+        tips: Sequence[str],
+        root: str | None,
         *,
         kept: KeptStates | None = None,
         judged_before: Sequence[str] | None = None,
-        visit: Callable[[Walk, str], None] | None = None,
-    ) -> Walk:
+        visit: Callable[[str], None] | None = None,
+    ) -> None:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
         From what is `kept` on, where that leads to the tips: then commits that
@@ -92,19 +102,17 @@ class Walk:
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
-        walk = cls(repo, reader, snapshots, _visit=visit)
         if root is not None:
-            walk._start_at(root, tips)
+            self._start_at(root, tips)
         elif tips:
-            walk._start_at_first_use(tips[0])
+            self._start_at_first_use(tips[0])
         bases = tips if judged_before is None else judged_before
-        if kept is None or walk.root is None or not walk._go_on_from(kept, bases, tips):
-            walk._advance(walk._from_root(tips), set(tips))
-        if kept is not None and walk.root is not None:
+        if kept is None or self.root is None or not self._go_on_from(kept, bases, tips, visit):
+            self._advance(self._from_root(tips), set(tips), visit)
+        if kept is not None and self.root is not None:
             for tip in tips:
-                if tip in walk.commits and not walk.violations(tip):
-                    kept.put(walk.root, tip, walk.state(tip), walk.snapshot(tip), reader)
-        return walk
+                if tip in self.commits and not self.violations(tip):
+                    kept.put(self.root, tip, self.state(tip), self.snapshot(tip), self.reader)
 
     def snapshot(self, oid: str) -> CommitFiles:
         """What a commit holds."""
@@ -256,7 +264,13 @@ class Walk:
     def _from_root(self, tips: Sequence[str]) -> list[Commit]:
         return history.commits(self.repo, tips, [] if self.root is None else [self.root])
 
-    def _go_on_from(self, kept: KeptStates, bases: Sequence[str], tips: Sequence[str]) -> bool:
+    def _go_on_from(
+        self,
+        kept: KeptStates,
+        bases: Sequence[str],
+        tips: Sequence[str],
+        visit: Callable[[str], None] | None,
+    ) -> bool:
         """Walk from commits whose states are kept; tell whether they were enough."""
         root = self.root or ""
         near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
@@ -268,10 +282,15 @@ class Walk:
         self._states |= states
         self._standings |= {oid: state.standing for oid, state in states.items()}
         self._known = frozenset(states)
-        self._advance(left, set(tips))
+        self._advance(left, set(tips), visit)
         return True
 
-    def _advance(self, commits: Sequence[Commit], kept: set[str]) -> None:
+    def _advance(
+        self,
+        commits: Sequence[Commit],
+        kept: set[str],
+        visit: Callable[[str], None] | None = None,
+    ) -> None:
         """Compute all states; those that no child needs any more are dropped."""
         children = Counter(parent for commit in commits for parent in set(commit.parents))
         trees: dict[str, Tree] = {}
@@ -292,8 +311,8 @@ class Walk:
                 found = tuple(violations)
             self._states[commit.oid], self._violations[commit.oid] = state, found
             self._standings[commit.oid] = state.standing
-            if self._visit is not None:
-                self._visit(self, commit.oid)
+            if visit is not None:
+                visit(commit.oid)
             if self._is_before_root(tree) and before_root.issuperset(parents):
                 before_root.add(commit.oid)
             for parent in parents:
