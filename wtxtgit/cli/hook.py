@@ -85,7 +85,8 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
 
     if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
         return
-    from wtxtgit.chain.seal import Action, SealOptions, seal
+    from wtxtgit.chain.seal import seal
+    from wtxtgit.chain.seal_plan import Action, SealOptions
     from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
 
