@@ -24,7 +24,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity
-from wtxtgit.trust.state import Standing, Violation, join, seals_move, unaccepted
+from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
 
 _MOST_UNSEEN = 100
@@ -32,7 +32,7 @@ _MOST_UNSEEN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AuditRequest:
     """What is to be audited.
 
     `tip` and `base` are revisions: commits that `base` reaches are not judged.
@@ -58,7 +58,7 @@ Progress = Callable[[int], None]
 
 def audit(
     repo: Repository,
-    request: Request,
+    request: AuditRequest,
     facts: Facts,
     *,
     progress: Progress | None = None,
@@ -100,7 +100,7 @@ class _Audit:
     """One audit under way; without slots, for what is found out once."""
 
     _repo: Repository
-    _request: Request
+    _request: AuditRequest
     _tips: list[str]
     _was: str | None
     _beside: str | None
@@ -182,7 +182,7 @@ class _Audit:
         changes = snapshots.changes(first, oid)
         return judge.changed(snapshots, oid, snapshot, before, changes, walk.standing(oid))
 
-    def _whole(self, tip: str) -> tuple[Files, Standing, Sequence[Violation], Sequence[Finding]]:
+    def _whole(self, tip: str) -> tuple[Files, TrustFacts, Sequence[Violation], Sequence[Finding]]:
         """All artifacts of a tip, what is wrong with its ledgers and signers, and what misleads."""
         walk, snapshots = self._walk, self._walk.snapshots
         standing, violations = walk.standing(tip), list(walk.violations(tip))

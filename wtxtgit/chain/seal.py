@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.chain.reader import ChainReader
-from wtxtgit.chain.seal_files import Contents, Doubt, SealedFiles
-from wtxtgit.chain.seal_plan import Action, Plan, Planner, SealOptions
+from wtxtgit.chain.seal_files import ContentReader, Doubt, SealedFiles
+from wtxtgit.chain.seal_plan import Action, LedgerPlan, SealOptions, SealPlanner
 from wtxtgit.chain.seal_state import Before
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.errors import (
@@ -100,7 +100,7 @@ def seal(
             reader, kept = ChainReader(blobs), KeptStates(repo, key_file)
             return Before.of(repo, reader, snapshots, entries, options.trust_root, kept)
 
-        work = Planner(files, options, Contents(files, threads), before)
+        work = SealPlanner(files, options, ContentReader(files, threads), before)
         plans = list(work.plans(paths))
         unsigned = [plan for plan in plans if plan.numbers]
         signer = key() if unsigned else None
@@ -119,7 +119,7 @@ def seal(
         return SealReport(outcomes, keyid(signer.public_key), is_listed, doubts)
 
 
-def _outcome(plan: Plan) -> Sealed:
+def _outcome(plan: LedgerPlan) -> Sealed:
     last = plan.records[-1]
     gens = tuple(plan.records[n].meta.gen for n in plan.numbers)
     return Sealed(plan.path, plan.action, last.meta.gen, last.sha256_all, gens, plan.moved_from)

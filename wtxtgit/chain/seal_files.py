@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from wtxtgit.chain.check import TEXT_SUFFIX
-from wtxtgit.chain.seal_state import Content, content_of
+from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.errors import CheckError, InputError, TrustError, counted
 from wtxtgit.filter.clean import examine
 from wtxtgit.git import history, index, staging
@@ -348,14 +348,14 @@ class Doubt(Plain):
 
 
 @dataclass
-class Contents:
+class ContentReader:
     """What artifacts hold, checked as far as a seal of it has to be; and what is doubtful."""
 
     files: SealedFiles
     threads: int | None
     doubts: list[Doubt] = field(default_factory=list)
 
-    def of(self, path: bytes) -> Content | None:
+    def of(self, path: bytes) -> SealedContent | None:
         """What is to be sealed, None where nothing is there."""
         self.files.check_settled(path)
         data = self.files.content(path)
@@ -383,7 +383,7 @@ class Contents:
             self.doubts.append(doubt)
         return content
 
-    def _check_sign_line(self, path: bytes, content: Content) -> None:
+    def _check_sign_line(self, path: bytes, content: SealedContent) -> None:
         """Refuse a native text's own signature that does not hold: its seal replaces none."""
         if content.facts.signed is None:
             return

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-from wtxtgit.chain.seal_files import Contents, SealedFiles, quoted
-from wtxtgit.chain.seal_state import After, Before, Choice, Content
+from wtxtgit.chain.seal_files import ContentReader, SealedFiles, quoted
+from wtxtgit.chain.seal_state import After, Before, Choice, SealedContent
 from wtxtgit.errors import (
     CheckError,
     EnvironmentFailure,
@@ -75,7 +75,7 @@ class Action(StrEnum):
 
 
 @dataclass(slots=True)
-class Plan:
+class LedgerPlan:
     """What is to become of an artifact's ledger.
 
     `numbers` are the records to be signed. `is_written` says whether the ledger
@@ -123,18 +123,18 @@ def _told_of(path: bytes) -> Iterator[None]:
 
 
 @dataclass
-class Planner:
+class SealPlanner:
     """Sealing under way; without slots, for what is found out once."""
 
     _files: SealedFiles
     _options: SealOptions
-    contents: Contents
+    contents: ContentReader
     _find_before: Callable[[], Before]
     _repo_id: bytes | None = field(default=None, init=False)
     _taken: dict[bytes, bytes] = field(default_factory=dict, init=False)
     """Artifacts whose ledger is to be taken along, and where it is."""
 
-    def plans(self, paths: Sequence[str]) -> Iterator[Plan]:
+    def plans(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
         """What is to become of all ledgers that are meant, the signers' first."""
         if self._options.countersign:
             yield from self._countersigned(paths)
@@ -187,7 +187,9 @@ class Planner:
 
     # Ledgers that go on.
 
-    def _plan(self, path: bytes, content: Content, chosen: Sequence[bytes]) -> Plan | None:
+    def _plan(
+        self, path: bytes, content: SealedContent, chosen: Sequence[bytes]
+    ) -> LedgerPlan | None:
         """The ledger that an artifact gets."""
         choice = self._kept(path)
         ledger = choice.ledger
@@ -197,7 +199,9 @@ class Planner:
         if ledger is not None and content.is_sealed_by(ledger.last) and not (choice.joins or at):
             # One that is kept from another commit is signed already.
             is_other = not choice.is_here and not self._files.has(path, ledger)
-            plan = Plan(path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other)
+            plan = LedgerPlan(
+                path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other
+            )
             self._remember(path, plan)
             return plan
         if ledger is not None and at is not None and self._options.reseal is None:
@@ -211,7 +215,7 @@ class Planner:
             record = self._record(path, content, choice, head, at)
         records = (*(ledger.records if ledger is not None else ()), record)
         action = Action.SEALED if at is None else Action.MOVED
-        plan = Plan(
+        plan = LedgerPlan(
             path, head, records, action, (len(records) - 1,),
             moved_from=None if ledger is None or at is None else ledger.place,
             taken_from=self._taken.get(path),
@@ -220,7 +224,7 @@ class Planner:
         return plan
 
     def _record(
-        self, path: bytes, content: Content, choice: Choice, head: Head, at: bytes | None
+        self, path: bytes, content: SealedContent, choice: Choice, head: Head, at: bytes | None
     ) -> Record:
         ledger, after = choice.ledger, self._after(choice)
         if ledger is not None:
@@ -251,7 +255,7 @@ class Planner:
         gen = max((last.gen for last in lasts), default=0) + 1
         return After(now if joined is None else max(now, joined), gen, joined)
 
-    def _remember(self, path: bytes, plan: Plan) -> None:
+    def _remember(self, path: bytes, plan: LedgerPlan) -> None:
         """What other ledgers call the repository is the first record of the signers'."""
         if path == SIGNERS_PATH:
             self._repo_id = plan.records[0].merkle_this
@@ -270,7 +274,7 @@ class Planner:
         repo_id = NO_REPO if path == SIGNERS_PATH else self._repo_of(path)
         return self._before.choose(path, here, sides, standing, repo_id)
 
-    def _gone(self, path: bytes) -> Plan | None:
+    def _gone(self, path: bytes) -> LedgerPlan | None:
         """The ledger of an artifact that was named, and is deleted."""
         if path == SIGNERS_PATH or not self._files.is_gone(path):
             return None
@@ -279,7 +283,7 @@ class Planner:
         if self._options.cosign:
             if ledger is None:
                 return None
-            return Plan(path, ledger.head, ledger.records, Action.COSIGNED, (_last(ledger),))
+            return LedgerPlan(path, ledger.head, ledger.records, Action.COSIGNED, (_last(ledger),))
         if ledger is None:
             ledger = next(iter(self._at_parents(path)), None)
         if ledger is None:
@@ -293,14 +297,18 @@ class Planner:
             )
         if is_deletion(ledger.last) and not choice.joins:
             is_other = not self._files.has(path, ledger)
-            return Plan(path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other)
+            return LedgerPlan(
+                path, ledger.head, ledger.records, Action.UNCHANGED, is_written=is_other
+            )
         with _told_of(path):
             after = self._after(choice)
             record = deletion_record(ledger, ts=after.ts, gen=after.gen_of(ledger))
         records = (*ledger.records, record)
-        return Plan(path, ledger.head, records, Action.DELETED, (len(ledger.records),))
+        return LedgerPlan(path, ledger.head, records, Action.DELETED, (len(ledger.records),))
 
-    def _cosigned(self, path: bytes, content: Content, ledger: Ledger | None) -> Plan | None:
+    def _cosigned(
+        self, path: bytes, content: SealedContent, ledger: Ledger | None
+    ) -> LedgerPlan | None:
         if ledger is None:
             return None
         if not content.is_named_by(ledger.last):
@@ -308,9 +316,9 @@ class Planner:
                 f"{shown_path(path)}: its last record is of other content",
                 hint=f"wtxtgit seal -- {quoted(path)} seals what is there",
             )
-        return Plan(path, ledger.head, ledger.records, Action.COSIGNED, (_last(ledger),))
+        return LedgerPlan(path, ledger.head, ledger.records, Action.COSIGNED, (_last(ledger),))
 
-    def _countersigned(self, paths: Sequence[str]) -> Iterator[Plan]:
+    def _countersigned(self, paths: Sequence[str]) -> Iterator[LedgerPlan]:
         """Ledgers with records that count once a key that is trusted now signs them."""
         before = self._before
         for path, ledger in self._files.choose_ledgers(paths).items():
@@ -323,11 +331,11 @@ class Planner:
                 )
             numbers = tuple(before.unsigned(ledger)) if before.is_signed else ()
             action = Action.COUNTERSIGNED if numbers else Action.UNCHANGED
-            yield Plan(path, ledger.head, ledger.records, action, numbers, bool(numbers))
+            yield LedgerPlan(path, ledger.head, ledger.records, action, numbers, bool(numbers))
 
     # Ledgers that move, and begin.
 
-    def _take_along(self, contents: Mapping[bytes, Content]) -> dict[bytes, bytes]:
+    def _take_along(self, contents: Mapping[bytes, SealedContent]) -> dict[bytes, bytes]:
         """Artifacts that were moved without their ledgers, with the paths of those before.
 
         Raises CheckError where more than one may be meant.

@@ -24,7 +24,7 @@ from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
-from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start
+from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 
 _REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _NEAR = 256
 """Commits before the tips of which states are looked for."""
 _SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
-NOBODY = State(frozenset({Signers()}))
+NOBODY = TrustState(frozenset({SignersState()}))
 """What is known where nothing is: nobody is trusted."""
 
 
@@ -53,7 +53,7 @@ class Walk:
     repo: Repository
     reader: ChainReader
     snapshots: CommitFilesReader
-    start: State = NOBODY
+    start: TrustState = NOBODY
     root: str | None = None
     """The commit where trust starts."""
     is_first_use: bool = False
@@ -62,8 +62,8 @@ class Walk:
     """Parents before their children; what the root reaches is not among them."""
     unjudged: frozenset[str] = frozenset()
     """Commits from before a root that is a file: they are not judged as changes."""
-    _states: dict[str, State] = field(default_factory=dict)
-    _standings: dict[str, Standing] = field(default_factory=dict)
+    _states: dict[str, TrustState] = field(default_factory=dict)
+    _standings: dict[str, TrustFacts] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
     _known: frozenset[str] = frozenset()
     """Commits whose states were kept, beyond which nothing was walked."""
@@ -122,7 +122,7 @@ class Walk:
         """What the rules see of a commit."""
         return self.reader.tree(self.snapshot(oid))
 
-    def state(self, oid: str) -> State:
+    def state(self, oid: str) -> TrustState:
         """The state after a commit."""
         found = self._states.get(oid)
         if found is None:
@@ -133,11 +133,11 @@ class Walk:
             found = self._states.get(oid, self.start)
         return found
 
-    def standing(self, oid: str) -> Standing:
+    def standing(self, oid: str) -> TrustFacts:
         """What judging a commit's files takes of the state after it."""
         return self._standings.get(oid, self.start.standing)
 
-    def before(self, parents: Iterable[str]) -> State:
+    def before(self, parents: Iterable[str]) -> TrustState:
         """What is known before a commit with these parents."""
         states = [self.state(oid) for oid in dict.fromkeys(parents)]
         return join(states) if states else self.start
@@ -225,7 +225,7 @@ class Walk:
         top = self.repo.top
         return top is not None and file.resolve().is_relative_to(top.resolve())
 
-    def _of_file(self, file: Path) -> State:
+    def _of_file(self, file: Path) -> TrustState:
         """The state before the first commit: that of a signers file, with its ledger if any."""
         content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
         signers, fault = self.reader.parse_signers(content)
@@ -233,7 +233,7 @@ class Walk:
             raise BadRoot(f"{shown(file)}: {fault or 'it names no signer'}")
         beside = file.with_name(file.name + os.fsdecode(LEDGER_SUFFIX))
         if not beside.is_file():
-            return start(Signers(signers, is_fixed=True), Tree())
+            return start(SignersState(signers, is_fixed=True), Tree())
         report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
         if report.ledger is None or report.problems:
             raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
@@ -241,7 +241,7 @@ class Walk:
             raise BadRoot(f"{shown(beside)}: it is the ledger of another file")
         if report.ledger.last.sha256_all != signers.sha256_all:
             raise BadRoot(f"{shown(beside)}: its last record is of other signers")
-        return start(Signers(signers, report.ledger), Tree())
+        return start(SignersState(signers, report.ledger), Tree())
 
     def _start_at_first_use(self, tip: str) -> None:
         """Take the oldest commit on the first parents' line that has signers."""
@@ -325,7 +325,7 @@ class Walk:
 
     def _is_before_root(self, tree: Tree) -> bool:
         """Whether a tree is older than the signers file that is the trust root."""
-        (signers,) = self.start.signers if self.root is None else (Signers(),)
+        (signers,) = self.start.signers if self.root is None else (SignersState(),)
         if signers.ledger is None:
             return False
         ledger = tree.ledgers.get(SIGNERS_LEDGER)
@@ -338,11 +338,11 @@ class Walk:
         )
 
 
-def _root_state(tree: Tree) -> State:
+def _root_state(tree: Tree) -> TrustState:
     ledger = tree.ledgers.get(SIGNERS_LEDGER)
     if ledger is not None and ledger.place != SIGNERS_PATH:
         ledger = None
-    return start(Signers(tree.signers, ledger), tree)
+    return start(SignersState(tree.signers, ledger), tree)
 
 
 def commit_of(repo: Repository, revision: str) -> str:

@@ -13,7 +13,7 @@ from wtxtgit.containers.format import ANY
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
-from wtxtgit.report.diff import MetadataChange, Status
+from wtxtgit.report.diff import MetadataChange, TensorStatus
 from wtxtgit.text.index import TextIndex
 
 MAX_CHANGES = 1000
@@ -88,24 +88,24 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
     if _is_same(before, after):
         return
     if before is _ABSENT:
-        yield from _leaves(path, after, Status.ADDED)
+        yield from _leaves(path, after, TensorStatus.ADDED)
     elif after is _ABSENT:
-        yield from _leaves(path, before, Status.REMOVED)
+        yield from _leaves(path, before, TensorStatus.REMOVED)
     elif _is_leaf(before) and _is_leaf(after):
-        yield MetadataChange(path, Status.CHANGED, _shown(before), _shown(after))
+        yield MetadataChange(path, TensorStatus.CHANGED, _shown(before), _shown(after))
     else:
-        yield from _leaves(path, before, Status.REMOVED)
-        yield from _leaves(path, after, Status.ADDED)
+        yield from _leaves(path, before, TensorStatus.REMOVED)
+        yield from _leaves(path, after, TensorStatus.ADDED)
 
 
-def _leaves(path: str, value: object, kind: Status) -> Iterator[MetadataChange]:
+def _leaves(path: str, value: object, kind: TensorStatus) -> Iterator[MetadataChange]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaves(f"{path}/{_escaped(str(key))}", item, kind)
     elif isinstance(value, list | tuple) and value:
         for n, item in enumerate(value):
             yield from _leaves(f"{path}/{n}", item, kind)
-    elif kind is Status.ADDED:
+    elif kind is TensorStatus.ADDED:
         yield MetadataChange(path, kind, after=_shown(value))
     else:
         yield MetadataChange(path, kind, before=_shown(value))

@@ -94,7 +94,7 @@ def audit(
     repo = Repository.discover()
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
-    request = ops.Request(
+    request = ops.AuditRequest(
         tip, base, root, was, every, require_signed, all_refs=all_refs, signers_of=signers_of
     )
     with (

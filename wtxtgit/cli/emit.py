@@ -13,7 +13,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.keys import asker, passphrase_option
-from wtxtgit.cli.options import Target, scheduler_option
+from wtxtgit.cli.options import PathOrUrl, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_all
@@ -26,7 +26,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=Target())
+@click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "-o",
     "--output",

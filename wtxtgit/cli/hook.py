@@ -62,7 +62,7 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     if seals and name == "pre-commit":
         _seal(repo, merged)
     root = root_of_trust(repo)
-    request = ops.Request(root, merged, require_sealed=seals)
+    request = ops.CheckRequest(root, merged, require_sealed=seals)
     report = ops.check(repo, request, environment.processes, environment.facts_key())
     if as_json:
         print_json(report)

@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
-    Target,
+    PathOrUrl,
     cluster,
     cluster_options,
     no_cache_option,
@@ -151,7 +151,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=Target())
+@click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "--wsum",
     type=click.Path(path_type=Path, readable=False),

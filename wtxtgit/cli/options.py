@@ -53,7 +53,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
-class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A path, as the system spells it, or a URL as it is."""
 
     name = "file"

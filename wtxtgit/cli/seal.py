@@ -173,7 +173,7 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
         )
     repo = Repository.discover()
     root = root_of_trust(repo)
-    request = ops.Request(root, environment.merged_commits(), every=True)
+    request = ops.CheckRequest(root, environment.merged_commits(), every=True)
     report = ops.check(repo, request, environment.processes, environment.facts_key(no_cache))
     if as_json:
         print_json(report)

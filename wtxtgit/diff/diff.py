@@ -36,7 +36,14 @@ from wtxtgit.io.files import view_file
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.remotes import urls
-from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import (
+    ByteChange,
+    DiffReport,
+    MetadataChange,
+    Numbers,
+    TensorDiff,
+    TensorStatus,
+)
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers, is_same, label, logical_shape
 from wtxtgit.tensors.tensor_bytes import as_numbers
@@ -152,7 +159,7 @@ def compare(
 
 
 def listed(
-    source: Source, status: Status, options: ReadOptions, pages: Pages
+    source: Source, status: TensorStatus, options: ReadOptions, pages: Pages
 ) -> tuple[DiffReport, Checkpoint]:
     """List a checkpoint that is on one side alone, with the status of all its tensors.
 
@@ -163,7 +170,7 @@ def listed(
     held = open_checkpoint(source, known, options, pages)
     tensors = tuple(_listed(tensor, status) for tensor in held.tensors)
     notes = tuple(held.notes)
-    if status is Status.REMOVED:
+    if status is TensorStatus.REMOVED:
         return DiffReport(held.name, "", held.format, "", tensors, notes=notes), held
     return DiffReport("", held.name, "", held.format, tensors, notes=notes), held
 
@@ -200,10 +207,10 @@ class _Diff:
                 found.append(self._compared(old[key], tensor))
             elif key in renamed:
                 base = gone.pop(renamed[key])
-                found.append(_listed(tensor, Status.RENAMED, base_name=base.name))
+                found.append(_listed(tensor, TensorStatus.RENAMED, base_name=base.name))
             else:
-                found.append(_listed(tensor, Status.ADDED))
-        found += [_listed(tensor, Status.REMOVED) for tensor in gone.values()]
+                found.append(_listed(tensor, TensorStatus.ADDED))
+        found += [_listed(tensor, TensorStatus.REMOVED) for tensor in gone.values()]
         return found
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
@@ -215,16 +222,16 @@ class _Diff:
         change: Numbers | ByteChange | None = None
         reason = _absence(a, b)
         if reason is None and is_alike and self._is_known_same(a, b):
-            return _listed(b, Status.SAME)
+            return _listed(b, TensorStatus.SAME)
         if reason is None and base_shape is None:
             try:
                 change, reason = self._values(a, b, is_alike=is_alike)
             except FormatError as error:
                 reason = f"not compared: {error.message}"
             if is_alike and change is None and reason is None:
-                return _listed(b, Status.SAME)
+                return _listed(b, TensorStatus.SAME)
         is_unknown = is_alike and a.absent is not None and b.absent is not None
-        status = Status.SAME if is_unknown else Status.CHANGED
+        status = TensorStatus.SAME if is_unknown else TensorStatus.CHANGED
         return _listed(
             b,
             status,
@@ -332,7 +339,7 @@ def _kind(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
 
 def _listed(
     tensor: Tensor,
-    status: Status,
+    status: TensorStatus,
     *,
     base_name: str | None = None,
     base_dtype: str | None = None,
@@ -366,7 +373,7 @@ def _absence(a: Tensor, b: Tensor) -> str | None:
 def _tensor_notes(
     before: Checkpoint, after: Checkpoint, tensors: list[TensorDiff]
 ) -> Iterator[str]:
-    matched = {Status.CHANGED, Status.SAME, Status.RENAMED}
+    matched = {TensorStatus.CHANGED, TensorStatus.SAME, TensorStatus.RENAMED}
     if before.tensors and after.tensors and not any(t.status in matched for t in tensors):
         yield "the two have no tensor in common"
     elif not before.tensors and not after.tensors:

@@ -23,7 +23,7 @@ from wtxtgit.git.external_diff import Side as GitSide
 from wtxtgit.io.files import failures, shown, shown_path
 from wtxtgit.io.view import ByteView, Pages, view_of
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, Status
+from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
 
 OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
@@ -85,13 +85,15 @@ def compare_pair(
             return report
         name = shown_path(pair.path)
         if pair.new is not None:
-            return _inventory(opened(pair.new, name), Status.ADDED, options, pages)
+            return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
         if pair.old is not None:
-            return _inventory(opened(pair.old, name), Status.REMOVED, options, pages)
+            return _inventory(opened(pair.old, name), TensorStatus.REMOVED, options, pages)
         raise InputError(f"{name}: on neither side")
 
 
-def _inventory(source: Source, status: Status, options: ReadOptions, pages: Pages) -> Inventory:
+def _inventory(
+    source: Source, status: TensorStatus, options: ReadOptions, pages: Pages
+) -> Inventory:
     report, held = listed(source, status, options, pages)
     tensors: Counter[str] = Counter()
     elements: Counter[str] = Counter()
@@ -107,7 +109,7 @@ def _inventory(source: Source, status: Status, options: ReadOptions, pages: Page
 
 def _is_empty(report: DiffReport) -> bool:
     """Whether nothing differs, and everything was looked at."""
-    is_same = all(t.status is Status.SAME and t.reason is None for t in report.tensors)
+    is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
     return is_same and not report.metadata
 
 

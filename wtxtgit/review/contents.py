@@ -19,7 +19,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, Numbers, Status
+from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.flags import flags_of, groups, limited
@@ -132,7 +132,7 @@ class Reader:
 
     def _listed(self, changed: Changed, source: Source, pages: Pages) -> Contents:
         is_new = changed.fate is Fate.ADDED
-        status = Status.ADDED if is_new else Status.REMOVED
+        status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
         found, held = diff.listed(source, status, self.options, pages)
         report = self._named(changed, found)
         flags = []
@@ -180,7 +180,7 @@ def here(reader: Reader, found: Sequence[Changed]) -> Iterator[Contents]:
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:
     """NaN and Inf in tensors of the head that the base has not; raises CheckError."""
-    added = {tensor.name for tensor in report.of(Status.ADDED)}
+    added = {tensor.name for tensor in report.of(TensorStatus.ADDED)}
     nan, inf = [], []
     for tensor in checkpoint.tensors:
         if tensor.name not in added or tensor.absent or checkpoint.take(tensor) is not None:

@@ -21,13 +21,13 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.trust.state import (
     Introduction,
-    Line,
+    LedgerLine,
     LineId,
     SignedBy,
-    Signers,
-    SignersFile,
-    State,
+    SignersContent,
+    SignersState,
     Tree,
+    TrustState,
     Violation,
     accepted_length,
     added,
@@ -45,7 +45,7 @@ from wtxtgit.trust.state import (
 )
 
 
-def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Violation]]:
+def step(tree: Tree, before: TrustState, signed_by: SignedBy) -> tuple[TrustState, list[Violation]]:
     """The state after a commit, from the join of its parents' states; and what fails."""
     work = _Step(tree, before, signed_by)
     work.take_signers()  # (1)
@@ -63,13 +63,13 @@ def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Vi
 class _Step:
     """A step under way."""
 
-    def __init__(self, tree: Tree, before: State, signed_by: SignedBy) -> None:
+    def __init__(self, tree: Tree, before: TrustState, signed_by: SignedBy) -> None:
         self._tree = tree
         self._before = before
         self._signed_by = signed_by
         self._open = open_ledgers(before, signed_by)
         self._signers = before.signers
-        self._lines: dict[LineId, Line] = {}
+        self._lines: dict[LineId, LedgerLine] = {}
         """Lines that are others after the commit."""
         self._keys = before.trusted
         """Keys that are trusted before or after the commit."""
@@ -83,7 +83,7 @@ class _Step:
         """Open ledgers that let go of their places, and that no ledger of the tree extends."""
         self.violations: list[Violation] = []
 
-    def after(self) -> State:
+    def after(self) -> TrustState:
         before = self._before
         places = before.places | self._tree.artifacts  # (3)
         if len(places) == len(before.places):
@@ -91,7 +91,7 @@ class _Step:
             if not self._lines and not self.has_changed_signers:
                 return before
         lines = {**before.lines, **self._lines}
-        state = State(before.signers, lines, places, before.introductions)
+        state = TrustState(before.signers, lines, places, before.introductions)
         if self.has_changed_signers:
             # All that is held here counts under them as well.
             held = frozenset(
@@ -100,12 +100,12 @@ class _Step:
             introductions = before.introductions | {
                 Introduction(one, held) for one in self._signers - before.signers
             }
-            state = State(self._signers, lines, places, introductions)
+            state = TrustState(self._signers, lines, places, introductions)
         reuse(state, before)
         return state
 
-    def _line(self, name: LineId) -> Line:
-        return self._lines.get(name) or self._before.lines.get(name) or Line()
+    def _line(self, name: LineId) -> LedgerLine:
+        return self._lines.get(name) or self._before.lines.get(name) or LedgerLine()
 
     def _fail(self, kind: str, path: bytes, message: str, gen: int | None = None) -> None:
         self.violations.append(Violation(kind, path, message, gen))
@@ -127,7 +127,7 @@ class _Step:
             return
         if ledger is not None and ledger.place != SIGNERS_PATH:
             ledger = None  # the first file, beside which another one's stands
-        accepted = Signers(file, ledger)
+        accepted = SignersState(file, ledger)
         if ledger is not None:
             self._repos |= {ledger.records[0].merkle_this}
             # All of them have sealed it, also those whose own ledger is not accepted beside others.
@@ -142,7 +142,7 @@ class _Step:
         message = f"{why}; the signers stay those of before"
         self._fail("signers-changed", SIGNERS_PATH, message)
 
-    def _is_as_before(self, file: SignersFile | None, ledger: Ledger | None) -> bool:
+    def _is_as_before(self, file: SignersContent | None, ledger: Ledger | None) -> bool:
         """Whether a tree has the newest signers, and no record of them that was not there."""
         newest = self._before.newest
         if file is None and self._tree.signers_fault is None:
@@ -156,7 +156,7 @@ class _Step:
             return False
         return ledger is None or (one.ledger is not None and begins(ledger, one.ledger))
 
-    def _why_refused(self, file: SignersFile | None, ledger: Ledger | None) -> str | None:
+    def _why_refused(self, file: SignersContent | None, ledger: Ledger | None) -> str | None:
         """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
         newest = self._before.newest
         asked = [one for one in newest if one.file is not None and one.keys]
@@ -282,7 +282,7 @@ class _Step:
     def _take_records(self, path: bytes, ledger: Ledger, others: Sequence[Ledger]) -> None:
         """Add a ledger's records up to the first that fails."""
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
-        line = self._before.lines.get(name) or Line()
+        line = self._before.lines.get(name) or LedgerLine()
         accepted = accepted_length(self._before, ledger, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
@@ -335,7 +335,7 @@ class _Step:
 
     def _add_joined(self, one: Ledger, by: Ledger) -> None:
         line = self._line(line_of(one))
-        self._lines[line_of(one)] = Line(line.stands, line.joined | {(one, by)})
+        self._lines[line_of(one)] = LedgerLine(line.stands, line.joined | {(one, by)})
 
     def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
         if why is not None:
@@ -355,7 +355,7 @@ class _Step:
             return "missing-signature", "is not signed"
         return "untrusted-signer", "is signed by no key that is trusted now"
 
-    def _why_not_added(self, line: Line, ledger: Ledger, n: int) -> tuple[str, str] | None:
+    def _why_not_added(self, line: LedgerLine, ledger: Ledger, n: int) -> tuple[str, str] | None:
         """Why signatures that an accepted record got do not count, None where they do."""
         record = ledger.records[n]
         had = {
@@ -378,7 +378,7 @@ class _Step:
 
     def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
         """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
-        line = self._before.lines.get(name) or Line()
+        line = self._before.lines.get(name) or LedgerLine()
         known = max((shared(ledger, other) for other, _ in line.stands), default=0)
         later = [
             n
