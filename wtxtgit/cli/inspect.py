@@ -51,10 +51,10 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
     wtxtgit inspect model.safetensors
     wtxtgit inspect HEAD~3:model.fold --json
     """
-    from wtxtgit.checkpoint.inspect import inspect as op
+    from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
 
     with progress("inspecting", file_size(Path(target))) as advance:
-        found = op(
+        found = inspect_checkpoint(
             target,
             read_options(key, max_chunk),
             threads=environment.threads(),
@@ -294,10 +294,10 @@ def diff(
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.diff.diff import diff as op
+    from wtxtgit.diff.diff import diff as diff_checkpoints
 
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
-        found = op(
+        found = diff_checkpoints(
             a,
             b,
             read_options(key, max_chunk),

@@ -121,6 +121,13 @@ def cluster_options(command: _Command) -> _Command:
     return scheduler_option(clone(command))
 
 
+def discover() -> Repository:
+    """The repository around; raises EnvironmentFailure outside of one."""
+    from wtxtgit.git.repository import Repository
+
+    return Repository.discover()
+
+
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
     from wtxtgit.git.config import effective
