@@ -126,6 +126,7 @@ class _Audit:
         every = [*changes.values(), *(files for files, *_ in ends.values())]
         opaque = {oid for files in every for oid in files.unfiltered}
         wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
+        # All blobs at once, so that processes share the reading; a verdict is never kept.
         known = self._facts.of(wanted, self._progress, opaque=opaque)
         by_commit: dict[str, list[Finding]] = {}
         for oid, files in changes.items():
@@ -134,6 +135,7 @@ class _Audit:
             found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
             by_commit[oid] = [*brought, *found]
         findings += [finding for found in by_commit.values() for finding in found]
+        # What a commit of the tip's line was told of is not told again of the tip.
         for tip, (files, standing, violations, unseen) in ends.items():
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
             told = {

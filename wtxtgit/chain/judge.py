@@ -198,6 +198,7 @@ def of_violation(commit: str, violation: Violation) -> Finding:
 def _judge_path(
     path: bytes, files: Files, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[_Found]:
+    # The rows of the table in their order; the ledger's own faults are told whatever stands there.
     entry = files.entries.get(path)
     ledger, why = _ledger_at(path, files, reader)
     if why is not None:
@@ -217,6 +218,7 @@ def _judge_path(
         what = _altered(folded) or f"filter={_shown(folded[0])}"
         message = f"where names differ in case alone, {what} changes what a checkout writes"
         yield "altered-checkout", message, _ERROR
+    # Facts cost reading the blob: they are asked for last, of regular files alone.
     facts = facts_of(entry.oid)
     is_filtered = path in files.filtered
     if is_filtered and (found := _wrong_text(facts)) is not None:

@@ -73,6 +73,7 @@ def audit_push(
         was = _commit(repo, ref.remote_oid)
         if tip is None or tip == was or (tip, was) in done:
             continue
+        # Several refs may be pushed at one commit, as a branch and its tag are.
         done.add((tip, was))
         bases = [was] if was is not None else known
         if was is None and not history.commits(repo, [tip], known):

@@ -76,7 +76,7 @@ def seal(
     """Seal artifacts: those at `paths` (files or folders, from here), or all.
 
     `key` gives the signing key, and is called where there is something to sign.
-    Under the secret in `key_file` states are kept, see `chain.states`.
+    Under the secret in `key_file` states are kept, see `chain.state_cache`.
 
     Raises CheckError for what can't be sealed (raw or damaged contents,
     ledgers that do not read or differ between index and work tree), InputError

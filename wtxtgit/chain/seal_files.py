@@ -206,6 +206,7 @@ class SealedFiles:
         in_index = None
         if entry is not None:
             in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
+        # Sealing one of two would lose the other; a sparse checkout has none in the work tree.
         if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
             raise CheckError(
                 f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
@@ -294,6 +295,7 @@ class SealedFiles:
         Those at `removed` are taken away, as they went elsewhere. What fails on
         the way takes back what was written.
         """
+        # The work tree first: the index is replaced by one rename of git's, the last thing to fail.
         before: dict[Path, bytes | None] = {}
         gone = [path for path in removed if path not in contents]
         try:

@@ -274,6 +274,7 @@ class Walk:
         """Walk from commits whose states are kept; tell whether they were enough."""
         root = self.root or ""
         near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
+        # Kept states are those of commits in which no rule was broken, from this very root.
         states = kept.get(root, near, self.reader)
         left = history.commits(self.repo, tips, [root, *states])
         known = {*states, root, *(commit.oid for commit in left)}
@@ -302,8 +303,10 @@ class Walk:
                 raise EnvironmentFailure(
                     f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
                 )
+            # A commit may name a parent twice; a state joined with itself is itself.
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
+            # The same files as the only parent: the step adds nothing, and finds the same.
             if len(parents) == 1 and trees.get(parents[0]) is tree:
                 state, found = self._states[parents[0]], self._violations[parents[0]]
             else:

@@ -4,7 +4,7 @@
 
 - a line is `principal ssh-ed25519 KEY [comment]`, parted by blanks; lines
   with options, certificates and other types of keys, also those on tokens, are
-  refused by name (`key_types`);
+  refused by name (`keys.why_no_key`);
 - a principal is a single name: no pattern, no list, no quotes;
 - no key stands twice; a principal may have several keys;
 - `# threshold: N` says how many principals have to seal a change of the

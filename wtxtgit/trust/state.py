@@ -274,6 +274,7 @@ def join(states: Sequence[TrustState]) -> TrustState:
 def _union(one: TrustState, other: TrustState) -> TrustState:
     if one is other:
         return one
+    # Most commits change one ledger: lines that both know are the same object, and stay it.
     lines = dict(one.lines)
     for name, line in other.lines.items():
         mine = lines.get(name)
@@ -318,6 +319,7 @@ def held_ledgers(state: TrustState, name: LineId, signed_by: SignedBy) -> tuple[
     """The longest ledgers of a line's records that are held: none of them begins another one."""
     line = state.lines.get(name, LedgerLine())
     ledgers = {ledger for ledger, _ in line.stands}
+    # One ledger under all signers states: nothing is left to be asked of signatures.
     if len(ledgers) == 1 and len(line.stands) == len(state.signers):
         return tuple(ledgers)
     lengths = {one: accepted_length(state, one, signed_by, held=True) for one in ledgers}
@@ -423,12 +425,15 @@ def accepted_length(
     """
     name = line_of(ledger)
     line = state.lines.get(name, LedgerLine())
+    # A record that a signers state stands under needs no further word of its keys.
     lengths = standing_lengths(state, line, ledger)
     known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
     found: dict[SignersState, list[int]] = {}
     for one in state.introductions:
         there = (shared(ledger, other) for other in one.by_line.get(name, ()))
         found.setdefault(one.signers, []).append(max(there, default=0))
+    # Whoever copies a sealed change of the signers brings them again, behind records of their own:
+    # so what counts is what each introduction found, and any is enough to be held.
     for signers, each in found.items():
         lengths[signers] = max(lengths[signers], max(each) if held else min(each))
     least = min(lengths.values(), default=known)
@@ -441,6 +446,7 @@ def accepted_length(
         )
 
     later = range(least, known)
+    # Held from behind: who sealed a later record knew of those before it. Accepted from the front.
     if held:
         return next((n + 1 for n in reversed(later) if counts(n)), least)
     return next((n for n in later if not counts(n)), known)

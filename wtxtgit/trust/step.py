@@ -117,6 +117,7 @@ class _Step:
         return self._signers is not self._before.signers
 
     def take_signers(self) -> None:
+        """Follow a change of the signers, if those of before sealed it."""
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
         if any(one.is_fixed for one in newest) or self._is_as_before(file, ledger):
@@ -167,6 +168,7 @@ class _Step:
         if not asked:
             # Trust on first use, which a caller has to tell.
             return None
+        # From here on in the order of the page: place, extension, content, time, keys, threshold.
         if ledger is None:
             return "its change is not sealed"
         if ledger.place != SIGNERS_PATH:
@@ -225,6 +227,7 @@ class _Step:
             if one.place + LEDGER_SUFFIX not in as_before
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
+        # Only what lets go of its place may be missing; (2.5) asks for more where something stands.
         missing = [one for one in not_extended if not lets_go(one)]
         self._gone = [one for one in not_extended if lets_go(one)]
         # What stands as it did is looked at again where others meet it there, or go on from it.
@@ -248,21 +251,24 @@ class _Step:
         is_at_place = ledger.place == place
         here = self._standing.get(name, [(path, ledger)])
         going_on = [one for one in known if extends(ledger, one)]
-        if not is_at_place:
+        if not is_at_place:  # (2.1)
             if not self._is_moved(ledger, going_on):
                 self._fail("bad-record", place, f"the ledger is that of {_quoted(ledger.place)}")
                 return
             message = f"it was moved from {_quoted(ledger.place)}, and nobody has sealed that"
             self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
-        if known and not going_on:
+        if known and not going_on:  # (2.2)
             self._fail("ledger-rewritten", place, _why_not_on(ledger, known))
             return
+        # (2.3) A ledger of another repository says nothing of what was sealed in this one.
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger is that of another repository")
             return
+        # (2.4) Of two copies of a ledger the one that went on counts; the other lacks records.
         if any(there != path and begins(ledger, other) for there, other in here):
             self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
             return
+        # (2.5) Whoever joins histories has to have known of each: a later record says so.
         others = [one for one in missing if one.place == ledger.place]
         can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
@@ -280,7 +286,7 @@ class _Step:
         self._take_records(path, ledger, others)
 
     def _take_records(self, path: bytes, ledger: Ledger, others: Sequence[Ledger]) -> None:
-        """Add a ledger's records up to the first that fails."""
+        """Add a ledger's records up to the first that fails: (2.6)."""
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
         line = self._before.lines.get(name) or LedgerLine()
         accepted = accepted_length(self._before, ledger, self._signed_by)
@@ -295,6 +301,7 @@ class _Step:
         ]
         if bad:
             return
+        # Nothing behind a record that does not count is looked at: it goes on from that.
         length = accepted
         while length < len(ledger.records):
             if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
