@@ -22,6 +22,7 @@ from wtxtgit.containers.format import Format, SetWriter, Writer
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size, item_count
@@ -124,7 +125,7 @@ def _source(name: str, tensor: Tensor) -> TensorSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Plain):
     """What was written, and what of the source is not in it."""
 
     source: str
@@ -134,17 +135,6 @@ class Conversion:
     bytes: int
     dropped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "source": self.source,
-            "format": self.format,
-            "files": list(self.files),
-            "tensors": self.tensors,
-            "bytes": self.bytes,
-            "dropped": list(self.dropped),
-            "notes": list(self.notes),
-        }
 
 
 def _target(out: Path) -> tuple[Format, Writer]:

@@ -10,18 +10,16 @@ from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import view_of
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Plain):
     """What became of a file: the chunks that were mended."""
 
     path: str
     mended: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        return {"path": self.path, "mended": list(self.mended)}
 
 
 def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:

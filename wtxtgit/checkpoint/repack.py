@@ -17,6 +17,7 @@ from wtxtgit.checkpoint.convert import refuse_errors
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size
@@ -25,8 +26,10 @@ _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Repacking:
+class Repacking(Plain):
     """What became of a file; `broken` names fields of it that no longer hold."""
+
+    KEYS = "path format size_before=before size_after=after tensors broken"
 
     path: str
     format: str
@@ -34,16 +37,6 @@ class Repacking:
     after: int
     tensors: int
     broken: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": self.path,
-            "format": self.format,
-            "size_before": self.before,
-            "size_after": self.after,
-            "tensors": self.tensors,
-            "broken": list(self.broken),
-        }
 
 
 def repack(

@@ -12,10 +12,9 @@ import json
 import zlib
 from operator import attrgetter
 
-from wtxtgit.containers import json_limits
-from wtxtgit.containers.budget import Budget
+from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import Budget, most_decoded
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import (
     CHUNK_HASHES,
@@ -128,7 +127,7 @@ def _check_trust_block(fold: Fold, report: Report[Chunk]) -> None:
     text = fold.index.get(TRUST_BLOCK)
     try:
         encoded = text.encode() if isinstance(text, str) else b""
-        block = json_limits.parse(memoryview(encoded), TRUST_BLOCK)
+        block = json_text.parse(memoryview(encoded), TRUST_BLOCK)
     except (FormatError, UnicodeEncodeError):
         block = None
     if text is not None and not isinstance(block, dict):
@@ -362,7 +361,7 @@ class _ChunkCheck:
     def _check_json(self, chunk: Chunk, content: bytes) -> None:
         reason = None
         try:
-            json_limits.parse(memoryview(content), "JSON chunk")
+            json_text.parse(memoryview(content), "JSON chunk")
             if _has_constants(content):
                 reason = "content has NaN or Infinity, which JSON has not"
         except FormatError:

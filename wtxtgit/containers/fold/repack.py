@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from wtxtgit.containers import splicing
+from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import Payloads
@@ -108,7 +108,7 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
             mended.append(chunk.name)
             patches += needed
     edits = ((at, at + len(new), partial(iter, (new,))) for at, new in patches)
-    return splicing.spliced(container.data, edits), mended, lost
+    return replacing.spliced(container.data, edits), mended, lost
 
 
 def _patches(inside: Payloads, chunk: Chunk) -> list[Patch] | None:

@@ -14,10 +14,9 @@ from functools import partial
 from operator import attrgetter
 from typing import cast
 
-from wtxtgit.containers import json_edit, loose
+from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.flat import refuse_errors
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
@@ -37,8 +36,8 @@ from wtxtgit.containers.fold.write import (
 from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.containers.problems import Report
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.replacing import Edit, refuse_errors, spliced
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.findings import Findings
@@ -94,7 +93,7 @@ def rest(container: Fold, options: ReadOptions) -> dict[str, object]:
     """
     spans = [(0, HEADER.size), (container.index_start, container.index_end)]
     spans += [(chunk.offset, chunk.end) for chunk in container.chunks]
-    gaps = loose.digest(container.data, spans)
+    gaps = intervals.digest(container.data, spans)
     return dict(_keys(container.index)) | ({} if gaps is None else {GAPS: gaps})
 
 
@@ -264,7 +263,7 @@ def patched(
     if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
         return None
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
-    made = json_edit.replaced(text, dict(_edits(fold.index, index))).encode()
+    made = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
     moved = len(made) != fold.index_end - fold.index_start
     if moved and (
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
@@ -286,8 +285,8 @@ def _is_shared(fold: Fold, changed: set[Span]) -> bool:
 
 
 def _edits(
-    old: object, new: object, path: json_edit.Path = ()
-) -> Iterator[tuple[json_edit.Path, object]]:
+    old: object, new: object, path: json_text.Path = ()
+) -> Iterator[tuple[json_text.Path, object]]:
     """The values in which the second index differs: those that hashing made."""
     if old is new:
         return

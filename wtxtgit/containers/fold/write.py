@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from wtxtgit.containers import json_limits, tensor_header
+from wtxtgit.containers import json_text, tensor_header
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, HMAC_PREFIX, MANIFEST_HASH, SHA256_PREFIX
@@ -95,7 +95,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     first piece.
     """
     for text in (*tags.keys(), *tags.values()):
-        json_limits.check_name(text, "tag", offset=0)
+        json_text.check_name(text, "tag", offset=0)
     entries = []
     for tensor in tensors:
         if tensor.element not in DTYPES:
@@ -170,7 +170,7 @@ class Laid:
 
 def plan(source: ChunkSource, form: Form, offset: int) -> Laid:
     """Measure and hash a chunk that will stand at `offset`; raises FormatError."""
-    json_limits.check_name(source.name, "chunk name", offset=offset)
+    json_text.check_name(source.name, "chunk name", offset=offset)
     if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
         raise FormatError(f"ctype of chunk {quoted(source.name)} is not 4 ASCII characters")
     if not 0 <= form.ecc < CODEWORD:
@@ -336,5 +336,5 @@ def format_index(index: dict[str, object]) -> bytes:
         raise FormatError("index can't be written as JSON", field="metadata") from None
     if len(encoded) > MAX_JSON:
         raise FormatError(f"index of {len(encoded)} bytes is too long", kind="limit", field="index")
-    json_limits.parse(memoryview(encoded), "index")
+    json_text.parse(memoryview(encoded), "index")
     return encoded
