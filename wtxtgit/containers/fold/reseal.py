@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import cast
 
-from wtxtgit.containers import json_text
+from wtxtgit.containers import intervals, json_text
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
