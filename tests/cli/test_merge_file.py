@@ -303,7 +303,7 @@ class TestBlobs:
     @pytest.mark.slow
     def test_ours_in_a_commit_needs_a_place(self, committed: Sealed) -> None:
         said = merge(committed, f"one:{NAME}", f"two:{NAME}", NAME, ok=(2,))
-        assert f"'two:{NAME}' is in a commit: -o FILE says where the result goes" in said.err
+        assert f"two:{NAME} is in a commit: -o FILE says where the result goes" in said.err
         said = merge(committed, f"one:{NAME}", f"none:{NAME}", NAME, "-o", "out", ok=(5,))
         assert not (committed.path / "out").exists()
 

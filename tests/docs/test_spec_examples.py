@@ -8,7 +8,7 @@ from tests.containers.samples import spelled
 from tests.containers.zip_files import example
 from tests.docs.pages import blocks, lines, spans, tables
 from wtxtgit import containers
-from wtxtgit.containers.torch import pickle_machine, views
+from wtxtgit.containers.torch import pickle_read, views
 from wtxtgit.containers.torch.listing import list_tensors
 
 EXAMPLE = "A worked example in bytes"
@@ -81,7 +81,7 @@ class TestTorch:
             head, dots, tail = held.partition("...")
             raw += bytes.fromhex(head) + (next(left_out) if dots else b"") + bytes.fromhex(tail)
         assert next(left_out, None) is None
-        read = pickle_machine.parse(memoryview(raw), "data.pkl", views.storage)
+        read = pickle_read.parse(memoryview(raw), "data.pkl", views.storage)
         assert read.end == len(raw)
         ((name, view),) = list_tensors(read, 0, "data.pkl").tensors
         assert name == "tensor"

@@ -145,13 +145,13 @@ def _print(found: Review, form: str) -> None:
 
 def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
     """Write the same to a file, whole or not at all."""
-    from wtxtgit.io.files import replace_file, write_all
+    from wtxtgit.io.files import write_all, write_output
 
     if page is None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             _print(found, form)
         page = printed.getvalue().encode("utf-8", "backslashreplace")
-    replace_file(output, partial(write_all, pieces=[page]))
+    write_output(output, partial(write_all, content=[page]))
 
 
 def _print_text(found: Review) -> None:
