@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,8 +11,8 @@ from tempfile import mkdtemp
 import pytest
 from hypothesis import settings
 
-from tests.kit import LAUNCHER, Repo, safetensors
-from tests.kit.starts import TRUE_START, WTXTGIT, served
+from tests.kit import LAUNCHER, Repo, changes, safetensors
+from tests.kit.starts import PYTHON, TRUE_START, WTXTGIT, served
 from wtxtgit.git import run
 
 # Timings are never judged, and what is tried is the same in every run, so that a
@@ -31,6 +32,14 @@ _CONFIG = """\
 [commit]
 \tgpgSign = false
 """
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many mutants ran, and why, where there were some."""
+    passed = terminalreporter.getreports("passed")
+    if any("test_many_mutants" in report.nodeid for report in passed):
+        for line in changes.told(changes.PACKAGES):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,6 +70,9 @@ def home(homes: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     monkeypatch.setenv("GIT_TERMINAL_PROMPT", "0")
     if request.node.get_closest_marker("true_start"):
         monkeypatch.setenv(TRUE_START, "1")
+    else:
+        # What `install` writes down, which tests call in this process too.
+        monkeypatch.setattr(sys, "executable", PYTHON)
     (folder / ".gitconfig").write_text(_CONFIG)
     return folder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.data import file_cases
 from tests.docs.pages import spans, tables
-from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES, STORAGES
+from wtxtgit.containers.torch.views import ELEMENTS, SIZES, STORAGES
 
 PAGE = "docs/spec/torch.md"
 

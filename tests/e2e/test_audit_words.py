@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.data import case_named
+from tests.docs.pages import spans, tables
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -144,3 +145,40 @@ class TestSeverity:
         said = chain.audit("--was", "main")
         assert said.kinds == {"bad-root"}
         assert said.code == 4
+
+
+def test_the_worked_example(chain: Sealed) -> None:
+    """Each commit of the page's table, and what an audit of it finds."""
+    (table,) = tables("docs/spec/trust.md", "A worked example")
+    wanted = {row[0]: set(spans(row[4])[:1]) for row in table}
+    chain.add_signer("mallory")
+    chain.change_signers("alice")
+    chain.git("tag", "R")
+    oids = {"a": chain.generation(2.0)}
+    chain.call("signers", "remove", "mallory@example.com")
+    chain.add(SIGNERS)
+    oids["b"] = chain.change_signers("alice")
+    chain.branch("side", oids["a"])
+    oids["x"] = chain.generation(3.0, key="mallory")
+    chain.branch("m", oids["b"])
+    oids["m"] = chain.merge("side")
+    chain.branch("n", oids["b"])
+    chain.git("merge", "-q", "--no-ff", "--no-commit", "side")
+    chain.seal("--countersign", MODEL)
+    oids["n"] = chain.commit("countersigned")
+    chain.take("R", MODEL, LEDGER)
+    tree = chain.git("write-tree").decode().strip()
+    made = chain.git("commit-tree", tree, "-p", "R", "-p", oids["n"], "-m", "o")
+    oids["o"] = made.decode().strip()
+    chain.take(oids["n"], MODEL, LEDGER)
+    chain.git("mv", MODEL, "k.safetensors")
+    chain.git("mv", LEDGER, "k.safetensors.wsum")
+    chain.seal()
+    oids["p"] = chain.commit("moved")
+    chain.put(1.0)
+    oids["q"] = chain.commit("again")
+    assert oids.keys() == wanted.keys()
+    for name, oid in oids.items():
+        said = chain.audit(f"R..{oid}", root="R")
+        found = {(one.commit, one.path, one.kind) for one in said.found if one.severity == "error"}
+        assert found == {(oid, MODEL, kind) for kind in wanted[name]}, name

@@ -53,7 +53,7 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 
 def _check(repo: Repository, name: str, as_json: bool) -> int:
     """Seal where that is wanted, and check."""
-    from wtxtgit.chain import check as ops
+    from wtxtgit.chain import check as chain_check
     from wtxtgit.merge import conflicts
 
     merged = () if name == "pre-applypatch" else environment.merged_commits()
@@ -61,10 +61,10 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     if seals and name == "pre-commit":
         _seal(repo, merged)
     root = root_of_trust(repo)
-    request = ops.Request(root, merged, require_sealed=seals)
-    report = ops.check(repo, request, environment.processes, environment.facts_key())
+    request = chain_check.CheckRequest(root, merged, require_sealed=seals)
+    report = chain_check.check(repo, request, environment.processes, environment.facts_key())
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
         return report.exit_code
     _tell(report)
     for path in conflicts.dropped(repo):
@@ -84,7 +84,8 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
 
     if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
         return
-    from wtxtgit.chain.seal import Action, SealOptions, seal
+    from wtxtgit.chain.seal import seal
+    from wtxtgit.chain.seal_plan import Action, SealOptions
     from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
 
@@ -136,7 +137,7 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     pushed = list(push.audit_push(repo, refs, remote, root, environment.processes, key_file))
     codes = [one.report.exit_code for one in pushed]
     if as_json:
-        print_json({"refs": [one.as_dict() for one in pushed]})
+        print_json({"refs": pushed})
         return _worst(codes)
     for one in pushed:
         for finding in one.report.findings[:_MOST]:

@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
-    Target,
+    PathOrUrl,
     cluster,
     cluster_options,
     no_cache_option,
@@ -51,17 +51,17 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
     wtxtgit inspect model.safetensors
     wtxtgit inspect HEAD~3:model.fold --json
     """
-    from wtxtgit.checkpoint.inspect import inspect as op
+    from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
 
     with progress("inspecting", file_size(Path(target))) as advance:
-        found = op(
+        found = inspect_checkpoint(
             target,
             read_options(key, max_chunk),
             threads=environment.threads(),
             progress=advance,
         )
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
         return 0
     print_line(f"{found.path}: {found.format}, {size(found.size)}")
     if found.reason is not None:
@@ -151,7 +151,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=Target())
+@click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
@@ -224,7 +224,7 @@ def verify(
 
                 verdict = verify_there(workers, files, keys, worker_clone, progress=advance)
     if as_json:
-        print_json(verdict.as_dict())
+        print_json(verdict)
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:
         raise verdict.files[0].failure
     else:
@@ -294,10 +294,10 @@ def diff(
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.diff.diff import diff as op
+    from wtxtgit.diff.diff import diff as diff_checkpoints
 
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
-        found = op(
+        found = diff_checkpoints(
             a,
             b,
             read_options(key, max_chunk),
@@ -306,7 +306,7 @@ def diff(
             progress=advance,
         )
     if as_json or form == "json":
-        print_json(found.as_dict())
+        print_json(found)
     else:
         print_line(f"{found.a} -> {found.b}")
         print_changes(found)

@@ -16,6 +16,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
+from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
@@ -121,7 +122,7 @@ def list_keys(as_json: bool) -> None:
 
     found = keys.list_keys(keyring())
     if as_json:
-        print_json({"keys": [one.as_dict() for one in found]})
+        print_json({"keys": found})
     elif found:
         words = {True: "yes", False: "no", None: "?"}
         rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in found]
@@ -146,7 +147,7 @@ def show(name: str | None, as_json: bool) -> None:
 
     found = keys.show(keyring(), name)
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
         return
     print_line(found.public)
     note(f"{found.name}: {found.fingerprint}, keyid {found.keyid}")
@@ -154,7 +155,7 @@ def show(name: str | None, as_json: bool) -> None:
 
 def _print(made: KeyFacts, as_json: bool) -> None:
     if as_json:
-        print_json(made.as_dict())
+        print_json(made)
         return
     print_line(f"key {made.name}: {made.fingerprint}, keyid {made.keyid}")
     note(
@@ -292,10 +293,9 @@ def add(principal: str, key: str, as_json: bool) -> None:
     wtxtgit signers add alice@example.com alice
     wtxtgit signers add bob@example.com keys/bob.pub
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    done = ops.add(Repository.discover(), principal, key, keyring())
+    done = chain_signers.add(discover(), principal, key, keyring())
     _print_signers(done, "added" if done.changed else "already there:", as_json)
 
 
@@ -311,10 +311,9 @@ def remove(signer: str, as_json: bool) -> None:
     \b
     wtxtgit signers remove bob@example.com
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    _print_signers(ops.remove(Repository.discover(), signer), "removed", as_json)
+    _print_signers(chain_signers.remove(discover(), signer), "removed", as_json)
 
 
 @signers.command()
@@ -329,12 +328,11 @@ def threshold(number: int, as_json: bool) -> None:
     \b
     wtxtgit signers threshold 2
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    done = ops.set_threshold(Repository.discover(), number)
+    done = chain_signers.set_threshold(discover(), number)
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
     else:
         print_line(f"threshold: {done.threshold}")
     _tell_signers(done)
@@ -348,12 +346,11 @@ def list_signers(as_json: bool) -> None:
     \b
     wtxtgit signers list
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    found = ops.list_signers(Repository.discover())
+    found = chain_signers.list_signers(discover())
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
     elif found.signers:
         rows = [(s.principal, s.fingerprint, s.keyid, s.comment) for s in found.signers]
         print_table(("principal", "fingerprint", "keyid", "comment"), rows)
@@ -364,7 +361,7 @@ def list_signers(as_json: bool) -> None:
 
 def _print_signers(done: SignersReport, what: str, as_json: bool) -> None:
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
     else:
         for signer in done.signers:
             print_line(f"{what} {signer.principal}: {signer.fingerprint}, keyid {signer.keyid}")

@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from wtxtgit.diff.diff import compare, listed
-from wtxtgit.diff.side import Side, Source, open_source
+from wtxtgit.checkpoint.contents import Side, open_side
+from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
-from wtxtgit.git.external_diff import Pair
-from wtxtgit.git.external_diff import Side as GitSide
+from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import failures, shown, shown_path
 from wtxtgit.io.view import ByteView, Pages, view_of
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, Status
+from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
 
 OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
@@ -72,10 +71,9 @@ def compare_pair(
     pages = Pages(progress)
     with ExitStack() as until:
 
-        def opened(side: GitSide, name: str) -> Source:
-            return open_source(
-                Side(name, _content(side.file, name), _no_member), pages, threads, until
-            )
+        def opened(file: DiffFile, name: str) -> Side:
+            data = _content(file.file, name)
+            return open_side(name, data, _no_member, pages, threads, until)
 
         if pair.old is not None and pair.new is not None:
             before, after = opened(pair.old, "before"), opened(pair.new, "after")
@@ -85,14 +83,14 @@ def compare_pair(
             return report
         name = shown_path(pair.path)
         if pair.new is not None:
-            return _inventory(opened(pair.new, name), Status.ADDED, options, pages)
+            return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
         if pair.old is not None:
-            return _inventory(opened(pair.old, name), Status.REMOVED, options, pages)
+            return _inventory(opened(pair.old, name), TensorStatus.REMOVED, options, pages)
         raise InputError(f"{name}: on neither side")
 
 
-def _inventory(source: Source, status: Status, options: ReadOptions, pages: Pages) -> Inventory:
-    report, held = listed(source, status, options, pages)
+def _inventory(side: Side, status: TensorStatus, options: ReadOptions, pages: Pages) -> Inventory:
+    report, held = listed(side, status, options, pages)
     tensors: Counter[str] = Counter()
     elements: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
@@ -102,20 +100,20 @@ def _inventory(source: Source, status: Status, options: ReadOptions, pages: Page
         nbytes[told.dtype] += 0 if tensor.absent is not None else content_size(tensor)
     totals = [DtypeTotal(name, n, elements[name], nbytes[name]) for name, n in tensors.items()]
     totals.sort(key=lambda total: (-total.nbytes, total.dtype))
-    return Inventory(held.format, source.size, tuple(totals), report.notes)
+    return Inventory(held.format, side.size, tuple(totals), report.notes)
 
 
 def _is_empty(report: DiffReport) -> bool:
     """Whether nothing differs, and everything was looked at."""
-    is_same = all(t.status is Status.SAME and t.reason is None for t in report.tensors)
+    is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
     return is_same and not report.metadata
 
 
-def _equal(a: Source, b: Source, pages: Pages) -> bool:
+def _equal(a: Side, b: Side, pages: Pages) -> bool:
     """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
     if a.text is not None or b.text is not None:
         return True
-    before, after = a.side.data, b.side.data
+    before, after = a.data, b.data
     return len(before) == len(after) and pages.equal(before, after)
 
 

@@ -7,14 +7,13 @@ import os
 import shlex
 from dataclasses import dataclass
 
+from wtxtgit.checkpoint.open import blob
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import attributes, index, staging, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
-from wtxtgit.git.store import reader
 from wtxtgit.io.files import shown_path, view_file
-from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import PIECE, ByteView, mapped
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
@@ -22,6 +21,7 @@ from wtxtgit.merge.driver import strategy_of
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.merge import MergeReport, Strategy
 from wtxtgit.text.grammar import MAGIC
 
@@ -31,8 +31,10 @@ _MARKER = b"\n<<<<<<< "
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Plain):
     """What became of a conflict: the merge again; it is staged if nothing is open."""
+
+    KEYS = "path staged=is_staged *report"
 
     path: bytes
     report: MergeReport
@@ -41,13 +43,6 @@ class Resolution:
     @property
     def is_staged(self) -> bool:
         return self.report.ok
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "staged": self.is_staged,
-            **self.report.as_dict(),
-        }
 
 
 def resolve(
@@ -121,7 +116,7 @@ def _check(path: bytes, stages: dict[int, Entry]) -> None:
 def _content(repo: Repository, entry: Entry | None) -> ByteView:
     if entry is None:
         return memoryview(b"")
-    return spooled(reader.blob_chunks(repo, entry.oid), repo.state_dir)
+    return blob(repo, entry.oid)
 
 
 def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> None:
