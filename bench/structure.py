@@ -4,7 +4,7 @@
 - formats from outside: imports of one container format by anything but the
   registry of formats;
 - class names that mean several things;
-- modules that a command enters, from its start to its end, for the four
+- modules of which functions run, from a command's start to its end, for the four
   journeys of `docs/architecture.md`;
 - modules, lines and statements.
 """
@@ -29,15 +29,17 @@ from wtxtgit import containers
 
 PACKAGE = Path(containers.__file__).parents[1]
 FORMATS = f"{PACKAGE.name}.containers"
+REGISTRY = f"{FORMATS}.registry"
 MOST_ENTERED = {"clean": 30, "audit": 55, "merge": 60, "diff": 50}
 """Modules that each journey may enter: more, and a reader loses the thread."""
 
 _TRACER = """
-import json, sys, threading
+import inspect, json, sys, threading
 entered = set()
 def enter(frame, event, _):
     name = frame.f_globals.get("__name__", "")
-    if event == "call" and name.startswith("wtxtgit") and frame.f_code.co_name != "<module>":
+    is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    if event == "call" and is_function and name.startswith("wtxtgit"):
         entered.add(name)
 out, sys.argv = sys.argv[1], ["wtxtgit", *sys.argv[2:]]
 threading.setprofile(enter)
@@ -98,7 +100,7 @@ def formats_from_outside(graph: grimp.ImportGraph) -> Iterator[str]:
         for module in {package} | graph.find_descendants(package):
             for importer in graph.find_modules_that_directly_import(module):
                 inside = importer == package or importer.startswith(f"{package}.")
-                if not inside and importer != FORMATS:
+                if not inside and importer != REGISTRY:
                     yield f"{importer} -> {module}"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History, put_in_place
+from tests.kit import Repo
 from wtxtgit.chain import contents
 from wtxtgit.chain.contents import Facts
 from wtxtgit.errors import EnvironmentFailure

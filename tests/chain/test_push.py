@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from wtxtgit.chain import push
 from wtxtgit.chain.push import Ref
 from wtxtgit.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.chain import signers
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageError
 from wtxtgit.setup import keys

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from nacl.signing import SigningKey
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import EnvironmentFailure

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.kit.starts import PYTHON, TRUE_START
 from wtxtgit.__main__ import PLUMBING
 from wtxtgit.cli.main import main
 
@@ -31,6 +32,7 @@ def environment(home: Path) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(home / ".config"),
         "PYTHONWARNINGS": "error",
         "PYTHONDONTWRITEBYTECODE": "1",
+        **({TRUE_START: "1"} if TRUE_START in os.environ else {}),
     }
 
 
@@ -75,7 +77,7 @@ class Command:
         self._home = home
 
     def argv(self, *arguments: Argument) -> list[str]:
-        return [sys.executable, "-m", "wtxtgit", *map(str, arguments)]
+        return [PYTHON, "-m", "wtxtgit", *map(str, arguments)]
 
     def options(self, env: Mapping[str, str] | None = None) -> dict[str, Any]:
         return {"cwd": self.folder, "env": {**environment(self._home), **(env or {})}}
@@ -112,6 +114,7 @@ class Command:
             tempfile.TemporaryFile("w+", encoding="utf-8") as err,
             patch.dict(os.environ, environment(self._home), clear=True),
             patch.object(sys, "stdin", given),
+            patch.object(sys, "executable", PYTHON),
             contextlib.chdir(self.folder),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),

@@ -15,8 +15,8 @@ from gguf import GGUFReader
 
 from tests.cli.command import Command
 from tests.cli.test_inspect import inspected
-from tests.conftest import Repo
 from tests.data import FIXTURES, fixture
+from tests.kit import Repo
 from wtxtgit.containers import describe
 from wtxtgit.containers.fold.write import ChunkSource, build
 

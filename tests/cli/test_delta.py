@@ -12,8 +12,8 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command
-from tests.conftest import Repo
-from tests.data import case_named, delta_named, fixture, fixture_path
+from tests.data import case_named, delta_named, edge_delta_named, fixture, fixture_path
+from tests.kit import Repo
 from wtxtgit.text.verify import verify
 
 pytestmark = pytest.mark.slow
@@ -109,6 +109,13 @@ class TestPlain:
         assert verify(memoryview(made), hmac_key=case.hmac_key).authenticated
         made = wtxtgit("delta", "apply", "base", "d", "-o", "-").out
         assert not verify(memoryview(made), hmac_key=case.hmac_key).ok
+
+    def test_no_generation_follows_the_last_one(self, wtxtgit: Command) -> None:
+        case = edge_delta_named("plain_of_the_last_generation")
+        write(wtxtgit, base__wtxt=case.base, d__wtxtdelta=case.delta)
+        done = wtxtgit("delta", "apply", "base.wtxt", "d.wtxtdelta", "-o", "-")
+        assert (done.code, done.out) == (1, b"")
+        assert f"no generation follows {'9' * 20}" in done.err
 
     @pytest.mark.parametrize("options", [["--ts", "now"], ["--build", "two words"], ["--build=ä"]])
     def test_what_no_text_can_hold(self, options: list[str], wtxtgit: Command) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command
-from tests.conftest import Repo, safetensors
 from tests.data import FIXTURES, all_entries, path_of
+from tests.kit import Repo, safetensors
 
 pytestmark = pytest.mark.slow
 

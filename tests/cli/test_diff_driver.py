@@ -14,7 +14,7 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command, Done
-from tests.conftest import safetensors
+from tests.kit import safetensors
 
 A, B, NULL = "a" * 40, "b" * 40, "0" * 40
 ABSENT = ("/dev/null", ".", ".")

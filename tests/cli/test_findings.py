@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ import pytest
 
 import wtxtgit
 from tests.data import FIXTURES, VECTORS
+from tests.kit.starts import PYTHON
 
-WTXTGIT = (sys.executable, "-E", "-P", "-m", "wtxtgit")
+WTXTGIT = (PYTHON, "-E", "-P", "-m", "wtxtgit")
 TEXT = VECTORS / "valid" / "layout_safetensors.wtxt"
 
 
@@ -102,7 +102,7 @@ def test_output_in_ascii_escapes_what_it_can_not_spell(tmp_path: Path) -> None:
     # -E makes Python ignore its own variables; the locale decides then.
     assert done.returncode == 0
     plain = subprocess.run(
-        [sys.executable, "-m", "wtxtgit", "verify", path],
+        [PYTHON, "-m", "wtxtgit", "verify", path],
         capture_output=True,
         check=False,
         env={"PATH": os.environ["PATH"], "PYTHONIOENCODING": "ascii"},

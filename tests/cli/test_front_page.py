@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from unittest.mock import patch
 
 import click
 import pytest
 
 from tests.cli.command import Command, Done
+from tests.kit.starts import PYTHON
 from wtxtgit import __version__
 from wtxtgit.cli import front_page
 from wtxtgit.cli.commands import ABOUT, SECTIONS
@@ -62,7 +62,7 @@ def test_nothing_but_the_first_page_is_asked_for() -> None:
 
 def test_a_closed_pipe_is_told() -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "wtxtgit", "--help"],
+        [PYTHON, "-m", "wtxtgit", "--help"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

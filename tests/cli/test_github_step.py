@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command, Done
-from tests.conftest import Repo
 from tests.e2e.runner import commands
+from tests.kit import Repo
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 
 import wtxtgit as api
 from tests.cli.command import Command
-from tests.conftest import Repo, safetensors
 from tests.data import (
     FIXTURES,
     all_entries,
@@ -25,6 +24,7 @@ from tests.data import (
     path_of,
     valid_cases,
 )
+from tests.kit import Repo, safetensors
 from wtxtgit.cli.main import main
 
 EXAMPLES = [

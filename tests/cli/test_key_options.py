@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.cli import environment
 from wtxtgit.cli.keys import keyring, signing_key
 from wtxtgit.errors import UsageError

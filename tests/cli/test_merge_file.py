@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.cli.command import Command
-from tests.conftest import Repo
 from tests.data import fixture
 from tests.e2e.sealed import Said, Sealed
 from tests.e2e.weights import (
@@ -27,6 +26,7 @@ from tests.e2e.weights import (
     fold_with,
     read_fold,
 )
+from tests.kit import Repo
 from wtxtgit.filter.clean import clean
 
 NAME = SAFETENSORS.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from tests.review.repos import MODEL, file, started, text, weights
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command, Done
-from tests.conftest import Repo
 from tests.data import (
     FIXTURES,
     VECTORS,
@@ -22,6 +21,7 @@ from tests.data import (
     signers_lines,
     valid_cases,
 )
+from tests.kit import Repo
 
 PLAIN = [case for case in cases() if case.is_plain]
 SMALL = case_named("texts/signature_by_small_key.wtxt")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command
-from tests.conftest import Repo
 from tests.data import LedgerCase, case_named, ledger_cases, ledger_named, signers_lines
+from tests.kit import Repo
 
 LEDGERS = [case for case in ledger_cases() if case.text.startswith(b"WLEDGER ")]
 OTHERS = [case for case in ledger_cases() if case not in LEDGERS]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import xxhash
 
 from tests.containers import samples
-from wtxtgit.containers.taridx.shards import Shard
+from wtxtgit.containers.tar_index import Tar
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 
@@ -73,8 +73,8 @@ def pax(**records: str) -> bytes:
     return header(b"x", b"%o" % len(payload), b"x") + payload + padding
 
 
-def shards(*contents: bytes) -> list[Shard]:
-    return [Shard(f"t_{n}.tar", memoryview(data)) for n, data in enumerate(contents)]
+def shards(*contents: bytes) -> list[Tar]:
+    return [Tar(f"t_{n}.tar", memoryview(data)) for n, data in enumerate(contents)]
 
 
 def key_of(stem: str) -> int:

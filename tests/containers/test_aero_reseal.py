@@ -815,9 +815,9 @@ def test_what_is_refused() -> None:
     assert "there twice" in refused(container, [*placed, placed[0]]).message
     for blocks in ([bytes(199)], [bytes(201)], [bytes(100), bytes(101)], []):
         fickle = Content(200, lambda blocks=blocks: iter(blocks))  # type: ignore[misc]
-        assert "is given" in refused(container, [Placed(container, 0, fickle), placed[1]]).message
+        assert "gives" in refused(container, [Placed(container, 0, fickle), placed[1]]).message
     endless = Content(200, lambda: repeat(bytes(150)))
-    assert "is given" in refused(container, [Placed(container, 0, endless), placed[1]]).message
+    assert "gives" in refused(container, [Placed(container, 0, endless), placed[1]]).message
     keys = {f"k{n}": 0 for n in range(10_000)}
     wide_one = opened(file([tidx(entry("a", [1], 0, 4) | keys), shard(b"abcd")]))
     with pytest.raises(FormatError) as caught:

@@ -221,7 +221,6 @@ def test_options_that_are_refused(options: dict[str, Any], field: str) -> None:
 
 def test_the_dtypes() -> None:
     assert {element: NUMBERS.index(element) for element in NUMBERS} == write.DTYPES
-    assert write.KEEPS_TAGS
 
 
 def test_a_source_that_gives_other_bytes_than_it_says() -> None:

@@ -11,7 +11,7 @@ from tests.containers import edges
 from tests.containers.samples import check_cut, joined
 from tests.data import DATA, FileCase, file_cases
 from wtxtgit import containers
-from wtxtgit.containers.magic import detect
+from wtxtgit.containers import detect
 from wtxtgit.text.layout import format_layout, snapshot_of
 from wtxtgit.text.write import dumps
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.gguf.read import TYPES
-from wtxtgit.containers.gguf.write import DTYPES, KEEPS_TAGS, build_model
+from wtxtgit.containers.gguf.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
@@ -172,7 +172,6 @@ def test_a_source_that_has_not_the_bytes_of_its_shape_is_refused() -> None:
 def test_dtypes_are_all_types_that_are_numbers() -> None:
     assert {TYPES[number].element for number in DTYPES.values()} == set(DTYPES)
     assert set(DTYPES) == {"f64", "f32", "f16", "bf16", "i8", "i16", "i32", "i64"}
-    assert KEEPS_TAGS
 
 
 def test_the_example_of_the_specification() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.containers.samples import check_cut, spelled
 from tests.containers.zip_files import as_numpy, example, npy, npy_fields, npy_text
 from wtxtgit.containers import check, describe, npy_header, npy_literal, split
-from wtxtgit.containers.npy.write import DTYPES, KEEPS_TAGS, build_model
+from wtxtgit.containers.npy.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor, TensorSource
 
@@ -406,7 +406,6 @@ def source(element: str, shape: tuple[int, ...], raw: bytes) -> TensorSource:
 @pytest.mark.parametrize("element", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (1234567, 0), (2, 1, 2)])
 def test_written_files_are_those_of_numpy(element: str, shape: tuple[int, ...]) -> None:
-    assert not KEEPS_TAGS
     count = int(np.prod(shape, dtype=int)) * ITEM_BYTES[element]
     raw = bytes(n % 2 for n in range(count))
     written = b"".join(build_model([source(element, shape, raw)], {"a": "tag"}))

@@ -22,7 +22,7 @@ from tests.data import fixture, golden_of
 from wtxtgit.containers import check, describe, split, zip_directory, zip_write
 from wtxtgit.containers.npz import read as npz
 from wtxtgit.containers.npz.repack import repack
-from wtxtgit.containers.npz.write import DTYPES, KEEPS_TAGS, build_model
+from wtxtgit.containers.npz.write import DTYPES, build_model
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -86,10 +86,6 @@ def test_the_example_of_the_spec() -> None:
     assert f"`{digest}`" in (SPEC / "npz.md").read_text("utf-8")
     words = spelled(split(memoryview(written)))
     assert [word.partition(":")[0] for word in words] == ["hex", "_npy", "w", "_directory"]
-
-
-def test_tags_have_no_place() -> None:
-    assert KEEPS_TAGS is False
 
 
 def test_what_npz_can_not_hold_is_refused_at_once() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.containers.tars import index, key_of, row, with_stems
 from wtxtgit.containers import check
 from wtxtgit.containers.taridx import check as taridx_check
-from wtxtgit.containers.taridx import rows as taridx_rows
+from wtxtgit.containers.taridx import read as taridx_rows
 from wtxtgit.containers.taridx.read import read
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from tests.data import entries, fixture
 from wtxtgit.containers import check
-from wtxtgit.containers.taridx import names, write
-from wtxtgit.containers.taridx.lookup import find
+from wtxtgit.containers.tar_index import Tar
+from wtxtgit.containers.taridx import tar, write
 from wtxtgit.containers.taridx.read import Taridx, read
-from wtxtgit.containers.taridx.rows import rows_of
-from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
 ENTRIES = [entry for entry in entries() if entry["format"] == "TARIDX"]
@@ -30,19 +29,19 @@ def opened(entry: dict[str, Any]) -> Taridx:
     return read(memoryview(fixture(entry["file"])))
 
 
-def shards_of(entry: dict[str, Any]) -> list[Shard]:
+def shards_of(entry: dict[str, Any]) -> list[Tar]:
     paths = [shard["file"] for shard in entry["shards"]]
-    assert [path.rpartition("/")[2] for path in paths] == names.shards_of(
+    assert [path.rpartition("/")[2] for path in paths] == tar.shards_of(
         [path.rpartition("/")[2] for path in reversed(paths)],
         entry["file"].rpartition("/")[2].removesuffix(".taridx"),
     )
-    return [Shard(path.rpartition("/")[2], memoryview(fixture(path))) for path in paths]
+    return [Tar(path.rpartition("/")[2], memoryview(fixture(path))) for path in paths]
 
 
 def keyhash_of(entry: dict[str, Any]) -> Callable[[str], int]:
     """The hash that the fixture's writer was told to use."""
     bits = entry["options"].get("weak_hash_bits") or 64
-    return lambda stem: names.keyhash(stem) & ((1 << bits) - 1)
+    return lambda stem: tar.keyhash(stem) & ((1 << bits) - 1)
 
 
 def test_there_are_fixtures() -> None:
@@ -56,7 +55,7 @@ def test_header_tables_and_rows(entry: dict[str, Any]) -> None:
         assert getattr(index.header, field) == entry["header"][field]
     assert index.extensions() == entry["ext_table"]
     assert index.crash_stems() == entry["crash_table"]
-    listed = rows_of(index).tolist()
+    listed = index.rows().tolist()
     assert listed == [
         (
             row["fid"],
@@ -117,14 +116,14 @@ def test_the_tars_give_the_same_index(entry: dict[str, Any]) -> None:
     )
     held = memoryview(fixture(entry["file"]))
     if FID_ONE_TOO_SMALL in entry["quirks"]:
-        rows = rows_of(read(held))
+        rows = read(held).rows()
         assert (made.rows["fid"] == rows["fid"]).tolist() == (rows["fid"] == 0).tolist()
         assert (made.rows["fid"] - rows["fid"]).tolist() == [0] * 6 + [1] * 6
         rows = rows.copy()
         rows["fid"] = made.rows["fid"]
         held = memoryview(bytes(held[: -rows.nbytes]) + rows.tobytes())
     if FILTERED in entry["quirks"]:
-        rows = rows_of(read(held))
+        rows = read(held).rows()
         assert made.extensions == tuple(entry["ext_table"])
         assert made.n_stems == entry["header"]["n_stems"]
         assert set(rows.tolist()) < set(made.rows.tolist())

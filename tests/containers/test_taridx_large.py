@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wtxtgit.containers.taridx.read import HEADER
-from wtxtgit.containers.taridx.rows import ROW
+from wtxtgit.containers.taridx.read import HEADER, ROW
 
 ROWS = 10_000_000
 STEMS = ROWS // 2
@@ -22,7 +21,7 @@ import re, sys
 from pathlib import Path
 from wtxtgit.cli.taridx_rows import json_lines, text_lines
 from wtxtgit.containers import check
-from wtxtgit.containers.taridx.lookup import find
+from wtxtgit.containers.taridx.shards import find
 from wtxtgit.containers.taridx.read import read
 from wtxtgit.io.files import map_file
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.containers import tars
 from tests.containers.tars import index, key_of, row, shards, with_stems
-from wtxtgit.containers.taridx import names, tar, write
-from wtxtgit.containers.taridx.lookup import find
+from wtxtgit.containers.tar_index import Tar
+from wtxtgit.containers.taridx import tar, write
 from wtxtgit.containers.taridx.read import read
-from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
 TAR = tars.tar(("d/a.JPG", b"one"), ("b.jpg", b"three"))
@@ -217,14 +217,14 @@ def test_the_order_of_shards() -> None:
         "t.tar",
         "t_1.tgz",
     ]
-    assert names.shards_of(listed, "t") == ["t_1.tar", "t_1-x.tar", "t_10.tar", "t_2.tar"]
-    assert names.shards_of(listed, "t_a") == ["t_a_1.tar"]
-    assert names.shards_of(listed, "x") == []
+    assert tar.shards_of(listed, "t") == ["t_1.tar", "t_1-x.tar", "t_10.tar", "t_2.tar"]
+    assert tar.shards_of(listed, "t_a") == ["t_a_1.tar"]
+    assert tar.shards_of(listed, "x") == []
 
 
 def test_a_shard_that_is_no_tar_is_no_empty_one() -> None:
     assert not tar.is_empty(memoryview(b"x" * 512))
-    found = check_shards(read(index([], n_stems=0)), [Shard("t_0.tar", memoryview(b"x" * 512))])
+    found = check_shards(read(index([], n_stems=0)), [Tar("t_0.tar", memoryview(b"x" * 512))])
     assert [p.field for p in found.errors] == ["checksum"]
 
 

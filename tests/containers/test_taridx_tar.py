@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.containers import tars
 from wtxtgit.containers.taridx import tar, write
-from wtxtgit.containers.taridx.names import split_name
+from wtxtgit.containers.taridx.tar import split_name
 from wtxtgit.errors import FormatError
 
 Archive: TypeAlias = tuple[list[tuple[str, bytes, str, float, int]], int, bool]

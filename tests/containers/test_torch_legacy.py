@@ -141,8 +141,8 @@ def test_a_key_that_is_there_twice() -> None:
 @pytest.mark.parametrize("protocol", [b"\x80\x02", b"\x80\x04\x95" + bytes([13]) + bytes(7)])
 def test_the_magic_of_each_protocol(protocol: bytes) -> None:
     magic = protocol + LEGACY_MAGIC[2:]
-    assert format_legacy.is_legacy(memoryview(magic))
-    assert not format_legacy.is_legacy(memoryview(magic[:-1]))
+    assert format_legacy.claims(memoryview(magic))
+    assert not format_legacy.claims(memoryview(magic[:-1]))
 
 
 def test_files_cut_short_or_changed_at_every_byte() -> None:

@@ -173,7 +173,7 @@ def test_members_over_4_gib() -> None:
             sparse[place : place + len(piece)] = piece
         with memoryview(sparse) as whole:
             container = read.read(whole)
-            assert [t.name for t in container.describe(ReadOptions()).tensors] == ["a", "b"]
+            assert [t.name for t in read.describe(container, ReadOptions()).tensors] == ["a", "b"]
             assert [m.size for m in container.storages.values()] == [size, 3]
             second = container.storages["1"]
             assert bytes(whole[second.start : second.end]) == b"abc"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.data import fixture, golden, one_of_each
 from tests.io.copies import windowed
-from wtxtgit.containers import check, describe, identify, read, resealer, split, tensors
+from wtxtgit.containers import by_name, check, describe, identify, read, split, tensors
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Placed, ReadOptions
@@ -42,9 +42,10 @@ def cut(data: ByteView) -> object:
 
 def resealed(data: ByteView) -> object:
     """The file, written again by its format's own writer."""
-    found = resealer(identify(data) or "")
-    if found is None:
+    known = by_name(identify(data) or "")
+    if known is None or known.reseal is None:
         return None
+    found = known.reseal()
     try:
         container = read(data)
         entries = found.entries(container, OPTIONS)

@@ -193,6 +193,42 @@ class DeltaCase:
     build: str | None
 
 
+@dataclass(frozen=True)
+class EdgeDelta:
+    """A delta on a base: the target that it makes, or the kind of the error that refuses it."""
+
+    name: str
+    base: bytes
+    delta: bytes
+    target: bytes | None
+    kind: str | None
+    hmac_key: bytes | None
+    note: str
+
+
+@cache
+def edge_deltas() -> tuple[EdgeDelta, ...]:
+    """All deltas at the edges; the names of two never are the same."""
+    records = json.loads((DATA / "deltas.json").read_bytes())["cases"]
+    assert len({record["name"] for record in records}) == len(records) > 20
+    return tuple(
+        EdgeDelta(
+            record["name"],
+            record["base"].encode("ascii"),
+            record["delta"].encode("ascii"),
+            None if record["target"] is None else record["target"].encode("ascii"),
+            record["kind"],
+            None if record["hmac_key"] is None else bytes.fromhex(record["hmac_key"]),
+            record["note"],
+        )
+        for record in records
+    )
+
+
+def edge_delta_named(name: str) -> EdgeDelta:
+    return next(case for case in edge_deltas() if case.name == name)
+
+
 @cache
 def delta_cases() -> tuple[DeltaCase, ...]:
     """All deltas of the vectors; each file of the folder belongs to one."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.conftest import MORE_PAIRS, PAIRS, stage_blob, version
+from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff, same_content
 from wtxtgit.errors import EnvironmentFailure, InputError

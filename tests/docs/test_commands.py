@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.docs.pages import blocks, lines, page_names, spans, tables
 from tests.docs.shell import steps
+from tests.kit.starts import WTXTGIT
 from wtxtgit import errors
 from wtxtgit.cli.commands import SECTIONS
 from wtxtgit.cli.main import cli
@@ -47,8 +47,7 @@ _OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 
 @cache
 def help_of(*command: str) -> str:
-    wtxtgit = Path(sys.executable).with_name("wtxtgit")
-    done = subprocess.run([wtxtgit, *command, "--help"], capture_output=True, check=False)
+    done = subprocess.run([WTXTGIT, *command, "--help"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout.decode("ascii")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.data import FIXTURES
 from tests.docs.pages import ROOT, blocks, lines, spans, tables
 from tests.docs.shell import Done, Step, assert_as_shown, run, steps
 from wtxtgit import containers
-from wtxtgit.checkpoint.convert import BY_ENDING
 from wtxtgit.cli.commands import SECTIONS
 from wtxtgit.model.tensor import ITEM_BYTES, MAX_CHUNK
 
@@ -92,22 +90,22 @@ class TestFormats:
 
     def test_all_formats_are_listed(self) -> None:
         listed = {re.sub(r"\[(\w+)\].*", r"\1", row[0]).lower() for row in self.table}
-        assert listed == containers.CUT_FORMATS
+        assert listed == {f.name for f in containers.FORMATS}
 
     def test_each_has_its_page(self) -> None:
         pages = {re.sub(r".*\((.*)\)", r"\1", row[0]) for row in self.table}
-        assert pages == {f"spec/{name}.md" for name in containers.CUT_FORMATS}
+        assert pages == {f"spec/{f.name}.md" for f in containers.FORMATS}
         assert all((ROOT / "docs" / page).is_file() for page in pages)
 
     def test_those_that_are_repacked(self) -> None:
         told = {re.sub(r"\[(\w+)\].*", r"\1", r[0]).lower() for r in self.table if "repack" in r[3]}
-        assert told == containers.WITH_COMPRESSION
+        assert told == {f.name for f in containers.FORMATS if f.repack}
 
     def test_those_that_are_converted_to(self) -> None:
         told = {
             re.sub(r"\[(\w+)\].*", r"\1", r[0]).lower() for r in self.table if "`convert`" in r[3]
         }
-        assert told == set(BY_ENDING.values())
+        assert told == {f.name for f in containers.FORMATS if f.write}
 
 
 class TestConvert:
@@ -115,15 +113,18 @@ class TestConvert:
 
     def test_all_endings_are_listed(self) -> None:
         listed = {ending: row[1] for row in self.table for ending in spans(row[0])}
-        assert listed == BY_ENDING
+        assert listed == {e: f.name for f in containers.FORMATS if f.write for e in f.endings}
 
     @pytest.mark.parametrize("row", table, ids=[row[1] for row in table])
     def test_what_is_refused_and_left_behind(self, row: list[str]) -> None:
-        writer = import_module(f"wtxtgit.containers.{row[1]}.write")
+        known = containers.by_name(row[1])
+        assert known is not None
+        assert known.write is not None
+        writer = known.write()
         words = {word for word in re.split(", |; ", row[2]) if word} - OTHER_REASONS
         lacked = set[str]().union(*(WORDS[word] for word in words))
         assert lacked == set(ITEM_BYTES) - set(writer.DTYPES)
-        assert ("tags" in row[3]) != writer.KEEPS_TAGS
+        assert ("tags" in row[3]) != (known.keeps_tag is not None)
 
     def test_the_text_of_a_full_shard_is_under_the_limit_of_forges(self) -> None:
         (line,) = [line for line in lines(PAGE, "Sets") if "--max-shard 64MiB" in line.text]

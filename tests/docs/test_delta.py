@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.data import fixture_path
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.docs.test_spec import WTXT, printed_text
+from tests.kit import Repo
 from tests.text.deltas import applied, made
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.verify import verify

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import Repo
 from tests.docs.pages import blocks, spans, tables
 from tests.docs.shell import Done, assert_as_shown, run, steps
+from tests.kit import Repo
 
 pytestmark = pytest.mark.slow
 

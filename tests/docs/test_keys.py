@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.docs.pages import blocks, lines, tables
 from tests.docs.shell import assert_as_shown, run, steps
+from tests.kit import Repo
 from tests.trust.peers import keygen, needs_agent, needs_keygen, new_key
 from wtxtgit.setup.keys import CONFIG_KEY, VARIABLE
 from wtxtgit.trust import keyring, signers, signing

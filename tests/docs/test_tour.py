@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.docs.pages import ROOT, blocks
 from tests.docs.shell import Done, Step, assert_as_shown, run, steps
+from tests.kit import Repo
 
 
+@pytest.mark.true_start
 def test_the_tour_does_what_it_shows(tmp_path: Path) -> None:
     done = run(steps(*blocks("README.md", "console", "A tour")), tmp_path)
     assert_as_shown(done)
@@ -25,6 +26,7 @@ def test_the_tour_does_what_it_shows(tmp_path: Path) -> None:
     assert (repo.path / "model.safetensors").read_bytes()[8:9] == b"{"
 
 
+@pytest.mark.true_start
 def test_what_install_sets_up_uninstall_takes_back(tmp_path: Path, home: Path) -> None:
     config = home / ".gitconfig"
     before = config.read_bytes()
@@ -40,6 +42,7 @@ def test_what_install_sets_up_uninstall_takes_back(tmp_path: Path, home: Path) -
     assert config.read_bytes() == before
 
 
+@pytest.mark.true_start
 def test_the_command_is_gits_too(tmp_path: Path) -> None:
     (done,) = run([Step("README.md", "git wtxt --version", ())], tmp_path)
     assert done.code == 0

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.cluster.fixtures import lone, shared
-from tests.conftest import LAUNCHER, Repo
 from tests.data import fixture
 from tests.e2e import hostile, sealed
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import CHUNK, fold_with, read_fold, row_changed
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.git import run
 
 __all__ = ["lone", "shared"]

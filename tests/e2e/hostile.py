@@ -10,8 +10,8 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.conftest import Repo
 from tests.e2e.sealed import ROOT, Found, Said, Sealed, assert_holds, secret
+from tests.kit import Repo
 from wtxtgit.filter.clean import examine
 from wtxtgit.git import run
 from wtxtgit.text import digest

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Repo
 from tests.e2e.sealed import Said, Sealed
 from tests.e2e.weights import Kind, Model, assert_model
+from tests.kit import Repo
 
 PATTERNS = ("*.aero", "*.fold", "*.safetensors")
 WAYS = ("merge", "rebase", "cherry-pick", "stash pop")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from tests.conftest import Repo
+from tests.kit import Repo
+from tests.kit.starts import FOLDER
 
 ROOT = Path(__file__).parents[2]
 NONE = "0" * 40
@@ -129,7 +129,8 @@ class Runner:
         """Make the folders. In the place of the environment that the first step makes is ours."""
         self.workspace.mkdir(parents=True)
         self.temp.mkdir()
-        (self.temp / "wtxtgit").symlink_to(sys.prefix)
+        (self.temp / "wtxtgit").mkdir()
+        (self.temp / "wtxtgit/bin").symlink_to(FOLDER)
 
     def checkout(self, ref: str, *options: str) -> None:
         """Do what actions/checkout does with `fetch-depth: 0`."""

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
 from wtxtgit.filter.clean import clean, examine

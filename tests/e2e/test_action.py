@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.runner import NONE, Ran, Runner, action, commands, step
 from tests.e2e.sealed import LEDGER, MODEL, SIGNERS, Sealed, text
+from tests.kit import Repo, safetensors
 
 pytestmark = pytest.mark.slow
 

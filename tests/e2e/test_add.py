@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.data import cases, fixture, golden
 from tests.e2e.conftest import PAIRS, traced, version
 from tests.e2e.sealed import Sealed
 from tests.git.histories import new_repo
+from tests.kit import Repo, safetensors
 
 MODEL = "model.safetensors"
 OLD = 10**9

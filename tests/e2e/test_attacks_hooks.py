@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e import hostile
 from tests.e2e.hostile import (
     BEFORE,
@@ -29,6 +28,7 @@ from tests.e2e.hostile import (
     unstage,
 )
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, SIGNERS, Sealed, checkpoint, text
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
 EVIL = checkpoint(66.0)

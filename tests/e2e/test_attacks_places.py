@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.e2e import hostile
@@ -36,9 +38,11 @@ from tests.e2e.sealed import (
     SIGNERS,
     SIGNERS_LEDGER,
     Sealed,
+    assert_holds,
     checkpoint,
     text,
 )
+from wtxtgit.filter.clean import text_of
 from wtxtgit.model import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import TextWriter
@@ -323,6 +327,27 @@ class TestDeletions:
         hostile.honest(base)
         unstage(base, LEDGER)
         assert_refused(base, at_once(base), "ledger-removed", was=main)
+
+    def test_an_empty_checkpoint_is_sealed_and_held(self, base: Sealed) -> None:
+        """It is stored as no text, and is no raw binary; its seal is of the text of no bytes."""
+        name = "empty.safetensors"
+        base.write(name, "")
+        base.add(name)
+        base.seal(name)
+        base.commit("empty")
+        assert_holds(base)
+        states = json.loads(base.call("status", "--json", ok=(0, 1)).out)["files"]
+        assert {"ok"} == {file["state"] for file in states if file["path"] == name}
+        (base.path / name).unlink()
+        base.call("checkout", name)
+        assert (base.path / name).read_bytes() == b""
+        assert base.git("diff-files", "--name-only", name) == b""
+        main = base.head
+        stage(base, name, text(1.0))
+        assert_refused(base, at_once(base), "content-mismatch", was=main)
+        written = b"".join(text_of(memoryview(b"")).pieces())
+        stage(base, name, written)
+        assert_refused(base, at_once(base), "not-canonical", was=main)
 
     def test_and_an_old_one_comes_back(self, base: Sealed) -> None:
         unstage(base, MODEL)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e import hostile, sealed
 from tests.e2e.hostile import (
     BEFORE,
@@ -32,6 +31,7 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.runner import Runner
 from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, SIGNERS_LEDGER, Sealed, checkpoint, text
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
 EVIL = checkpoint(66.0)

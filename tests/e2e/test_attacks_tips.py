@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.hostile import (
     BEFORE,
     NEW,
@@ -27,6 +26,7 @@ from tests.e2e.hostile import (
 )
 from tests.e2e.runner import NONE, Ran, Runner
 from tests.e2e.sealed import LEDGER, MODEL, ROOT, SIGNERS, Sealed, checkpoint, text
+from tests.kit import Repo
 
 EVIL = checkpoint(66.0)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.sealed import (
     MODEL,
     OTHER,
@@ -20,6 +19,7 @@ from tests.e2e.sealed import (
     checkpoint,
     text,
 )
+from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.filter.clean import examine
 from wtxtgit.filter.content import Known

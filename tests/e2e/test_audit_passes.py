@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -15,6 +14,7 @@ from tests.e2e.sealed import (
     assert_holds_by_any_range,
     text,
 )
+from tests.kit import Repo
 
 
 @pytest.fixture

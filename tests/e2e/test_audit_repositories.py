@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER
 from tests.e2e import sealed
 from tests.e2e.sealed import (
     LEDGER,
@@ -20,6 +19,7 @@ from tests.e2e.sealed import (
     assert_holds,
     text,
 )
+from tests.kit import LAUNCHER
 from wtxtgit.git import run
 from wtxtgit.model import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP

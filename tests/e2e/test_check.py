@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -19,6 +18,7 @@ from tests.e2e.sealed import (
     checkpoint,
     text,
 )
+from tests.kit import Repo, safetensors
 from wtxtgit.model import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import dumps

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.runner import NONE, ROOT
 from tests.e2e.sealed import MODEL, Sealed
+from tests.kit import Repo, safetensors
 
 pytestmark = pytest.mark.slow
 

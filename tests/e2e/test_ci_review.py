@@ -23,6 +23,7 @@ import yaml
 
 from tests.e2e.runner import ROOT
 from tests.e2e.sealed import MODEL, Sealed
+from tests.kit.starts import FOLDER
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +76,8 @@ def test_the_review(chain: Sealed, tmp_path: Path) -> None:
     base = chain.head
     head = chain.generation(2.0)
     (tmp_path / "temp").mkdir()
-    (tmp_path / "temp/wtxtgit").symlink_to(sys.prefix)
+    (tmp_path / "temp/wtxtgit").mkdir()
+    (tmp_path / "temp/wtxtgit/bin").symlink_to(FOLDER)
     given = {"RUNNER_TEMP": str(tmp_path / "temp"), "BASE": base, "HEAD": head, "TRUST_ROOT": base}
     script = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c"]
     chain.run(*script, step(REVIEW, "Review")["run"], env=given)

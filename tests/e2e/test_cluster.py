@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.processes import Processes, busy, with_write_end
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.chain.contents import Facts
 from wtxtgit.checkpoint import verify
 from wtxtgit.cli.options import CLUSTER_KEY

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
-from tests.conftest import Repo, safetensors
 from tests.e2e.conftest import FOLD, MODEL, PAIRS, states, traced, version
+from tests.kit import Repo, safetensors
 from wtxtgit.git import run
 
 HEADER = re.compile(rb"^diff --wtxt (.*)$", re.MULTILINE)
@@ -51,6 +51,7 @@ def models(repo: Repo, driver: None) -> Repo:
 FLIPPED = "1 tensor: 1 changed; 1 element, L2 4 "
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 def test_the_work_tree_the_index_and_commits(models: Repo) -> None:
     assert models.git("diff") == b""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo, safetensors
 from tests.data import fixture, golden
 from tests.e2e.conftest import (
     MIB,
@@ -33,6 +32,7 @@ from tests.e2e.conftest import (
     work_tree,
     write_version,
 )
+from tests.kit import LAUNCHER, Repo, safetensors
 from wtxtgit.git import run
 from wtxtgit.git.filter_protocol import greeting
 
@@ -130,6 +130,7 @@ def loaded(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/maps").read_text()
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 def test_a_thousand_files_start_one_filter(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)
@@ -150,6 +151,7 @@ def test_a_command_without_tracked_files_starts_no_filter(repo: Repo, driver: No
     assert traced(repo, "add", ".").filters == 0
 
 
+@pytest.mark.true_start
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
 def test_git_is_answered_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
     heavy = ("numpy", "crc32c", "pybase64", "zstandard", "blake3", "nacl", "pygit2", "msgpack")
@@ -163,6 +165,7 @@ def test_git_is_answered_before_anything_heavy_is_loaded(tmp_path: Path) -> None
         assert "/numpy/" in loaded(process)
 
 
+@pytest.mark.true_start
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
 def test_what_a_request_needs_is_loaded_while_its_content_comes(tmp_path: Path) -> None:
     with filter_process(tmp_path) as process:
@@ -175,6 +178,7 @@ def test_what_a_request_needs_is_loaded_while_its_content_comes(tmp_path: Path) 
         assert answer(process).startswith(b"WTXT 1\n")
 
 
+@pytest.mark.true_start
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the /proc of Linux")
 def test_what_is_not_smudged_loads_nothing(repo: Repo) -> None:
     repo.git("config", "wtxtgit.smudgeExclude", "*.out")
@@ -194,6 +198,7 @@ def test_a_stream_that_ends_inside_a_content_ends_the_filter(tmp_path: Path) -> 
         assert done.stderr.startswith(b"wtxtgit: error: the stream ended ")
 
 
+@pytest.mark.true_start
 def test_a_process_answers_many_requests_of_both_kinds(tmp_path: Path) -> None:
     with filter_process(tmp_path) as process:
         for path in list(golden())[::7]:
@@ -201,7 +206,8 @@ def test_a_process_answers_many_requests_of_both_kinds(tmp_path: Path) -> None:
             send(process, packet(b"command=clean\n") + packet(b"pathname=x\n") + b"0000")
             send(process, content(data))
             text = answer(process)
-            assert sha256(text).hexdigest() == golden()[path]["sha256"]
+            wanted = golden()[path]["sha256"] if path else sha256().hexdigest()
+            assert sha256(text).hexdigest() == wanted
             head = packet(b"command=smudge\n") + packet(b"pathname=x\n")
             send(process, head + packet(b"ref=refs/heads/main\n") + packet(b"blob=0\n") + b"0000")
             send(process, content(text))
@@ -227,6 +233,7 @@ def single_shot(home: Path, driver: None) -> None:
     run.git("config", "--global", "--unset", "filter.wtxt.process", cwd=home)
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 def test_single_shot_commands_give_the_same_bytes(pairs: Repo, single_shot: None) -> None:
     process = {name: pairs.git("rev-parse", f"v1:{name}") for name in PAIRS}
@@ -312,6 +319,7 @@ def test_smudge_include_and_exclude(pairs: Repo, tmp_path: Path) -> None:
     assert_version(clone, 2)
 
 
+@pytest.mark.true_start
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
 def test_a_large_input_is_spooled_under_the_git_dir(repo: Repo) -> None:
     spool = repo.path / ".git/wtxtgit"
@@ -325,6 +333,7 @@ def test_a_large_input_is_spooled_under_the_git_dir(repo: Repo) -> None:
     assert spool.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.true_start
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
 def test_an_input_that_the_machine_has_memory_for_goes_to_no_file(repo: Repo) -> None:
     spool = repo.path / ".git/wtxtgit"
@@ -355,6 +364,7 @@ def anonymous(process: subprocess.Popen[bytes]) -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 def test_a_large_file_leaves_nothing_behind(repo: Repo, driver: None) -> None:
     repo.git("config", "core.compression", "1")
@@ -397,6 +407,7 @@ def killed(home: Path, tmp_path: Path) -> Iterator[str]:
     )
 
 
+@pytest.mark.true_start
 def test_a_filter_that_is_killed_fails_git_add_and_damages_nothing(
     pairs: Repo, killed: str, home: Path
 ) -> None:
@@ -416,6 +427,7 @@ def test_a_filter_that_is_killed_fails_git_add_and_damages_nothing(
     assert pairs.git("fsck", "--full", "--strict") == b""
 
 
+@pytest.mark.true_start
 def test_a_filter_that_is_killed_fails_a_checkout_which_can_be_repeated(
     pairs: Repo, killed: str, home: Path
 ) -> None:
@@ -495,6 +507,7 @@ def test_a_path_need_not_be_the_content_s_own(repo: Repo, driver: None) -> None:
         assert repo.git("hash-object", "--stdin", "--path", MODEL, stdin=model) == wanted
 
 
+@pytest.mark.true_start
 def test_threads_do_not_change_what_is_stored(repo: Repo, driver: None) -> None:
     repo.track(*PATTERNS)
     repo.write(MODEL, version(MODEL, 1))

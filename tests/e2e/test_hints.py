@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from tests.conftest import LAUNCHER
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -29,6 +28,7 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
+from tests.kit import LAUNCHER
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, ROOT, Sealed, checkpoint, text
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
 pytestmark = pytest.mark.slow
@@ -62,6 +62,7 @@ class TestCommit:
         hooked.commit("moved")
         assert hooked.audit().found == []
 
+    @pytest.mark.true_start
     def test_a_generation(self, hooked: Sealed) -> None:
         hooked.put(2.0)
         hooked.seal(MODEL)
@@ -146,6 +147,7 @@ class TestAutoSeal:
         hooked.git("config", "wtxtgit.autoSeal", "true")
         return hooked
 
+    @pytest.mark.true_start
     def test_it_seals_and_commits(self, sealing: Sealed) -> None:
         sealing.put(2.0)
         said = sealing.run("git", "commit", "-qm", "two").stderr.decode()
@@ -243,6 +245,7 @@ class TestMerge:
         hooked.merge("side")
         assert hooked.audit().found == []
 
+    @pytest.mark.true_start
     def test_a_blend(self, hooked: Sealed) -> None:
         """Without the driver git merges the texts line by line."""
         hooked.branch("side")
@@ -312,6 +315,7 @@ class TestApply:
 
 
 class TestPush:
+    @pytest.mark.true_start
     def test_a_branch_goes_on(self, hooked: Sealed, remote: Repo) -> None:
         hooked.generation(2.0)
         hooked.git("push", "-q", "origin", "main")

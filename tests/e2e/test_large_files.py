@@ -17,8 +17,8 @@ from typing import IO
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.data import seeded
+from tests.kit import LAUNCHER, Repo
 
 pytestmark = pytest.mark.large
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.git import config
 from wtxtgit.merge.ledger import merge_ledgers
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.conftest import BASE, MODEL, OURS, THEIRS, assert_clean, states, version
 from tests.e2e.conftest import FOLD as NAME
 from tests.e2e.weights import row_changed
+from tests.kit import Repo
 
 pytestmark = pytest.mark.slow
 

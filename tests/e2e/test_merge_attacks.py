@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.merging import Sides, bring, diverge, held, resolve, unmerged
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
+from tests.kit import Repo
 from wtxtgit.setup import install
 
 pytestmark = pytest.mark.usefixtures("driver")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo
 from tests.e2e.conftest import assert_clean, hash_object
 from tests.e2e.merging import (
     Sides,
@@ -21,6 +20,7 @@ from tests.e2e.merging import (
     unmerged,
 )
 from tests.e2e.weights import SAFETENSORS, Model, base, edited
+from tests.kit import ATTRIBUTES, Repo
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("driver")]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.conftest import assert_clean
 from tests.e2e.merging import (
     Sides,
@@ -23,6 +22,7 @@ from tests.e2e.merging import (
 )
 from tests.e2e.sealed import Sealed
 from tests.e2e.weights import FOLD, SAFETENSORS, base, edited
+from tests.kit import Repo
 
 pytestmark = pytest.mark.usefixtures("driver")
 slow = pytest.mark.slow

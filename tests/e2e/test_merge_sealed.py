@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e.merging import records, unmerged
 from tests.e2e.sealed import ROOT, Sealed, assert_holds
 from tests.e2e.weights import SAFETENSORS, Model, assert_model, base, edited
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.setup import hooks
 
 NAME = SAFETENSORS.name

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo, safetensors
 from tests.e2e.merging import Sides, assert_merged, bring, diverge, file_of, held, records, unmerged
 from tests.e2e.weights import FOLD, SAFETENSORS, Model, assert_model, base, edited
+from tests.kit import ATTRIBUTES, Repo, safetensors
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("driver")]
 

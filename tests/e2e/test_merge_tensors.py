@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from tests.conftest import Repo
 from tests.e2e.conftest import assert_clean, version
 from tests.e2e.merging import (
     WAYS,
@@ -40,6 +39,7 @@ from tests.e2e.weights import (
     fold_with,
     read_fold,
 )
+from tests.kit import Repo
 
 pytestmark = pytest.mark.usefixtures("driver")
 slow = pytest.mark.slow

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ATTRIBUTES, LAUNCHER, Repo, safetensors
 from tests.data import fixture, golden
 from tests.e2e.conftest import (
     MODEL,
@@ -33,6 +32,7 @@ from tests.e2e.conftest import (
     work_tree,
     write_version,
 )
+from tests.kit import ATTRIBUTES, LAUNCHER, Repo, safetensors
 from wtxtgit.git import run
 
 HOOK_REFUSES = 1
@@ -151,17 +151,34 @@ def test_pitfall_2_an_empty_checkpoint_does_not_block_a_rebase(with_empty: Repo)
 
 
 @pytest.mark.slow
-def test_pitfall_2_an_empty_checkpoint_is_named_by_doctor_and_settled(with_empty: Repo) -> None:
+def test_pitfall_2_an_empty_checkpoint_does_not_block_a_merge_nor_a_stash(with_empty: Repo) -> None:
     """Git takes an empty file whose blob is a text for changed, and refuses to merge over it."""
-    assert b"empty files" in with_empty.wtxtgit("doctor").stdout
-    attributes = with_empty.path / ".gitattributes"
-    attributes.write_text(attributes.read_text() + "empty.fold !filter -text\n")
-    with_empty.git("add", "--renormalize", ".")
-    with_empty.commit("the empty file is stored as it is")
     assert with_empty.blob("empty.fold") == b""
+    assert b"empty" not in with_empty.wtxtgit("doctor").stdout
+    with_empty.git("stash", ok=(0,))
     with_empty.git("merge", "-q", "--no-edit", "main")
     assert_clean(with_empty)
-    assert b"empty files" not in with_empty.wtxtgit("doctor").stdout
+    with_empty.write("main", "changed\n")
+    with_empty.git("stash")
+    with_empty.git("stash", "pop")
+    assert (with_empty.path / "empty.fold").read_bytes() == b""
+
+
+@pytest.mark.slow
+def test_pitfall_2_a_merge_fills_and_empties_a_checkpoint(with_empty: Repo) -> None:
+    """Of an empty blob nothing tells that its file is stored as text otherwise."""
+    with_empty.git("checkout", "-q", "-B", "fills", "main")
+    with_empty.write("empty.fold", version(PAIRS[0], 1))
+    with_empty.add("empty.fold")
+    filled = with_empty.commit("filled")
+    with_empty.git("checkout", "-q", "topic")
+    with_empty.git("merge", "-q", "--no-edit", filled)
+    assert with_empty.blob("empty.fold").startswith(b"WTXT 1\n")
+    assert_clean(with_empty)
+    with_empty.write("empty.fold", b"")
+    with_empty.git("commit", "-qam", "emptied")
+    assert with_empty.blob("empty.fold") == b""
+    assert_clean(with_empty)
 
 
 @pytest.mark.slow
@@ -476,6 +493,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.true_start
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",

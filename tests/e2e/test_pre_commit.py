@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
 from tests.e2e.sealed import MODEL, ROOT, Sealed, checkpoint
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.git import run
 
 MANIFEST = Path(__file__).parents[2] / ".pre-commit-hooks.yaml"

@@ -6,13 +6,11 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.sealed import (
     LEDGER,
     MODEL,
@@ -24,6 +22,8 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
+from tests.kit import Repo
+from tests.kit.starts import PYTHON
 
 pytestmark = pytest.mark.slow
 
@@ -251,7 +251,7 @@ class TestTheCommand:
         topic.generation(2.0)
         leader, follower = pty.openpty()
         env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
-        argv = [sys.executable, "-m", "wtxtgit", "review", "main...topic"]
+        argv = [PYTHON, "-m", "wtxtgit", "review", "main...topic"]
         with subprocess.Popen(argv, cwd=topic.path, stdout=follower, env=env) as process:
             os.close(follower)
             read = b"".join(iter(lambda: _output(leader), b""))

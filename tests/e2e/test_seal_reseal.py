@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.e2e.merging import unmerged
 from tests.e2e.sealed import (
     LEDGER,
@@ -21,6 +20,7 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
+from tests.kit import Repo
 from wtxtgit.text import ledger as text_ledger
 
 NEW, THIRD = "new.safetensors", "third.safetensors"

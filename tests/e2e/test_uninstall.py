@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo
 from tests.e2e.conftest import (
     PAIRS,
     PATTERNS,
@@ -16,6 +15,7 @@ from tests.e2e.conftest import (
     states,
     version,
 )
+from tests.kit import ATTRIBUTES, Repo
 
 pytestmark = pytest.mark.slow
 

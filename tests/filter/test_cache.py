@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.filter import content
 from wtxtgit.filter.content import ArtifactFacts, Known, content_digest, file_digest
 from wtxtgit.git.repository import Repository

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter import clean as clean_module
 from wtxtgit.filter.clean import Cleaned, clean

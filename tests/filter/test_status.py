@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.filter import status as ops
 from wtxtgit.filter.status import State
 from wtxtgit.setup import doctor, install
@@ -47,14 +47,14 @@ def test_paths_with_intent_to_add(tracked: Repo) -> None:
     (tracked.path / "gone.safetensors").unlink()
     tracked.add_raw("empty.safetensors", b"")
     assert states(tracked) == {
-        "empty.safetensors": State.RAW,
+        "empty.safetensors": State.OK,
         "gone.safetensors": State.MISSING,
         "model.safetensors": State.OK,
         "new.safetensors": State.MODIFIED,
     }
     listed = {file.path: file.format for file in ops.list_files(tracked.repository).files}
     assert listed[b"new.safetensors"] is None
-    assert listed[b"empty.safetensors"] == "raw"
+    assert listed[b"empty.safetensors"] == "opaque"
 
 
 def test_text_in_the_work_tree(tracked: Repo) -> None:
@@ -181,7 +181,8 @@ def test_formats_by_the_first_lines() -> None:
     assert ops.format_of(meta % b"fold/v1" + b"cap ext=crc32c\n") == "wtxt"
     assert ops.format_of(meta % b"weights/v1" + b"cap ext=crc32c,layout\n") == "wtxt"
     assert ops.format_of(b"WTXT 9\n") == "wtxt"
-    assert ops.format_of(b"") == "raw"
+    assert ops.format_of(b"") == "opaque"
+    assert ops.format_of(b"W") == "raw"
     assert ops.format_of(MODEL) == "raw"
 
 

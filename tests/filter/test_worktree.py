@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.conftest import stage_blob, traced
+from tests.kit import Repo, safetensors
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import clean, examine

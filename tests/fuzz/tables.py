@@ -16,7 +16,7 @@ from tests.fuzz.spelling import json_text
 from wtxtgit.containers.mlcp.read import Mlcp
 from wtxtgit.containers.mlcp.read import read as read_mlcp
 from wtxtgit.containers.taridx.read import HEADER as TARIDX_HEADER
-from wtxtgit.containers.taridx.read import ROW
+from wtxtgit.containers.taridx.read import ROW_LAYOUT
 
 
 def safetensors(data: bytes, rng: random.Random) -> bytes:
@@ -50,16 +50,16 @@ def taridx_header(data: bytes, rng: random.Random) -> bytes:
 def taridx_rows(data: bytes, rng: random.Random) -> bytes:
     """Fields of some rows changed."""
     start = int.from_bytes(data[48:56], "little")
-    count = max(len(data) - start, 0) // ROW.size
+    count = max(len(data) - start, 0) // ROW_LAYOUT.size
     made = bytearray(data)
     for _ in range(rng.choice((1, 2, 5)) if count else 0):
-        at = start + ROW.size * rng.randrange(count)
-        values = list(ROW.unpack_from(data, at))
-        other = ROW.unpack_from(data, start + ROW.size * rng.randrange(count))
+        at = start + ROW_LAYOUT.size * rng.randrange(count)
+        values = list(ROW_LAYOUT.unpack_from(data, at))
+        other = ROW_LAYOUT.unpack_from(data, start + ROW_LAYOUT.size * rng.randrange(count))
         place = rng.randrange(len(values))
         width = (2, 8, 8, 2, 4, 8)[place]
         values[place] = rng.choice((*EXTREMES, 512, 1024, *[other[place]] * 6)) % 256**width
-        made[at : at + ROW.size] = ROW.pack(*values)
+        made[at : at + ROW_LAYOUT.size] = ROW_LAYOUT.pack(*values)
     return bytes(made)
 
 

@@ -16,7 +16,7 @@ from tests.fuzz.container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
 from tests.fuzz.seeds import sets
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import sources_of
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.statistics import statistics

@@ -21,9 +21,9 @@ from tests.fuzz.structure import STRUCTURED, container_mutant
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
-from wtxtgit.containers.taridx.lookup import find
+from wtxtgit.containers.tar_index import Tar
 from wtxtgit.containers.taridx.read import Taridx
-from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
 GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index")
@@ -40,7 +40,8 @@ Mutant = tuple[bytes, Members | None]
 
 
 def test_every_format_is_mutated_often_enough() -> None:
-    assert set(GROUPS) == set(STRUCTURED) >= containers.CUT_FORMATS | set(containers.SETS)
+    known = {*(f.name for f in containers.FORMATS), *containers.set_names()}
+    assert set(GROUPS) == set(STRUCTURED) >= known
     assert BATCHES * BATCH >= 20_000
     for group in FORMATS:
         assert sum(len(seed) <= 8192 for seed in seeds(group)) >= 5
@@ -58,14 +59,14 @@ def test_many_mutants_are_read_within_bounds(group: str, batch: int) -> None:
     check_mutants(group, str(batch), BATCH)
 
 
-@pytest.mark.parametrize("group", sorted(containers.WITH_COMPRESSION))
+@pytest.mark.parametrize("group", sorted(f.name for f in containers.FORMATS if f.repack))
 def test_a_mutant_is_rewritten_or_refused(group: str) -> None:
     check_rewriting(group, "quick", QUICK)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(5))
-@pytest.mark.parametrize("group", sorted(containers.WITH_COMPRESSION))
+@pytest.mark.parametrize("group", sorted(f.name for f in containers.FORMATS if f.repack))
 def test_many_mutants_are_rewritten_or_refused(group: str, batch: int) -> None:
     check_rewriting(group, str(batch), BATCH)
 
@@ -148,7 +149,7 @@ def check_tars(batch: str, count: int) -> None:
             container = containers.read(memoryview(index))
         except FormatError:
             continue
-        shards = [Shard(f"t_{n}.tar", memoryview(tar)) for n, tar in enumerate(tars)]
+        shards = [Tar(f"t_{n}.tar", memoryview(tar)) for n, tar in enumerate(tars)]
         try:
             hold_with_tars(container, shards, name)
         except BaseException as error:
@@ -156,7 +157,7 @@ def check_tars(batch: str, count: int) -> None:
             raise
 
 
-def hold_with_tars(container: containers.Container, shards: list[Shard], name: str) -> None:
+def hold_with_tars(container: containers.Container, shards: list[Tar], name: str) -> None:
     assert isinstance(container, Taridx)
     check_findings(check_shards(container, shards), is_set=True)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.git import run
 
 FILE = 0o100644

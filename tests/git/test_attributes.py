@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.conftest import ATTRIBUTES, Repo
+from tests.kit import ATTRIBUTES, Repo
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes
 from wtxtgit.git.attributes import Line

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History, new_repo, put_in_place
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import blobs, run
 from wtxtgit.git.blobs import BlobReader

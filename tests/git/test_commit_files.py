@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import commit_files, history, run
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
+from tests.kit import LAUNCHER, Repo
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.git import config
 from wtxtgit.git.config import Launcher

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History, new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
 from wtxtgit.git.history import AlteredHistory, Commit, CommitReader

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.staging import StagedFile, refresh_stats, stage_files
 

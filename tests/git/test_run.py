@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import SUBMODULE, History, put_in_place
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import blobs, history, index, run, work_tree
 from wtxtgit.git.repository import Repository

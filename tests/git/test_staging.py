@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
 from tests.git.histories import new_repo
+from tests.kit import Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index, run, staging
 from wtxtgit.git.staging import Staged

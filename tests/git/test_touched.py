@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import os
 
-from tests.conftest import Repo, safetensors
 from tests.e2e.conftest import traced
+from tests.kit import Repo, safetensors
 from wtxtgit.git.index import Change, Touched, touched
 
 NAME = "model.safetensors"

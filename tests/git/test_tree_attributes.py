@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History, new_repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import attributes, run
 from wtxtgit.git.attributes import TreeAttributes

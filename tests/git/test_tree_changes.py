@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
 from wtxtgit.git.trees import Chosen, TreeReader, renames

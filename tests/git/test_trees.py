@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Repo
 from tests.git.histories import EXECUTABLE, LINK, SUBMODULE, Files, History, new_repo, put_in_place
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run, trees
 from wtxtgit.git.trees import (

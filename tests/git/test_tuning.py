@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.setup import sizes
 
 KEY = sizes.BIG_FILE_THRESHOLD

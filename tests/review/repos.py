@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.chain.contents import Facts
 from wtxtgit.filter.clean import clean
 from wtxtgit.report.review import Review, Reviewed, Risk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import History
+from tests.kit import Repo
 from tests.review.repos import reviewed
 from wtxtgit.review.changes import MOST_NOTES
 

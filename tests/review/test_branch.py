@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.review.changes import branch_of
 

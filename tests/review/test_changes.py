@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import Files, History
+from tests.kit import Repo
 from tests.review.repos import MODEL, file, put, reviewed, started, text, weights
 from wtxtgit.report.review import Fate, Review
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import wtxtgit as api
-from tests.conftest import Repo
 from tests.data import FIXTURES
+from tests.kit import Repo
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
 from wtxtgit.chain.contents import Facts
 from wtxtgit.cli.environment import facts_key

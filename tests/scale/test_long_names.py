@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo
+from tests.kit import LAUNCHER, Repo
 from tests.scale.many import checkpoint
 from wtxtgit.setup.diagnosis import arguments, listed
 

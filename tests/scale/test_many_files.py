@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 
 pytestmark = pytest.mark.slow
 

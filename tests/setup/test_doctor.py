@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo, safetensors
 from tests.data import fixture
+from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import config
 from wtxtgit.setup import doctor as ops
 from wtxtgit.setup import install
@@ -162,16 +162,6 @@ def test_files_that_stand_as_text_are_restored(tracked: Repo) -> None:
     assert found.repaired
     assert (clone.path / "model.safetensors").read_bytes() == MODEL
     assert clone.status() == b""
-
-
-def test_empty_files_that_git_merge_trips_over(tracked: Repo) -> None:
-    tracked.write("empty.safetensors", b"")
-    tracked.add()
-    tracked.commit()
-    assert tracked.status() == b""
-    assert tracked.git("diff-files", "--name-only") == b"empty.safetensors\n"
-    found = checks(tracked)["work-tree"]
-    assert (found.level, found.paths) == (Level.WARN, (b"empty.safetensors",))
 
 
 def test_large_texts_are_told_and_git_is_set_for_them(tracked: Repo) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LAUNCHER, Repo, safetensors
+from tests.kit import LAUNCHER, Repo, safetensors
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.setup import hooks as ops
 

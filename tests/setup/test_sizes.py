@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.filter.status import tracked as tracked_entries
 from wtxtgit.setup import diagnosis, sizes
 from wtxtgit.setup.diagnosis import Level

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ATTRIBUTES, Repo, safetensors
+from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git.repository import Repository
 from wtxtgit.setup import track as ops

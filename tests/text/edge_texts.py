@@ -25,6 +25,7 @@ KEY = b"a key for hmacs"
 CAP = "crc32c,line_parity,arr_hmac,delta_v2,row_blocking"
 ITEMS = {"f64": 8, "f32": 4, "i32": 4, "i16": 2, "u16": 2, "i8": 1, "u8": 1}
 ROW = CHUNK = 65_536
+TS = "1970-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,12 @@ class Text:
     gen: str = "000000"
     build: str = "none"
     sign: bytes | SigningKey = b""
+    prev: bytes = bytes(32)
+
+    @property
+    def this(self) -> bytes:
+        """merkle_this."""
+        return sha256(self.prev + self.hash_all + f"{TS}{self.gen}{self.build}".encode()).digest()
 
     @property
     def hash_all(self) -> bytes:
@@ -90,18 +97,16 @@ class Text:
     @property
     def covered(self) -> bytes:
         """What a signature covers: the lines from the first one to the root."""
-        ts, prev = "1970-01-01T00:00:00Z", bytes(32)
-        this = sha256(prev + self.hash_all + f"{ts}{self.gen}{self.build}".encode()).hexdigest()
         fastxor = 0
         for arr in self.arrays:
             padded = arr.raw + bytes(-len(arr.raw) % 8)
             for at in range(0, len(padded), 8):
                 fastxor ^= int.from_bytes(padded[at : at + 8], "little")
         return (
-            f"WTXT 1\nmeta schema={self.schema} gen={self.gen} ts={ts} build={self.build} "
+            f"WTXT 1\nmeta schema={self.schema} gen={self.gen} ts={TS} build={self.build} "
             f"endian=LE host=any cuda=off\ncap ext={self.cap}\n"
-            f"root sha256_all={self.hash_all.hex()} merkle_prev={prev.hex()} merkle_this={this} "
-            f"fastxor={fastxor:016x}\n"
+            f"root sha256_all={self.hash_all.hex()} merkle_prev={self.prev.hex()} "
+            f"merkle_this={self.this.hex()} fastxor={fastxor:016x}\n"
         ).encode()
 
     @property

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import wtxtgit
-from tests.data import DeltaCase, case_named, delta_cases, delta_named
+from tests.data import DATA, DeltaCase, EdgeDelta, case_named, delta_cases, delta_named
+from tests.data import edge_deltas as data_edge_deltas
+from tests.text import edge_deltas
 from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Rows, Snapshot
@@ -89,6 +92,31 @@ class TestVectors:
             found = side(other).root.sha256_all
             assert own.hex()[:16] in error.message
             assert found.hex()[:16] in error.message
+
+
+class TestEdges:
+    """Deltas at which two readers could differ."""
+
+    def test_they_are_what_the_spec_makes(self) -> None:
+        records = [made.record for made in edge_deltas.made()]
+        assert json.loads((DATA / "deltas.json").read_bytes())["cases"] == records
+
+    @pytest.mark.parametrize("case", data_edge_deltas(), ids=lambda c: c.name)
+    def test_applied_or_refused(self, case: EdgeDelta) -> None:
+        assert (case.target is None) != (case.kind is None)
+        if case.kind is None:
+            assert applied(case.base, case.delta, hmac_key=case.hmac_key) == case.target
+            return
+        with pytest.raises(TextError) as caught:
+            applied(case.base, case.delta, hmac_key=case.hmac_key)
+        assert caught.value.kind == case.kind
+
+    @pytest.mark.parametrize("case", data_edge_deltas(), ids=lambda c: c.name)
+    def test_made(self, case: EdgeDelta) -> None:
+        """There is one bound delta of two texts."""
+        is_bound = b"\nmeta " in case.delta
+        if case.target is not None and is_bound:
+            assert made(case.base, case.target) == case.delta
 
 
 class TestSigned:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from tests.conftest import safetensors
+from tests.kit import safetensors
 from wtxtgit.errors import CheckError
 from wtxtgit.filter.clean import clean
 from wtxtgit.io.view import Pages

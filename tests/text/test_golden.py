@@ -9,8 +9,8 @@ import pytest
 
 from tests.data import fixture, fixture_path, golden, golden_of
 from wtxtgit.checkpoint.emit import Generation, emit
-from wtxtgit.containers import CUT_FORMATS
-from wtxtgit.filter.clean import clean
+from wtxtgit.containers import FORMATS
+from wtxtgit.filter.clean import clean, examine, text_of
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.text.verify import verify
 
@@ -22,7 +22,7 @@ THREADS = (1, 2, 3)
 def test_clean_gives_the_frozen_text_and_smudge_the_file(path: str, threads: int) -> None:
     data = fixture(path)
     expected = golden()[path]
-    cleaned = clean(memoryview(data), threads=threads)
+    cleaned = text_of(memoryview(data), threads=threads)
     assert cleaned.warning is None
     text = b"".join(cleaned.pieces())
     assert len(text) == expected["bytes"]
@@ -34,7 +34,7 @@ def test_clean_gives_the_frozen_text_and_smudge_the_file(path: str, threads: int
 
 @pytest.mark.parametrize("path", golden())
 def test_the_frozen_text_verifies_as_its_format(path: str) -> None:
-    text = b"".join(clean(memoryview(fixture(path))).pieces())
+    text = b"".join(text_of(memoryview(fixture(path))).pieces())
     report = verify(memoryview(text))
     assert report.ok
     assert report.layout is not None
@@ -52,6 +52,20 @@ def test_clean_of_the_text_is_the_text(path: str) -> None:
     assert b"".join(again.pieces()) == text
 
 
+def test_the_empty_file_is_an_empty_blob_sealed_as_its_text() -> None:
+    text = b"".join(text_of(memoryview(b"")).pieces())
+    assert sha256(text).hexdigest() == golden()[""]["sha256"]
+    for content in (b"", text):
+        assert b"".join(clean(memoryview(content)).pieces()) == b""
+        assert b"".join(smudge(memoryview(content)).pieces()) == b""
+        facts = examine(memoryview(content), opaque=True)
+        assert facts.sha256_all is not None
+        assert facts.sha256_all.hex() == golden()[""]["sha256_all"]
+        assert facts.opaque in (facts.sha256_all, examine(memoryview(text), opaque=True).opaque)
+        # The text is no longer what clean gives; neither is a binary.
+        assert (facts.is_canonical, facts.is_raw) == (not content, False)
+
+
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("path", [path for path in golden() if path])
 def test_emit_to_a_file_gives_the_frozen_text(path: str, threads: int, tmp_path: Path) -> None:
@@ -64,7 +78,8 @@ def test_emit_to_a_file_gives_the_frozen_text(path: str, threads: int, tmp_path:
 
 
 def test_every_format_has_golden_texts() -> None:
-    assert {record["format"] for record in golden().values()} == {*CUT_FORMATS, "opaque"}
+    formats = {*(f.name for f in FORMATS), "opaque"}
+    assert {record["format"] for record in golden().values()} == formats
 
 
 def test_legacy_torch_files_and_what_can_not_be_read_are_stored_whole() -> None:

@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 
 from wtxtgit.chain.reader import ChainReader, artifacts
+from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
@@ -38,11 +39,6 @@ _UNSET = (UNSPECIFIED, b"unset")
 _OURS = b"wtxt"
 _Found = tuple[str, str, Severity]
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
-ENDINGS = (
-    b".fold", b".mind", b".aero", b".checkpoint", b".taridx", b".safetensors", b".npz", b".npy",
-    b".pt", b".pth", b".gguf",
-)  # fmt: skip
-"""How names of checkpoints end."""
 _FILTER = b"filter=wtxt"
 # HFS+ passes these over, Technical Note TN1150, "Unicode Subtleties"; git's utf8.c has the list.
 _PASSED_OVER = dict.fromkeys(
@@ -271,7 +267,7 @@ def _altered(values: tuple[bytes, ...]) -> str | None:
 
 
 def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
-    if not facts.is_text:
+    if facts.is_raw:
         return "raw-binary", "a binary, not the text that the filter makes of it"
     if facts.fault is not None:
         return "corrupt-text", facts.fault
@@ -300,7 +296,8 @@ def _judge_seal(facts: ArtifactFacts, is_filtered: bool, last: Record) -> Iterat
         yield "content-mismatch", "its deletion is sealed, and a file stands there", _ERROR
         return
     if is_filtered and not facts.is_native:
-        if facts.sha256_all is not None and facts.is_text and facts.sha256_all != last.sha256_all:
+        is_text = facts.sha256_all is not None and not facts.is_raw
+        if is_text and facts.sha256_all != last.sha256_all:
             yield _of_other_content(last)
         return
     if facts.opaque == last.sha256_all:
@@ -389,6 +386,7 @@ def untracked(
         for line in lines
         if line.pattern is not None and _FILTER in line.attributes
     }
+    endings = tuple(ending.encode() for f in FORMATS for ending in f.endings)
     plain = {pattern for pattern in patterns if pattern.strip(b"*")}
     for path in files:
         if path in artifacts:
@@ -396,7 +394,7 @@ def untracked(
         name = path.rpartition(b"/")[2]
         if any(fnmatchcase(name.decode("latin-1"), one.decode("latin-1")) for one in plain):
             yield path, "its name is one of those that are tracked, and it is not"
-        elif name.lower().endswith(ENDINGS):
+        elif name.lower().endswith(endings):
             yield path, "its name is a checkpoint's, and nothing tracks or seals it"
 
 

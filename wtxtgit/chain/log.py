@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.walk import Walk, commit_of
 from wtxtgit.errors import CheckError, InputError
+from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import Commit
+from wtxtgit.git.history import Commit, PathReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
-from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
+from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
+from wtxtgit.model.plain import Plain
 from wtxtgit.trust.state import seals_move
 
 OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Plain):
     """A record: `commit` is the first one that has it, `size` that of the blob there.
 
     `size` is None for one of several records that came with one commit, but
@@ -29,6 +31,8 @@ class Generation:
     `verdict` is "ok", or the kinds of what an audit finds of the record's
     chain and signatures.
     """
+
+    KEYS = "gen ts build signers sha256_all:hex commit size verdict"
 
     gen: int
     ts: str
@@ -38,18 +42,6 @@ class Generation:
     commit: str | None
     size: int | None
     verdict: str
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "gen": self.gen,
-            "ts": self.ts,
-            "build": self.build,
-            "signers": list(self.signers),
-            "sha256_all": self.sha256_all.hex(),
-            "commit": self.commit,
-            "size": self.size,
-            "verdict": self.verdict,
-        }
 
 
 def log(
@@ -87,41 +79,25 @@ def generations(
     moves = (record.at for record in ledger.records if record.at is not None)
     first: dict[bytes, _First] = {}
     for place in dict.fromkeys([ledger.head.path, *moves, artifact]):
-        for commit, other in walk.ledgers_at(place + LEDGER_SUFFIX, [tip]):
-            for record in other.records if other.head == ledger.head else ():
-                first.setdefault(record.merkle_this, _First(commit, place))
-    return _generations(ledger, first, walk, blobs, tip)
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first commit that has a record, and where the artifact stood there."""
-
-    commit: Commit
-    place: bytes
-
-
-def _generations(
-    ledger: Ledger,
-    first: Mapping[bytes, _First],
-    walk: Walk,
-    blobs: BlobReader,
-    tip: str,
-) -> list[Generation]:
-    """The records, the newest first; `first` has the first commit of each, by merkle_this."""
+        before: Ledger | None = None
+        for came, other in _ledgers_at(walk, place, tip):
+            if other.head != ledger.head:
+                continue
+            # Most ledgers have all records of the one before.
+            known = 0 if before is None else equal_records(before, other)
+            for record in other.records[known:]:
+                first.setdefault(record.merkle_this, came)
+            before = other
     keys = frozenset(walk.reader.principals)
-    found = []
+    generations = []
     after: str | None = None
     for n in reversed(range(len(ledger.records))):
         record = ledger.records[n]
-        came = first.get(record.merkle_this)
-        oid = None if came is None else came.commit.oid
+        brought = first.get(record.merkle_this)
+        oid = None if brought is None else brought.commit.oid
         who = signed(ledger, n, keys)
-        size = None
-        if came is not None and oid != after:
-            entry = walk.snapshot(came.commit.oid).entries.get(came.place)
-            size = blobs.size(entry.oid) if entry is not None and entry.is_file else None
-        found.append(
+        blob = None if brought is None or oid == after else brought.blob
+        generations.append(
             Generation(
                 record.meta.gen,
                 record.meta.ts,
@@ -129,12 +105,40 @@ def _generations(
                 (*sorted(walk.reader.principals[key] for key in who.valid), *who.unknown),
                 record.sha256_all,
                 oid,
-                size,
-                _verdict(walk, came, record.meta.gen, tip),
+                None if blob is None else blobs.size(blob),
+                _verdict(walk, brought, record.meta.gen, tip),
             )
         )
         after = oid
-    return found
+    return generations
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first commit that has a record, where the artifact stood there, and in which blob."""
+
+    commit: Commit
+    place: bytes
+    blob: str | None
+
+
+def _ledgers_at(walk: Walk, place: bytes, tip: str) -> Iterator[tuple[_First, Ledger]]:
+    """Each commit that changed what stands in a ledger's place, with that, the oldest first.
+
+    The trust root does not matter; commits whose ledger does not read are left out.
+    """
+    path = place + LEDGER_SUFFIX
+    with PathReader(walk.repo, [place, path]) as paths:
+        for commit in history.commits(walk.repo, [tip], touching=(b":(top,literal)" + path,)):
+            entries = paths.entries(commit.tree)
+            entry, artifact = entries.get(path), entries.get(place)
+            if entry is None or not entry.is_file:
+                continue
+            report = walk.reader.ledger(path, entry.oid)
+            if report is not None and report.ledger is not None:
+                is_file = artifact is not None and artifact.is_file
+                blob = artifact.oid if artifact is not None and is_file else None
+                yield _First(commit, place, blob), report.ledger
 
 
 def _verdict(walk: Walk, came: _First | None, gen: int, tip: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.audit import AuditReport
 
 MAX_LINES = 64 * 1024 * 1024
@@ -36,18 +37,13 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class PushedRef:
+class PushedRef(Plain):
     """A pushed ref, and the audit of what it brings."""
+
+    KEYS = "local=ref.local remote=ref.remote audit=report"
 
     ref: Ref
     report: AuditReport
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "local": self.ref.local,
-            "remote": self.ref.remote,
-            "audit": self.report.as_dict(),
-        }
 
 
 def parse(lines: bytes) -> list[Ref]:

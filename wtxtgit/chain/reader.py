@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import lru_cache
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
@@ -27,6 +27,8 @@ from wtxtgit.trust.state import SignersFile, Tree
 
 MAX_HELD = 64 * 1024 * 1024
 """Bytes of ledgers that are kept read."""
+_POINTER = 8
+"""Bytes that a ledger takes for a record that another one has as well."""
 _MEMO = 1 << 16
 _TREES = 64
 
@@ -41,19 +43,50 @@ def artifacts(snapshot: CommitFiles) -> set[bytes]:
     return sealed | snapshot.filtered | ({SIGNERS_PATH} & snapshot.entries.keys())
 
 
-@dataclass(slots=True)
-class _Held:
-    """Readings of ledgers by blob id, those used last."""
+class _Readings:
+    """What was read of ledgers, so that none of it is parsed or hashed again.
 
-    reports: OrderedDict[str, LedgerReport] = field(default_factory=OrderedDict)
-    size: int = 0
+    Nothing is taken on trust: a report is that of the same blob, or of the same
+    first bytes.
+    """
 
-    def keep(self, oid: str, report: LedgerReport) -> None:
-        self.reports[oid] = report
-        self.size += len(report.source)
-        while self.size > MAX_HELD and len(self.reports) > 1:
-            _, old = self.reports.popitem(last=False)
-            self.size -= len(old.source)
+    def __init__(self) -> None:
+        self._of_blobs: dict[str, LedgerReport] = {}
+        """By blob id, without the bytes, which are the blob's."""
+        self._size = 0
+        self._at_paths: OrderedDict[bytes, LedgerReport] = OrderedDict()
+        """What was read last at each path, with the bytes: the next one mostly goes on from it."""
+        self._size_at_paths = 0
+
+    def get(self, oid: str) -> LedgerReport | None:
+        return self._of_blobs.get(oid)
+
+    def read(self, path: bytes, oid: str, data: bytes) -> LedgerReport:
+        """Read the ledger in a blob, going on where it goes on from the one before."""
+        before = self._at_paths.pop(path, None)
+        report = text.read(data, before)
+        if not report.ok:
+            # Its words are all that is of use, and it may be as large as it likes.
+            report = LedgerReport(None, report.problems)
+        known = 0
+        if before is not None:
+            self._size_at_paths -= len(before.source)
+            known = len(before.source) if data.startswith(before.source) else 0
+        self._at_paths[path] = report
+        self._size_at_paths += len(report.source)
+        while self._size_at_paths > MAX_HELD // 2 and len(self._at_paths) > 1:
+            self._size_at_paths -= len(self._at_paths.popitem(last=False)[1].source)
+        # Records that were read before are the same objects, so that all generations of a long
+        # ledger take little more room than the last. Since they share records, all are dropped
+        # at once: what is left would hold the records of those that went.
+        records = () if report.ledger is None else report.ledger.records
+        size = len(data) - known + _POINTER * len(records)
+        if self._size + size > MAX_HELD // 2:
+            self._of_blobs.clear()
+            self._size = 0
+        self._size += size
+        self._of_blobs[oid] = replace(report, source=b"")
+        return report
 
 
 class ChainReader:
@@ -61,9 +94,7 @@ class ChainReader:
 
     def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
-        self._held = _Held()
-        self._last: dict[bytes, str] = {}
-        """The blob that was read last at each path."""
+        self._readings = _Readings()
         self._others: set[str] = set()
         """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SignersFile | None, str | None]] = {}
@@ -79,9 +110,8 @@ class ChainReader:
 
         What is wrong with one is all that is told of it: it has no `ledger` then.
         """
-        report = self._held.reports.get(oid)
+        report = self._readings.get(oid)
         if report is not None:
-            self._held.reports.move_to_end(oid)
             return report
         if oid in self._others:
             return None
@@ -93,14 +123,7 @@ class ChainReader:
         if data[: len(text.MAGIC)] != text.MAGIC:
             self._others.add(oid)
             return None
-        after = self._held.reports.get(self._last.get(path, ""))
-        report = text.read(data, after)
-        if not report.ok:
-            # Its words are all that is of use, and it may be as large as it likes.
-            report = LedgerReport(None, report.problems)
-        self._held.keep(oid, report)
-        self._last[path] = oid
-        return report
+        return self._readings.read(path, oid, data)
 
     def attribute_file(self, oid: str) -> bytes:
         """A gitattributes file; one that git ignores for its size is as none."""

@@ -46,7 +46,9 @@ from wtxtgit.model.ledger import (
     Record,
     extends,
     is_deletion,
+    shared,
 )
+from wtxtgit.model.plain import Plain
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import deletion_record, with_signature
@@ -55,7 +57,7 @@ from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
 from wtxtgit.trust.signers import MAX_THRESHOLD
 from wtxtgit.trust.signing import SigningKey
-from wtxtgit.trust.state import lets_go, line_of, shared
+from wtxtgit.trust.state import lets_go, line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,14 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(Plain):
     """What became of an artifact.
 
     `gen` and `sha256_all` are those of the last record, `generations` of those
     that were signed now. `moved_from` is where the ledger stood before.
     """
+
+    KEYS = "path action gen sha256_all:hex generations moved_from"
 
     path: bytes
     action: Action
@@ -104,47 +108,28 @@ class Sealed:
     generations: tuple[int, ...] = ()
     moved_from: bytes | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "action": str(self.action),
-            "gen": self.gen,
-            "sha256_all": self.sha256_all.hex(),
-            "generations": list(self.generations),
-            "moved_from": None if self.moved_from is None else os.fsdecode(self.moved_from),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Plain):
     """What was sealed all the same, though it may not count; and what to do, if anything."""
 
     message: str
     hint: str | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return {"message": self.message, "hint": self.hint}
-
 
 @dataclass(frozen=True, slots=True)
-class SealReport:
+class SealReport(Plain):
     """What became of all artifacts, and by which key: None where nothing was signed.
 
     `is_listed` says whether the key is one of the signers file.
     """
 
+    KEYS = "keyid listed=is_listed sealed doubts"
+
     sealed: tuple[Sealed, ...]
     keyid: str | None = None
     is_listed: bool = True
     doubts: tuple[Doubt, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "keyid": self.keyid,
-            "listed": self.is_listed,
-            "sealed": [sealed.as_dict() for sealed in self.sealed],
-            "doubts": [doubt.as_dict() for doubt in self.doubts],
-        }
 
 
 def seal(
@@ -324,7 +309,7 @@ class _Work:
             return None
         is_filtered = path in self._files.filtered
         facts = examine(data, threads=self._threads, opaque=not is_filtered)
-        if self._files.is_staged and is_filtered and not facts.is_text:
+        if self._files.is_staged and is_filtered and facts.is_raw:
             raise CheckError(
                 f"{shown_path(path)}: staged as a binary, not as the text of the filter",
                 hint=f"wtxtgit install, then git add --renormalize -- {_quoted(path)}",

@@ -23,7 +23,7 @@ from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Meta
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends, is_deletion
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends, is_deletion, shared
 from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.state import (
     LineId,
@@ -34,7 +34,6 @@ from wtxtgit.trust.state import (
     lets_go,
     line_of,
     open_ledgers,
-    shared,
     start,
     unaccepted,
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import stat
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, read_small, replace_file, shown, write_all
+from wtxtgit.model.plain import Plain
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring
 from wtxtgit.trust.keys import (
@@ -38,7 +39,7 @@ PATH = f"{FOLDER}/signers"
 
 
 @dataclass(frozen=True, slots=True)
-class SignerFacts:
+class SignerFacts(Plain):
     """What is told of a signer."""
 
     principal: str
@@ -48,7 +49,7 @@ class SignerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Consequence:
+class Consequence(Plain):
     """What a change of the signers means elsewhere, and what to do there."""
 
     message: str
@@ -63,27 +64,19 @@ REVOCATION = Consequence(
 
 
 @dataclass(frozen=True, slots=True)
-class SignersReport:
+class SignersReport(Plain):
     """Signers that were listed, added or removed, and the threshold of the file.
 
     `changed` tells whether the file was written, `consequence` what follows
     from a removal for other branches.
     """
 
+    KEYS = "threshold changed signers consequence?"
+
     signers: tuple[SignerFacts, ...]
     threshold: int
     changed: bool = False
     consequence: Consequence | None = None
-
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "threshold": self.threshold,
-            "changed": self.changed,
-            "signers": [asdict(signer) for signer in self.signers],
-        }
-        if self.consequence is not None:
-            record["consequence"] = asdict(self.consequence)
-        return record
 
 
 def list_signers(repo: Repository) -> SignersReport:

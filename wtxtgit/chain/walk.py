@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +21,7 @@ from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, PathReader, resolve
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import read_small, shown
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Ledger
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start
@@ -190,21 +190,6 @@ class Walk:
         """Count the commits that the trust root reaches, or that are from before it."""
         reached = 0 if self.root is None else len(history.commits(self.repo, [self.root]))
         return reached + len(self.unjudged)
-
-    def ledgers_at(self, path: bytes, tips: Sequence[str]) -> Iterator[tuple[Commit, Ledger]]:
-        """Each commit that changed what stands at a path, with the ledger there, the oldest first.
-
-        The trust root does not matter; commits whose ledger does not read are left out.
-        """
-        literal = b":(top,literal)" + path
-        with PathReader(self.repo, [path]) as paths:
-            for commit in history.commits(self.repo, tips, touching=(literal,)):
-                entry = paths.entries(commit.tree).get(path)
-                report = None
-                if entry is not None and entry.is_file:
-                    report = self.reader.ledger(path, entry.oid)
-                if report is not None and report.ledger is not None:
-                    yield commit, report.ledger
 
     # Where trust starts.
 

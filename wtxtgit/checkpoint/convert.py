@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import Protocol, cast
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, open_target
+from wtxtgit.containers.format import Format, SetWriter, Writer
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size, item_count
@@ -74,8 +74,11 @@ def sources_of(
     return [_source(name, tensor) for tensor in tensors]
 
 
-def common_chunk(sources: Sequence[TensorSource]) -> str | None:
-    """The chunk that all tensors are in, if they are all in one."""
+def common_chunk(description: Description, sources: Sequence[TensorSource]) -> str | None:
+    """The chunk that all tensors are in, if the format puts them into one."""
+    known = containers.by_name(description.format)
+    if known is None or not known.wraps_tensors:
+        return None
     chunks = {source.name.partition("/")[0] for source in sources}
     if len(chunks) != 1 or not all("/" in source.name for source in sources):
         return None
@@ -121,25 +124,8 @@ def _source(name: str, tensor: Tensor) -> TensorSource:
     return TensorSource(tensor.name, element, shape, nbytes, partial(tensor_bytes.blocks, tensor))
 
 
-BY_ENDING = {
-    ".safetensors": "safetensors",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".pt": "torch",
-    ".pth": "torch",
-    ".gguf": "gguf",
-    ".fold": "fold",
-    ".mind": "fold",
-    ".aero": "aero",
-    ".checkpoint": "mlcp",
-}
-NPY_NAME = "data"
-"""What the one array of an npy file is called, which has no name there."""
-SET_FORMATS = frozenset({"safetensors", "aero"})
-
-
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Plain):
     """What was written, and what of the source is not in it."""
 
     source: str
@@ -150,49 +136,14 @@ class Conversion:
     dropped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "source": self.source,
-            "format": self.format,
-            "files": list(self.files),
-            "tensors": self.tensors,
-            "bytes": self.bytes,
-            "dropped": list(self.dropped),
-            "notes": list(self.notes),
-        }
 
-
-class _Writer(Protocol):
-    """What a format's `write` offers."""
-
-    DTYPES: Mapping[str, object]
-    KEEPS_TAGS: bool
-
-    def build_model(
-        self, tensors: Sequence[TensorSource], tags: Mapping[str, str]
-    ) -> Iterator[Buffer]:
-        """The file's bytes; raises FormatError before the first of them."""
-
-
-SetFiles = Iterable[tuple[str, Iterator[Buffer]]]
-"""Names and bytes of a set's files, its index last."""
-
-
-class _SetWriter(Protocol):
-    """What the `write_set` of a format with sets offers."""
-
-    def build_set(
-        self, tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
-    ) -> SetFiles:
-        """The files of a set; raises FormatError before the first of them."""
-
-
-def format_of(out: Path) -> str:
-    """The format that an output's ending names; raises UsageError."""
-    found = BY_ENDING.get(out.suffix.lower())
-    if found is None:
-        raise UsageError(f"{shown(out)}: no ending of a format, one of {', '.join(BY_ENDING)}")
-    return found
+def _target(out: Path) -> tuple[Format, Writer]:
+    """The format that an output's ending names, and what writes it; raises UsageError."""
+    named = containers.by_ending(out.suffix)
+    if named is None or named.write is None:
+        endings = [ending for f in containers.FORMATS if f.write for ending in f.endings]
+        raise UsageError(f"{shown(out)}: no ending of a format, one of {', '.join(endings)}")
+    return named, named.write()
 
 
 def convert(
@@ -212,47 +163,51 @@ def convert(
     Raises UsageError for endings and options, InputError for what the other
     format can't hold, CheckError where the source does not hold.
     """
-    name = format_of(out)
-    if max_shard is not None and name not in SET_FORMATS:
-        raise UsageError(f"{name} has no sets of files: --max-shard is for safetensors and aero")
-    if inline_data and name != "mlcp":
-        raise UsageError("--inline-data is for .checkpoint files")
-    writer = cast(_Writer, import_module(f"wtxtgit.containers.{name}.write"))
+    target, writer = _target(out)
+    set_writer = None
+    if max_shard is not None:
+        if target.write_set is None:
+            with_sets = " and ".join(f.name for f in containers.FORMATS if f.write_set)
+            raise UsageError(f"{target.name} has no sets of files: --max-shard is for {with_sets}")
+        set_writer = target.write_set()
+    if inline_data and not target.lists_only:
+        endings = ", ".join(e for f in containers.FORMATS if f.lists_only for e in f.endings)
+        raise UsageError(f"--inline-data is for {endings} files")
     description, sources, dropped = _read(source, options, threads)
     notes = []
-    chunk = common_chunk(sources) if description.format == "fold" else None
+    chunk = common_chunk(description, sources)
     if chunk is not None:
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
     _refuse_dtypes(out, sources, writer)
     wanted = digests(sources, progress)
-    keeps = getattr(writer, "keeps_tag", lambda _key: writer.KEEPS_TAGS)
-    tags = {key: value for key, value in description.tags.items() if keeps(key)}
+    keeps = target.keeps_tag
+    tags = {key: value for key, value in description.tags.items() if keeps and keeps(key)}
     dropped += [f"tag {quoted(key)}" for key in description.tags if key not in tags]
-    if max_shard is not None:
+    if set_writer is not None and max_shard is not None:
         notes += [
             f"tensor {quoted(source.name)} alone is larger than a file should be"
             for source in sources
             if source.nbytes > max_shard
         ]
-        files = _write_set(out, name, sources, tags, max_shard, wanted, options)
+        files = _write_set(out, set_writer, sources, tags, max_shard, wanted, options)
     else:
-        build = cast(Callable[..., Iterator[Buffer]], writer.build_model)
+        build: Callable[..., Iterator[Buffer]] = writer.build_model
         extra = {"inline_data": True} if inline_data else {}
         with named(out):
             pieces = build(sources, tags, **extra)
-        has_bytes = name != "mlcp" or inline_data
+        has_bytes = inline_data or not target.lists_only
         if not has_bytes:
             dropped.insert(0, f"bytes of all {len(sources)} tensors: --inline-data keeps them")
-        if name == "npy" and NPY_NAME not in wanted:
+        if target.sole_name is not None and target.sole_name not in wanted:
             dropped += [f"name {quoted(key)}" for key in wanted]
             (digest,) = wanted.values()
-            wanted = {NPY_NAME: digest}
+            wanted = {target.sole_name: digest}
         _write(out, pieces, wanted if has_bytes else None, options)
         files = [out]
     return Conversion(
         source,
-        name,
+        target.name,
         tuple(str(file) for file in files),
         len(sources),
         sum(file.stat().st_size for file in files),
@@ -289,7 +244,7 @@ def _read(
     return description, sources, dropped
 
 
-def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: _Writer) -> None:
+def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: Writer) -> None:
     for source in sources:
         if source.element not in writer.DTYPES:
             raise InputError(
@@ -318,7 +273,7 @@ def _write(
 
 def _write_set(
     out: Path,
-    name: str,
+    writer: SetWriter,
     sources: Sequence[TensorSource],
     tags: Mapping[str, str],
     max_shard: int,
@@ -326,7 +281,6 @@ def _write_set(
     options: ReadOptions,
 ) -> list[Path]:
     """Write the files of a set, read the set again, and put them in their places."""
-    writer = cast(_SetWriter, import_module(f"wtxtgit.containers.{name}.write_set"))
     with named(out):
         built = writer.build_set(sources, tags, out.stem, max_shard)
     # The set is proved in a folder of its own; its index comes into its place last.
@@ -362,7 +316,7 @@ def _prove(
 ) -> None:
     """Raise CheckError unless a file's tensors are those that are wanted."""
     sources = sources_of(name, description, options, size)
-    chunk = common_chunk(sources) if description.format == "fold" else None
+    chunk = common_chunk(description, sources)
     found = digests(sources if chunk is None else without_chunk(sources, chunk))
     for key in {**wanted, **found}:
         if wanted.get(key) != found.get(key):

@@ -158,7 +158,9 @@ def _given(generation: Generation, base: Side, *, plain: bool) -> Regeneration:
         try:
             grammar.format_meta(given.meta_after(base.meta))
         except TextError as error:
-            raise UsageError(error.message) from error
+            # A generation too many is the base's; a wrong time or build is the caller's.
+            raised = CheckError if error.kind == "limit" else UsageError
+            raise raised(error.message) from error
     return given
 
 

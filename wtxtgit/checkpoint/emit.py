@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.errors import InputError, TextError, UsageError
-from wtxtgit.filter.clean import clean
+from wtxtgit.filter.clean import text_of
 from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import Meta, Signature, Snapshot
@@ -100,7 +100,7 @@ def emit(
     name = str(path)
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
     if generation.is_plain:
-        cleaned = clean(data, threads=threads, progress=progress)
+        cleaned = text_of(data, threads=threads, progress=progress)
         return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
     snapshot, reason = _snapshot(shown_name(name), data, threads)
     key = hmac_key(generation.hmac_key)

@@ -15,6 +15,7 @@ from wtxtgit.checkpoint.open import Target, members, open_target
 from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.io.view import ByteView
 from wtxtgit.model import Extent
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.statistics import Statistics, statistics
@@ -41,12 +42,14 @@ _ELEMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(Plain):
     """A piece of a container: where it stands and which array of the text holds it.
 
     `detail` is what the container says of it, `children` are the tensors of a
     file that stands in the part.
     """
+
+    KEYS = "offset size kind array? name? dtype? shape? detail? children=listed?"
 
     offset: int
     size: int
@@ -63,29 +66,21 @@ class Part:
         """Whether the bytes are only what stands between tensors and parts."""
         return self.array is None or re.fullmatch(r"_gap(__[0-9]+)?", self.array) is not None
 
-    def as_dict(self) -> dict[str, object]:
-        record = {
-            "offset": self.offset,
-            "size": self.size,
-            "kind": self.kind,
-            "array": self.array,
-            "name": self.name,
-            "dtype": self.dtype,
-            "shape": None if self.shape is None else list(self.shape),
-            "detail": self.detail,
-            "children": list(self.children) or None,
-        }
-        return {key: value for key, value in record.items() if value is not None}
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        return self.children or None
 
 
 @dataclass(frozen=True, slots=True)
-class TensorFacts:
+class TensorFacts(Plain):
     """A tensor as its file lists it.
 
     `sha256` (hex) is over its bytes in C order, little-endian, whatever order
     they are stored in. `array` is its name in the text: `git log -L` and hunk
     headers have that. `absent` says why there are no bytes.
     """
+
+    KEYS = "name dtype shape order=other_order? size offset? array? sha256? statistics? absent?"
 
     name: str
     dtype: str
@@ -98,25 +93,16 @@ class TensorFacts:
     statistics: Statistics | None = None
     absent: str | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        record = {
-            "name": self.name,
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "order": None if self.order == "C" else self.order,
-            "size": self.size,
-            "offset": self.offset,
-            "array": self.array,
-            "sha256": self.sha256,
-            "statistics": None if self.statistics is None else self.statistics.as_dict(),
-            "absent": self.absent,
-        }
-        return {key: value for key, value in record.items() if value is not None}
+    @property
+    def other_order(self) -> str | None:
+        return None if self.order == "C" else self.order
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Plain):
     """What a file holds. `reason` says why it is stored whole, if it is."""
+
+    KEYS = "path format size stored_as reason? notes=listed? parts tensors metadata"
 
     path: str
     format: str
@@ -128,21 +114,9 @@ class Inspection:
     metadata: dict[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "path": self.path,
-            "format": self.format,
-            "size": self.size,
-            "stored_as": self.stored_as,
-        }
-        if self.reason is not None:
-            record["reason"] = self.reason
-        if self.notes:
-            record["notes"] = list(self.notes)
-        record["parts"] = [part.as_dict() for part in self.parts]
-        record["tensors"] = [tensor.as_dict() for tensor in self.tensors]
-        record["metadata"] = self.metadata
-        return record
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        return self.notes or None
 
 
 def inspect(
@@ -183,7 +157,7 @@ def _inspect_container(
     except FormatError as error:
         left = containers.salvage(data, options)
         kind = containers.identify(data) or "opaque"
-        reason = error.message if kind in containers.SETS else cut.reason or error.message
+        reason = error.message if kind in containers.set_names() else cut.reason or error.message
         if left is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
         description = left

@@ -6,10 +6,10 @@ left out: it changes with every tensor, and is not what anybody wrote down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from wtxtgit import containers
-from wtxtgit.containers import json_limits
+from wtxtgit.containers.format import ANY
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
@@ -20,35 +20,7 @@ MAX_CHANGES = 1000
 """Changes that are told."""
 MAX_VALUE = 200
 """Characters of a string that are told."""
-_MAX_JSON_CHUNK = 16 * 1024 * 1024
-_ANY = "*"
 _ABSENT = object()
-
-_DERIVED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "fold": (
-        ("metadata", "chunk_hashes"),
-        ("metadata", "manifest_hash"),
-        ("merkle_root",),
-        *(
-            ("chunks", _ANY, key)
-            for key in ("offset", "comp_len", "uncomp_len", "ecc_len", "sha256")
-        ),
-    ),
-    "aero": (
-        *(("chunks", _ANY, key) for key in ("offset", "length", "ulen")),
-        ("mmsg", "shards", _ANY, "size_bytes"),
-    ),
-    "mlcp": (
-        *(("metadata", "shards", _ANY, key) for key in ("tensors", "fileSize", "checksum")),
-        ("metadata", "tensorInfos"),
-    ),
-    "npz": (("members",),),
-    "torch": (("members",),),
-    "safetensors-index": (("metadata", "total_size"),),
-}
-"""What follows from the tensors, by format: paths, `*` for each item of a list."""
-_TAGS_APART = frozenset({"torch"})
-"""Formats whose tags are not part of their metadata."""
 
 
 def metadata_of(
@@ -56,10 +28,13 @@ def metadata_of(
 ) -> dict[str, object]:
     """A container's metadata, that of files and of JSON in its chunks included."""
     found: dict[str, object] = dict(description.metadata)
-    for path in _DERIVED.get(description.format, ()):
-        found = _without(found, path)  # type: ignore[assignment]
-    if description.format in _TAGS_APART:
-        found["tags"] = description.tags
+    known = containers.by_name(description.format)
+    if known is not None:
+        is_set = description.format == known.set_name
+        for path in known.derived_of_set if is_set else known.derived:
+            found = _without(found, path)  # type: ignore[assignment]
+        if known.tags_apart:
+            found["tags"] = description.tags
     inner: dict[str, object] = {}
     for chunk in description.nested:
         try:
@@ -69,8 +44,8 @@ def metadata_of(
             continue
         if tags:
             inner[chunk.name] = tags
-    if description.format == "fold":
-        inner.update(_json_chunks(data, options))
+    if known is not None and known.chunk_values is not None:
+        inner.update(known.chunk_values().chunk_values(data, options))
     if inner:
         found["in chunks"] = inner
     return found
@@ -163,32 +138,10 @@ def _escaped(key: str) -> str:
 def _without(value: object, path: tuple[str, ...]) -> object:
     """The value without what is at a path; nothing is changed in place."""
     head, rest = path[0], path[1:]
-    if head == _ANY:
+    if head == ANY:
         return [_without(item, rest) for item in value] if isinstance(value, list) else value
     if not isinstance(value, dict) or head not in value:
         return value
     if not rest:
         return {key: item for key, item in value.items() if key != head}
     return {**value, head: _without(value[head], rest)}
-
-
-def _json_chunks(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
-    """The values of a FOLD file's JSON chunks that can be read."""
-    from wtxtgit.containers.fold import payloads
-    from wtxtgit.containers.fold.read import read
-
-    left = _MAX_JSON_CHUNK
-    try:
-        chunks = read(data).chunks
-    except FormatError:
-        return
-    for chunk in chunks:
-        if chunk.ctype != b"JSON" or max(chunk.comp_len, chunk.uncomp_len) > left:
-            continue
-        left -= chunk.uncomp_len
-        try:
-            raw = payloads.payload(data, chunk, options)
-            yield chunk.name, json_limits.parse(raw, "chunk")
-        except FormatError:
-            # `verify` tells what is wrong with it.
-            continue

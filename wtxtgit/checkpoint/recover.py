@@ -7,23 +7,19 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import quoted, refuse_errors
-from wtxtgit.containers.fold.read import Fold
-from wtxtgit.containers.fold.repack import repair
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import view_of
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Plain):
     """What became of a file: the chunks that were mended."""
 
     path: str
     mended: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        return {"path": self.path, "mended": list(self.mended)}
 
 
 def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
@@ -35,9 +31,11 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
     data = view_file(path)
     with named(path):
         container = containers.read(data)
-    if not isinstance(container, Fold):
-        raise InputError(f"{shown(path)}: no FOLD file, no other format holds parity")
-    pieces, mended, lost = repair(container, options)
+    known = containers.detected(data)
+    if known is None or known.parity is None:
+        names = " or ".join(f.name.upper() for f in containers.FORMATS if f.parity is not None)
+        raise InputError(f"{shown(path)}: no {names} file, no other format holds parity")
+    pieces, mended, lost = known.parity().repair(container, options)
     for name in lost:
         raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
 

@@ -7,20 +7,17 @@ all of them. Without compression git stores what changed alone.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import refuse_errors
-from wtxtgit.containers.fold.read import Fold
-from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
-from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size
@@ -29,8 +26,10 @@ _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Repacking:
+class Repacking(Plain):
     """What became of a file; `broken` names fields of it that no longer hold."""
+
+    KEYS = "path format size_before=before size_after=after tensors broken"
 
     path: str
     format: str
@@ -38,27 +37,6 @@ class Repacking:
     after: int
     tensors: int
     broken: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": self.path,
-            "format": self.format,
-            "size_before": self.before,
-            "size_after": self.after,
-            "tensors": self.tensors,
-            "broken": list(self.broken),
-        }
-
-
-class _Repacker(Protocol):
-    """What a format's `repack` offers."""
-
-    COMPRESSIONS: Sequence[str]
-
-    def repack(
-        self, container: containers.Container, compression: str, options: ReadOptions
-    ) -> Iterator[Buffer]:
-        """The file with another compression; raises FormatError."""
 
 
 def repack(
@@ -76,14 +54,14 @@ def repack(
     compression, CheckError for a file that does not hold.
     """
     data = view_file(path)
-    name = containers.detect(data)
-    if name not in containers.WITH_COMPRESSION:
-        kind = "a file of no known format has" if name == "opaque" else f"{name} files have"
+    known = containers.detected(data)
+    if known is None or known.repack is None:
+        kind = "a file of no known format has" if known is None else f"{known.name} files have"
         raise InputError(f"{shown(path)}: {kind} no compression to change")
-    repacker = cast(_Repacker, import_module(f"wtxtgit.containers.{name}.repack"))
+    repacker = known.repack()
     if compression not in repacker.COMPRESSIONS:
         raise UsageError(
-            f"{name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
+            f"{known.name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
         )
     for problem in containers.check(data, options).errors:
         raise CheckError(
@@ -104,8 +82,8 @@ def repack(
         sizes.append(len(written))
 
     replace_file(out, write)
-    broken = broken_by_repack(container) if isinstance(container, Fold) else ()
-    return Repacking(str(out), name, len(data), sizes[0], len(before), broken)
+    broken = known.signed().broken_by_repack(container) if known.signed is not None else ()
+    return Repacking(str(out), known.name, len(data), sizes[0], len(before), broken)
 
 
 def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:

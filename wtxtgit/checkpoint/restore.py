@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO
 
-import numpy as np
-
+from wtxtgit import containers
 from wtxtgit.checkpoint.emit import MAX_WSUM
-from wtxtgit.containers.safetensors.write import build
-from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer
@@ -28,27 +23,6 @@ from wtxtgit.text.index import index, quote
 from wtxtgit.text.verify import Report, verify
 
 TEXT_ENDING = ".wtxt"
-_MAX_MEMBER_NAME = 65_535 - len(".npy")
-"""Bytes of a name that a zip file can hold."""
-NATIVE_ENDINGS = (".npz", ".safetensors")
-_NUMPY_TO_SAFETENSORS = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-}
 
 
 def default_output(text: Path) -> Path:
@@ -125,48 +99,21 @@ def _check(report: Report, path: Path) -> None:
 
 
 def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
-    ending = "" if out is None else out.suffix
-    if out is None or ending not in NATIVE_ENDINGS:
+    kinds = {e: f.write_arrays for f in containers.FORMATS if f.write_arrays for e in f.endings}
+    writes = kinds.get("" if out is None else out.suffix)
+    if out is None or writes is None:
         raise UsageError(
             f"{shown(path)} is a native snapshot: -o with the ending "
-            f"{' or '.join(NATIVE_ENDINGS)} says which file to make of it"
+            f"{' or '.join(kinds)} says which file to make of it"
         )
-    _check_names(weights, ending)
-    if ending == ".npz":
-
-        def write(descriptor: int) -> None:
-            with open(descriptor, "wb", closefd=False) as file:
-                _write_npz(file, weights)
-
-        replace_file(out, write)
-    else:
-        tensors = []
-        for name in weights:
-            array = weights[name]
-            dtype = _NUMPY_TO_SAFETENSORS.get(array.dtype.name)
-            if dtype is None:
-                raise UsageError(f'array "{name}" is {array.dtype}: safetensors has no such dtype')
-            raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
-            tensors.append((name, dtype, array.shape, raw))
-        replace_file(out, lambda fd: write_all(fd, build(tensors)))
-
-
-def _check_names(weights: Weights, ending: str) -> None:
-    """Raise UsageError for a name that the file could not give back."""
+    writer = writes()
     for name in weights:
-        if ending == ".safetensors":
-            bad = name == METADATA_KEY
-        else:
-            bad = "\0" in name or len(name.encode()) > _MAX_MEMBER_NAME
-        if bad:
+        if not writer.can_hold(name):
             shown_name = clipped(name, MAX_NAME)
-            raise UsageError(f"an {ending} file can't hold an array called {shown_name!r}")
+            raise UsageError(f"an {out.suffix} file can't hold an array called {shown_name!r}")
 
+    def write(descriptor: int) -> None:
+        with open(descriptor, "wb", closefd=False) as file:
+            writer.write_arrays(file, weights)
 
-def _write_npz(file: IO[bytes], weights: Weights) -> None:
-    """Write members as numpy.savez does; it takes names as keywords, which some can't be."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name in weights:
-            # ZipInfo's own date is 1980: the same arrays give the same bytes.
-            with archive.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, weights[name], allow_pickle=False)
+    replace_file(out, write)

@@ -16,10 +16,7 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import open_target
-from wtxtgit.containers.taridx import lookup, names, write
-from wtxtgit.containers.taridx.check import check
-from wtxtgit.containers.taridx.read import Taridx, read
-from wtxtgit.containers.taridx.shards import Shard, check_shards, find_in_shards
+from wtxtgit.containers.tar_index import SHARD_ENDING, Tar, TarIndex
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
 from wtxtgit.io.files import failures, replace_file, shown, view_file, write_all
 from wtxtgit.io.view import Buffer, ByteView
@@ -27,8 +24,10 @@ from wtxtgit.model import Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
-ENDING = ".taridx"
 TEXT_ENDING = ".wtxt"
+
+_FORMAT, _INDEXING = next((f, f.tar_index) for f in containers.FORMATS if f.tar_index is not None)
+_ENDING = _FORMAT.endings[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +59,14 @@ def build(
     Shards are taken in the order that readers find them in. Gives warnings.
     Raises UsageError for two shards of one name, InputError for what is no tar.
     """
-    ordered = sorted(shards, key=lambda path: names.shard_order(path.name))
+    indexing = _INDEXING()
+    ordered = sorted(shards, key=lambda path: indexing.shard_order(path.name))
     for path, following in pairwise(ordered):
         if path.name == following.name:
             raise UsageError(f"two shards are called {shown(Path(path.name))}")
     if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
         raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
-    made = write.index(_opened(ordered, progress), contiguous=contiguous)
+    made = indexing.index(_opened(ordered, progress), contiguous=contiguous)
     if out is not None:
         replace_file(out, lambda descriptor: write_all(descriptor, made.pieces()))
     elif write_out is not None:
@@ -74,21 +74,19 @@ def build(
     warnings = []
     if made.sparse:
         warnings.append(f"{made.sparse} members are sparse: rows give their bytes without holes")
-    fold = "" if out is None else out.name.removesuffix(ENDING)
-    if out is not None and not all(names.is_shard_of(p.name, fold) for p in ordered):
+    fold = "" if out is None else out.name.removesuffix(_ENDING)
+    if out is not None and not all(indexing.is_shard_of(p.name, fold) for p in ordered):
         warnings.append(
             f"readers look for {shown(Path(fold))}_*.tar, not all of the shards are called so"
         )
     return warnings
 
 
-def open_index(target: str) -> Taridx:
+def open_index(target: str) -> TarIndex:
     """The index in a file or a blob, with tables that can be read; raises InputError."""
-    data = open_target(target).data
-    if containers.detect(data) != "taridx":
-        raise InputError(f"{shown(Path(target))}: no index of tars, a TARIDX file is wanted")
+    data = _opened_index(target)
     try:
-        index = read(data)
+        index: TarIndex = _INDEXING().read(data)
         index.extensions()
         index.crash_stems()
     except FormatError as error:
@@ -103,12 +101,13 @@ def find(target: str, name: str, folder: Path) -> Hit:
     Raises CheckError where there is none.
     """
     index = open_index(target)
-    wanted = names.decoded(os.fsencode(name))
-    places = lookup.find(index, wanted)
+    indexing = _INDEXING()
+    wanted = indexing.decoded(os.fsencode(name))
+    places = indexing.find(index, wanted)
     if not len(places):
         raise CheckError(f'{shown(Path(target))}: no member "{shown(Path(name))}"')
     shards = _map(_list(folder, fold_of(target)).paths)
-    found = list(find_in_shards(index, places, wanted, shards))
+    found = list(indexing.find_in_shards(index, places, wanted, shards))
     if not found:
         raise CheckError(
             f'{shown(Path(target))}: no row for "{shown(Path(name))}" leads to it '
@@ -131,23 +130,21 @@ def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None 
 
     Raises InputError where there is no index, or no folder of shards.
     """
-    data = open_target(target).data
-    if containers.detect(data) != "taridx":
-        raise InputError(f"{shown(Path(target))}: no index of tars, a TARIDX file is wanted")
+    data = _opened_index(target)
     listing = _list(folder, fold_of(target))
     try:
-        index = read(data)
+        index = containers.read(data)
     except FormatError as error:
         problem = Problem(error.kind, error.message, offset=error.offset, field=error.field)
-        return Verdict((FileVerdict(target, "taridx", (problem,)),))
-    alone = check(index, ReadOptions())
-    together = check_shards(index, _map(listing.paths), progress)
+        return Verdict((FileVerdict(target, _FORMAT.name, (problem,)),))
+    alone = _FORMAT.check().check(index, ReadOptions())
+    together = _INDEXING().check_shards(index, _map(listing.paths), progress)
     warnings = [*alone.warnings, *together.warnings]
     if listing.guessed:
         message = f"no shard is called {fold_of(target)}_*.tar, all tars are taken in order"
         warnings.append(Problem("structure", message, field="fid"))
     errors = (*alone.errors, *together.errors)
-    return Verdict((FileVerdict(target, "taridx", errors, tuple(warnings)),))
+    return Verdict((FileVerdict(target, _FORMAT.name, errors, tuple(warnings)),))
 
 
 def shards_size(target: str, folder: Path) -> int:
@@ -171,7 +168,16 @@ def folder_of(target: str) -> Path:
 def fold_of(target: str) -> str:
     """What the shards of an index are called after: its name without endings."""
     path = target.partition(":")[2] if _is_blob(target) else target
-    return Path(path).name.removesuffix(TEXT_ENDING).removesuffix(ENDING)
+    return Path(path).name.removesuffix(TEXT_ENDING).removesuffix(_ENDING)
+
+
+def _opened_index(target: str) -> ByteView:
+    """The bytes of an index; raises InputError where the target is none."""
+    data = open_target(target).data
+    if containers.detected(data) is not _FORMAT:
+        name = _FORMAT.name.upper()
+        raise InputError(f"{shown(Path(target))}: no index of tars, a {name} file is wanted")
+    return data
 
 
 def _is_blob(target: str) -> bool:
@@ -182,11 +188,12 @@ def _list(folder: Path, fold: str) -> _Listing:
     """The shards of an index in a folder, in the order of their fids."""
     with failures(folder), os.scandir(folder) as entries:
         modes = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
-    chosen = names.shards_of(modes, fold)
+    indexing = _INDEXING()
+    chosen = indexing.shards_of(modes, fold)
     guessed = not chosen
     if guessed:
-        tars = (name for name in modes if name.endswith(names.SHARD_ENDING))
-        chosen = sorted(tars, key=names.shard_order)
+        tars = (name for name in modes if name.endswith(SHARD_ENDING))
+        chosen = sorted(tars, key=indexing.shard_order)
     for name in chosen:
         if not stat.S_ISREG(modes[name]):
             # Leaving it out would give all later shards another fid.
@@ -196,8 +203,8 @@ def _list(folder: Path, fold: str) -> _Listing:
     return _Listing(tuple(folder / name for name in chosen), guessed)
 
 
-def _map(paths: Sequence[Path]) -> list[Shard]:
-    return [Shard(shown(Path(path.name)), view_file(path)) for path in paths]
+def _map(paths: Sequence[Path]) -> list[Tar]:
+    return [Tar(shown(Path(path.name)), view_file(path)) for path in paths]
 
 
 def _opened(

@@ -112,7 +112,7 @@ def audit(
         report = ops.audit(repo, request, facts, progress=advance)
     form = "json" if as_json else form
     if form == "json":
-        print_json(report.as_dict())
+        print_json(report)
     elif form == "sarif":
         print_json(sarif(report, __version__))
     elif form == "github":
@@ -187,7 +187,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     root = root_of_trust(repo, trust_root)
     found = ops.log(repo, path, revision=revision, trust_root=root)
     if as_json:
-        print_json({"generations": [generation.as_dict() for generation in found]})
+        print_json({"generations": found})
         return
     rows = [
         (

@@ -65,7 +65,7 @@ def convert(
             progress=advance,
         )
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return 0
     files = f"{len(done.files)} files, {done.files[-1]} lists them" if len(done.files) > 1 else ""
     print_line(
@@ -120,7 +120,7 @@ def repack(
     with progress("repacking", 2 * file_size(file)) as advance:
         done = op(file, output or file, compression, options, progress=advance)
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return 0
     sizes = f"{size(done.before)} before, {size(done.after)} now"
     print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")
@@ -161,7 +161,7 @@ def recover(
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     done = op(file, output or file, options)
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
     elif done.mended:
         names = ", ".join(done.mended)
         print_line(f"{done.path}: {counted(len(done.mended), 'chunk')} mended: {names}")

@@ -101,7 +101,7 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
             progress=advance,
         )
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
     else:
         for path in done.left:
             boundary.warn(f"{os.fsdecode(path)}: stays as text")
@@ -110,8 +110,8 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
                 f"{os.fsdecode(path)}: was changed, left as it is",
                 "wtxtgit checkout --force writes over it",
             )
-        for path, message in done.failed:
-            boundary.warn(f"{os.fsdecode(path)}: {message}", None)
+        for one in done.failed:
+            boundary.warn(f"{os.fsdecode(one.path)}: {one.message}")
         count = len(done.written)
         print_line(f"{count} {'file' if count == 1 else 'files'} written")
     if done.failed:
@@ -138,7 +138,7 @@ def status(no_cache: bool, as_json: bool) -> None:
     key_file = environment.facts_key(no_cache)
     found = ops.status(Repository.discover(), key_file, threads=environment.threads())
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
         return
     if not found.files:
         print_line("no file is tracked; wtxtgit track '*.safetensors' tracks a pattern")
@@ -177,7 +177,7 @@ def ls_files(revision: str | None, as_json: bool) -> None:
 
     listing = ops.list_files(Repository.discover(), revision)
     if as_json:
-        print_json(listing.as_dict())
+        print_json(listing)
         return
     rows = [
         (file.oid[:_OID_SHOWN], _size(file.size), file.format or "", os.fsdecode(file.path))

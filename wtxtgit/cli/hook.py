@@ -65,7 +65,7 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     request = ops.Request(root, merged, require_sealed=seals)
     report = ops.check(repo, request, environment.processes, environment.facts_key())
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
         return report.exit_code
     _tell(report)
     for path in conflicts.dropped(repo):
@@ -137,7 +137,7 @@ def _push(repo: Repository, remote: str | None, as_json: bool) -> int:
     pushed = list(push.audit_push(repo, refs, remote, root, environment.processes, key_file))
     codes = [one.report.exit_code for one in pushed]
     if as_json:
-        print_json({"refs": [one.as_dict() for one in pushed]})
+        print_json({"refs": pushed})
         return _worst(codes)
     for one in pushed:
         for finding in one.report.findings[:_MOST]:

@@ -61,7 +61,7 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
             progress=advance,
         )
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
         return 0
     print_line(f"{found.path}: {found.format}, {size(found.size)}")
     if found.reason is not None:
@@ -224,7 +224,7 @@ def verify(
 
                 verdict = verify_there(workers, files, keys, worker_clone, progress=advance)
     if as_json:
-        print_json(verdict.as_dict())
+        print_json(verdict)
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:
         raise verdict.files[0].failure
     else:
@@ -306,7 +306,7 @@ def diff(
             progress=advance,
         )
     if as_json or form == "json":
-        print_json(found.as_dict())
+        print_json(found)
     else:
         print_line(f"{found.a} -> {found.b}")
         print_changes(found)

@@ -121,7 +121,7 @@ def list_keys(as_json: bool) -> None:
 
     found = keys.list_keys(keyring())
     if as_json:
-        print_json({"keys": [one.as_dict() for one in found]})
+        print_json({"keys": found})
     elif found:
         words = {True: "yes", False: "no", None: "?"}
         rows = [(one.name, one.fingerprint, one.keyid, words[one.protected]) for one in found]
@@ -146,7 +146,7 @@ def show(name: str | None, as_json: bool) -> None:
 
     found = keys.show(keyring(), name)
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
         return
     print_line(found.public)
     note(f"{found.name}: {found.fingerprint}, keyid {found.keyid}")
@@ -154,7 +154,7 @@ def show(name: str | None, as_json: bool) -> None:
 
 def _print(made: KeyFacts, as_json: bool) -> None:
     if as_json:
-        print_json(made.as_dict())
+        print_json(made)
         return
     print_line(f"key {made.name}: {made.fingerprint}, keyid {made.keyid}")
     note(
@@ -334,7 +334,7 @@ def threshold(number: int, as_json: bool) -> None:
 
     done = ops.set_threshold(Repository.discover(), number)
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
     else:
         print_line(f"threshold: {done.threshold}")
     _tell_signers(done)
@@ -353,7 +353,7 @@ def list_signers(as_json: bool) -> None:
 
     found = ops.list_signers(Repository.discover())
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
     elif found.signers:
         rows = [(s.principal, s.fingerprint, s.keyid, s.comment) for s in found.signers]
         print_table(("principal", "fingerprint", "keyid", "comment"), rows)
@@ -364,7 +364,7 @@ def list_signers(as_json: bool) -> None:
 
 def _print_signers(done: SignersReport, what: str, as_json: bool) -> None:
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
     else:
         for signer in done.signers:
             print_line(f"{what} {signer.principal}: {signer.fingerprint}, keyid {signer.keyid}")

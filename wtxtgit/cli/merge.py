@@ -95,7 +95,7 @@ def merge_file(
         base, ours, theirs, output, Merger(policy, options), threads=environment.threads()
     )
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
     elif output != STDOUT or not report.ok:
         _print(report.settled, "merged", report)
         if report.ok:
@@ -141,7 +141,7 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
     chosen = None if strategy is None else parse_strategy(strategy)
     done = op(repo, path, parse_takes(takes), chosen, threads=environment.threads())
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return 0 if done.is_staged else CONFLICT
     _print(done.report.decided, "settled", done.report)
     names = side_names(repo)

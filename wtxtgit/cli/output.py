@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import clipped
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
@@ -158,22 +159,22 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
         spell = _SPELL.get(type(item))
         if spell is not None:
             pieces.append(lead + spell(item))
-        elif isinstance(item, dict):
+        elif isinstance(item, dict | Plain):
             pieces.append(lead)
-            put_object(item, newline)
+            put_object(item.items() if isinstance(item, dict) else item.entries(), newline)
         elif isinstance(item, list | tuple):
             pieces.append(lead)
             put_array(item, newline)
         else:
             pieces.append(lead + _spelled(item))
 
-    def put_object(items: Mapping[object, object], newline: str) -> None:
+    def put_object(items: Iterable[tuple[object, object]], newline: str) -> None:
         inner = newline + "  "
         lead = "{" + inner
-        for key, item in items.items():
+        for key, item in items:
             put(f"{lead}{quoted(str(key))}: ", item, inner)
             lead = "," + inner
-        pieces.append(newline + "}" if items else "{}")
+        pieces.append("{}" if lead[0] == "{" else newline + "}")
         drain()
 
     def put_array(items: Sequence[object], newline: str) -> None:

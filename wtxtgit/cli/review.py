@@ -135,7 +135,7 @@ def _page(found: Review, form: str) -> bytes | None:
 
 def _print(found: Review, form: str) -> None:
     if form == "json":
-        print_json(found.as_dict())
+        print_json(found)
     else:
         _print_text(found)
 

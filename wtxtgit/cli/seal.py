@@ -106,7 +106,7 @@ def seal(
     )
     tell_doubts(report)
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
     elif countersign:
         print_countersigned(report)
     else:
@@ -176,7 +176,7 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
     request = ops.Request(root, environment.merged_commits(), every=True)
     report = ops.check(repo, request, environment.processes, environment.facts_key(no_cache))
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
     else:
         print_report(report)
     return report.exit_code

@@ -55,7 +55,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
         settings=settings(),
     )
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return
     what = "set up" if done.keys else "already set up"
     print_line(f"{what} in the {done.scope} config: git starts {done.command}")
@@ -102,7 +102,7 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
 
     done = ops.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return
     if done.keys:
         print_line(f"removed from the {done.scope} config: {', '.join(done.keys)}")
@@ -153,7 +153,7 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
         return
     done = ops.track(repo, [os.fsencode(pattern) for pattern in patterns])
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return
     _print(done, "tracking", "already tracked")
     if done.found.raw:
@@ -199,7 +199,7 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
 
     done = ops.untrack(Repository.discover(), [os.fsencode(pattern) for pattern in patterns])
     if as_json:
-        print_json(done.as_dict())
+        print_json(done)
         return
     _print(done, "no longer tracking", "not tracked here")
 
@@ -216,7 +216,7 @@ def _list(repo: Repository, as_json: bool) -> None:
 
     found = ops.list_patterns(repo)
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
     elif found.patterns:
         rows = [(os.fsdecode(item.pattern), os.fsdecode(item.file)) for item in found.patterns]
         print_table(("pattern", "in"), rows)
@@ -250,7 +250,7 @@ def doctor(fix: bool, as_json: bool) -> int:
     repo = Repository.find()
     found = ops.repair(repo, settings()) if fix else ops.examine(repo)
     if as_json:
-        print_json(found.as_dict())
+        print_json(found)
         return 0 if found.ok else 1
     for line in found.repaired:
         print_line(f"mended: {line}")

@@ -131,7 +131,7 @@ def verify(index: str, shards: Path | None, as_json: bool) -> int:
     with progress("verifying", ops.shards_size(index, folder)) as advance:
         verdict = ops.verify(index, folder, progress=advance)
     if as_json:
-        print_json(verdict.as_dict())
+        print_json(verdict)
     else:
         print_verdict(verdict)
     return verdict.exit_code

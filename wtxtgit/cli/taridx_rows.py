@@ -14,8 +14,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from wtxtgit.containers.taridx.read import CONTIGUOUS, MAJOR, Taridx
-from wtxtgit.containers.taridx.rows import Rows, rows_of, slices
+from wtxtgit.containers.tar_index import Rows, TarIndex
 from wtxtgit.report.figures import escaped
 
 NUMBERS = {"fid": "fid", "offset": "offset", "size": "size", "crash": "crashid"}
@@ -47,7 +46,7 @@ class _Form:
     ends: Sequence[bytes]
 
 
-def text_lines(index: Taridx, encoding: str) -> Iterator[bytes]:
+def text_lines(index: TarIndex, encoding: str) -> Iterator[bytes]:
     """A table: fid, offset, size, crash, keyhash, ext, and the stem where it is known."""
 
     def encoded(text: str) -> bytes:
@@ -62,7 +61,7 @@ def text_lines(index: Taridx, encoding: str) -> Iterator[bytes]:
         [encoded(name.ljust(column) + "  ") for name in extensions],
         [b"\n", *(encoded(stem + "\n") for stem in stems)],
     )
-    widths = _widths(rows_of(index), least=[len(name) for name in NUMBERS])
+    widths = _widths(index.rows(), least=[len(name) for name in NUMBERS])
     words = [name.rjust(width) for name, width in zip(NUMBERS, widths, strict=True)]
     words.append(HASH.ljust(HASH_DIGITS))
     words += ["ext"] if len(stems) == 1 else ["ext".ljust(column), "stem"]
@@ -71,17 +70,16 @@ def text_lines(index: Taridx, encoding: str) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def json_lines(index: Taridx, path: str) -> Iterator[bytes]:
+def json_lines(index: TarIndex, path: str) -> Iterator[bytes]:
     """A JSON object: what the header says, both tables, and a list of rows."""
-    header = index.header
     extensions, stems = index.extensions(), index.crash_stems()
     facts = {
         "path": path,
         "format": "taridx",
-        "version": f"{MAJOR}.{header.minor}",
-        "n_stems": header.n_stems,
-        "n_rows": header.n_rows,
-        "contiguous": bool(header.flags & CONTIGUOUS),
+        "version": index.version,
+        "n_stems": index.n_stems,
+        "n_rows": len(index.rows()),
+        "contiguous": index.is_contiguous,
         "extensions": extensions,
         "crash_stems": stems,
     }
@@ -100,7 +98,7 @@ def json_lines(index: Taridx, path: str) -> Iterator[bytes]:
         spelled,
         [f', "stem": {json.dumps(stem)}}}'.encode() for stem in [None, *stems, None]],
     )
-    widths = _widths(rows_of(index), least=[1] * len(NUMBERS))
+    widths = _widths(index.rows(), least=[1] * len(NUMBERS))
     # The first row has no comma before it.
     comma = b","
     for pieces in _blocks(index, widths, form):
@@ -112,15 +110,16 @@ def json_lines(index: Taridx, path: str) -> Iterator[bytes]:
 def _widths(rows: Rows, *, least: list[int]) -> list[int]:
     """Characters of the longest number of each column."""
     widths = least
-    for _, part in slices(rows):
+    for start in range(0, len(rows), BLOCK_ROWS):
+        part = rows[start : start + BLOCK_ROWS]
         largest = [int(part[field].max()) for field in NUMBERS.values()]
         widths = [max(w, len(str(n))) for w, n in zip(widths, largest, strict=True)]
     return widths
 
 
-def _blocks(index: Taridx, widths: Sequence[int], form: _Form) -> Iterator[Iterator[bytes]]:
+def _blocks(index: TarIndex, widths: Sequence[int], form: _Form) -> Iterator[Iterator[bytes]]:
     """The pieces of the lines of some rows at a time."""
-    rows = rows_of(index)
+    rows = index.rows()
     words = [*form.extensions, *form.padded]
     for start in range(0, len(rows), BLOCK_ROWS):
         part = rows[start : start + BLOCK_ROWS]

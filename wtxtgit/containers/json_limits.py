@@ -13,7 +13,7 @@ import re
 from itertools import accumulate
 
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.json_limits import MAX_DEPTH
-from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 
 FIXMAP, FIXARRAY, FIXSTR, NIL = 0x80, 0x90, 0xA0, 0xC0
 NEVER_USED = 0xC1

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from wtxtgit.containers import tensor_header
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import PICKLE_MAGIC, detect
+from wtxtgit.containers.registry import FORMATS, detected
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Nested, Packed, ReadOptions, Tensor
 
-FORMATS = frozenset({"safetensors", "npy", "npz", "torch"})
-"""Formats of files that are looked for in chunks, and torch's legacy files."""
 MAX_DECODED_VALUES = 2_000_000
 """Values that the JSON header of a file may have that was compressed."""
 
@@ -31,11 +28,13 @@ def opened(nested: Nested) -> ByteView | None:
     Raises FormatError.
     """
     data = nested.open()
-    name = detect(data)
-    if name == "safetensors" and nested.offset is None:
-        tensor_header.refuse_values(data, MAX_DECODED_VALUES)
-    is_pickle = name == "opaque" and data[: len(PICKLE_MAGIC)] == PICKLE_MAGIC
-    return data if name in FORMATS or is_pickle else None
+    found = detected(data)
+    if found is None:
+        starts = (f.whole_magic for f in FORMATS if f.nested and f.whole is not None)
+        return data if any(data[: len(magic)] == magic for magic in starts) else None
+    if found.nested_limits is not None and nested.offset is None:
+        found.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
+    return data if found.nested else None
 
 
 def tensors(

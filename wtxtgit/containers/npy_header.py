@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
-from wtxtgit.containers.magic import NPY_MAGIC
 from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.signatures import NPY_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import ITEM_BYTES

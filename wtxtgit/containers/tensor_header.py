@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
-from wtxtgit.containers.magic import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.containers.signatures import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 from wtxtgit.containers import zip_directory
 from wtxtgit.containers.cursor import quoted, unpack_at
-from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     DEFLATED,
     ENTRY,

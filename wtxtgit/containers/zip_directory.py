@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from wtxtgit.containers import zip_end
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
-from wtxtgit.containers.magic import ZIP_MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_end import MAX_16, MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from wtxtgit.containers import loose, zip_descriptor
 from wtxtgit.containers.cursor import Cursor, unpack_at
-from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     ENTRY,
     EXTRA,

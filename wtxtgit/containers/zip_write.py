@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_directory import (
     ENTRY,
     ENTRY_MAGIC,

@@ -174,13 +174,12 @@ def _of_text(
 
 
 def _reads_tensors(data: ByteView) -> bool:
-    """Whether listing tensors reads their bytes: FOLD mends what its parity says is damaged."""
-    if containers.detect(data) != "fold":
+    """Whether listing tensors reads their bytes: where parity mends what is damaged."""
+    known = containers.detected(data)
+    if known is None or known.parity is None:
         return False
-    from wtxtgit.containers.fold.read import read as read_fold
-
     try:
-        return any(chunk.ecc_len for chunk in read_fold(data).chunks)
+        return known.parity().has_parity(containers.read(data))
     except FormatError:
         return True
 

@@ -8,7 +8,6 @@ has them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +30,7 @@ from wtxtgit.io.files import reason, write_all
 from wtxtgit.io.spool import gathered
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.io.workers import Workers, default_threads, in_background
+from wtxtgit.model.plain import Plain
 from wtxtgit.text.grammar import MAGIC
 
 _EXECUTABLE = 0o100755
@@ -41,7 +41,15 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedOut:
+class Failed(Plain):
+    """A file that could not be written, and why."""
+
+    path: bytes
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOut(Plain):
     """What became of tracked files, by path from the top level.
 
     `written` hold what the index has. `changed` differ from it, and were left.
@@ -52,17 +60,7 @@ class CheckedOut:
     written: tuple[bytes, ...] = ()
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
-    failed: tuple[tuple[bytes, str], ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "written": [os.fsdecode(path) for path in self.written],
-            "changed": [os.fsdecode(path) for path in self.changed],
-            "left": [os.fsdecode(path) for path in self.left],
-            "failed": [
-                {"path": os.fsdecode(path), "message": message} for path, message in self.failed
-            ],
-        }
+    failed: tuple[Failed, ...] = ()
 
 
 def checkout(
@@ -110,7 +108,12 @@ def checkout(
             changed.append(entry)
     done = write_files(repo, todo, settings, warn, progress)
     left += done.as_text
-    return CheckedOut(done.whole, tuple(entry.path for entry in changed), tuple(left), done.failed)
+    return CheckedOut(
+        done.whole,
+        tuple(entry.path for entry in changed),
+        tuple(left),
+        tuple(Failed(*one) for one in done.failed),
+    )
 
 
 @dataclass(frozen=True, slots=True)

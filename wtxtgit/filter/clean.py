@@ -47,6 +47,17 @@ def clean(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
     """Clean a file's content, given as a flat view of its bytes."""
+    made = text_of(data, threads=threads, progress=progress)
+    if made.writer is not None and not len(made.source):
+        # Git takes an empty file for changed unless its blob is empty: `ce_match_stat_basic`.
+        return Cleaned(None, made.source)
+    return made
+
+
+def text_of(
+    data: ByteView, *, threads: int | None = None, progress: Progress | None = None
+) -> Cleaned:
+    """What clean gives, but of the empty file its text."""
     if data[: len(MAGIC)] != MAGIC:
         return _cut(data, threads, progress)
     report = verify(data, threads=threads)
@@ -127,7 +138,7 @@ def _is_canonical(text: ByteView, report: Report, threads: int | None) -> bool:
     index, layout = report.index, report.layout
     if layout is None or index.root is None:
         return False
-    if first_bytes(text, index, layout, len(MAGIC)) == MAGIC:
+    if first_bytes(text, index, layout, len(MAGIC)) in (MAGIC, b""):
         return False
     restored = spooled(file_pieces(text, index, layout, threads=threads))
     wanted = snapshot_of(containers.split(restored))

@@ -61,6 +61,11 @@ class ArtifactFacts:
     opaque: bytes | None = None
 
     @property
+    def is_raw(self) -> bool:
+        """Whether it is no text, and clean would make one of it."""
+        return not self.is_text and self.size > 0
+
+    @property
     def is_native(self) -> bool:
         """Whether it is a text that stands for itself, which smudge gives as it is."""
         return self.meta is not None

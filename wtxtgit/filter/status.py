@@ -34,6 +34,7 @@ from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import view_file
 from wtxtgit.io.view import view_of
 from wtxtgit.model import CONTAINER_FORMATS
+from wtxtgit.model.plain import Plain
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
 
@@ -189,7 +190,7 @@ class TextHead:
 
 
 @dataclass(frozen=True, slots=True)
-class FileStatus:
+class FileStatus(Plain):
     """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
 
     path: bytes
@@ -199,31 +200,19 @@ class FileStatus:
     blob_size: int | None = None
     file_size: int | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "state": str(self.state),
-            "oid": self.oid,
-            "format": self.format,
-            "blob_size": self.blob_size,
-            "file_size": self.file_size,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Status(Plain):
+    KEYS = "ok files"
     files: tuple[FileStatus, ...]
 
     @property
     def ok(self) -> bool:
         return all(file.state in (State.OK, State.SPARSE, State.MODIFIED) for file in self.files)
 
-    def as_dict(self) -> dict[str, object]:
-        return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}
-
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Plain):
     """A tracked file of the index or of a revision; `format` is `raw` for a raw binary."""
 
     path: bytes
@@ -231,21 +220,10 @@ class Listed:
     size: int | None
     format: str | None
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "oid": self.oid,
-            "size": self.size,
-            "format": self.format,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Plain):
     files: tuple[Listed, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        return {"files": [file.as_dict() for file in self.files]}
 
 
 def text_head(head: bytes) -> TextHead | None:
@@ -265,6 +243,8 @@ def text_head(head: bytes) -> TextHead | None:
 
 def format_of(head: bytes) -> str:
     """Name what a blob holds: a container's format, `wtxt`, or `raw` for what is no text."""
+    if not head:
+        return "opaque"
     if not head.startswith(grammar.MAGIC):
         return RAW
     found = text_head(head)
@@ -379,7 +359,7 @@ def _listed(entry: Entry, head: BlobHead | None) -> Listed:
 def _state(path: Path, blob: BlobHead, change: Change) -> State:
     if change is Change.DELETED:
         return State.MISSING
-    if not blob.head.startswith(grammar.MAGIC):
+    if format_of(blob.head) == RAW:
         return State.RAW
     unchanged = change is Change.NONE
     file = work_tree.file_head(path)

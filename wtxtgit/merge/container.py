@@ -97,11 +97,13 @@ class Merger:
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
-        resealer = containers.resealer(name)
-        if resealer is None or depth > _MAX_DEPTH:
-            what = "files of no known format" if name == "opaque" else f"{name} files"
+        known = containers.detected(ours)
+        if known is None or known.reseal is None or depth > _MAX_DEPTH:
+            what = "files of no known format" if known is None else f"{name} files"
             reason = f"{what} are not merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
+
+        resealer = known.reseal()
         try:
             return EntryMerge(
                 self,

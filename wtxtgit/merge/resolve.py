@@ -22,6 +22,7 @@ from wtxtgit.merge.driver import strategy_of
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.merge import MergeReport, Strategy
 from wtxtgit.text.grammar import MAGIC
 
@@ -31,8 +32,10 @@ _MARKER = b"\n<<<<<<< "
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Plain):
     """What became of a conflict: the merge again; it is staged if nothing is open."""
+
+    KEYS = "path staged=is_staged *report"
 
     path: bytes
     report: MergeReport
@@ -41,13 +44,6 @@ class Resolution:
     @property
     def is_staged(self) -> bool:
         return self.report.ok
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "staged": self.is_staged,
-            **self.report.as_dict(),
-        }
 
 
 def resolve(

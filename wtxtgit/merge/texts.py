@@ -49,7 +49,8 @@ def merge_texts(
     if merged.conflicts:
         return report, ours
     whole = {"ours": ours, "theirs": theirs, "base": base}.get(merged.taken or "")
-    is_text = _is_text(ours)
+    # An empty ours is stored as it is, and says nothing of what is stored besides.
+    is_text = _is_text(ours if len(ours) else theirs)
     if whole is not None and _is_text(whole) == is_text:
         return report, whole
     if not is_text:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
+from wtxtgit.model.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Plain):
     """One thing that a check found: `kind` is a word of the verdict's list.
 
     `line` counts from 1, `chunk` is an `ix` of a text or the name of a
     container's chunk, `offset` a byte in the file, `field` the word of the
     format's spec for what stands there.
     """
+
+    KEYS = "kind message line? array? chunk? offset? field?"
 
     kind: str
     message: str
@@ -28,18 +31,6 @@ class Problem:
         where = place(self.line, self.array, self.chunk, self.offset)
         message = clipped(self.message, MAX_MESSAGE)
         return f"{where}: {message}" if where else message
-
-    def as_dict(self) -> dict[str, str | int]:
-        pairs = (
-            ("kind", self.kind),
-            ("message", self.message),
-            ("line", self.line),
-            ("array", self.array),
-            ("chunk", self.chunk),
-            ("offset", self.offset),
-            ("field", self.field),
-        )
-        return {key: value for key, value in pairs if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

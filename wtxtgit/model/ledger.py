@@ -5,7 +5,7 @@ Plain data; `text.ledger` reads and writes it. Spec: `docs/spec/ledger.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from wtxtgit.model import Meta, Signature
 
@@ -91,13 +91,47 @@ def extends(longer: Ledger, shorter: Ledger) -> bool:
         return True
     if longer.head != shorter.head or len(longer.records) < len(shorter.records):
         return False
-    start = longer.records[: len(shorter.records)]
-    return start == shorter.records or all(map(keeps, start, shorter.records))
+    first = equal_records(longer, shorter)
+    return all(
+        is_same(new, old) and set(old.signatures) <= set(new.signatures)
+        for new, old in zip(longer.records[first:], shorter.records[first:], strict=False)
+    )
 
 
-def keeps(new: Record, old: Record) -> bool:
-    """Whether a record is another one, with the same signatures or more."""
-    if new is old or new == old:
-        return True
-    same = replace(new, signatures=()) == replace(old, signatures=())
-    return same and set(old.signatures) <= set(new.signatures)
+def shared(one: Ledger, other: Ledger) -> int:
+    """How many records two ledgers begin with alike, whoever signed them."""
+    if one.head != other.head:
+        return 0
+    first = equal_records(one, other)
+    for new, old in zip(one.records[first:], other.records[first:], strict=False):
+        if not is_same(new, old):
+            break
+        first += 1
+    return first
+
+
+def equal_records(one: Ledger, other: Ledger) -> int:
+    """How many records two ledgers begin with that are equal, signatures included."""
+    first, end = 0, min(len(one.records), len(other.records))
+    if one.records[:end] == other.records[:end]:
+        return end
+    # Tuples are compared in C, and records that were read once are the same object: halving is
+    # far cheaper than a loop over thousands of generations.
+    while end - first > 1:
+        middle = (first + end) // 2
+        if one.records[first:middle] == other.records[first:middle]:
+            first = middle
+        else:
+            end = middle
+    return first
+
+
+def is_same(one: Record, other: Record) -> bool:
+    """Whether two records say the same, whoever signed them."""
+    return one is other or (
+        one.merkle_this == other.merkle_this
+        and one.merkle_prev == other.merkle_prev
+        and one.sha256_all == other.sha256_all
+        and one.meta == other.meta
+        and one.at == other.at
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wtxtgit.errors import CheckError, TrustError, counted
+from wtxtgit.model.plain import Plain
 
 UNTRUSTED = frozenset(
     {"missing-signature", "bad-signature", "untrusted-signer", "signers-changed", "bad-root"}
@@ -78,23 +79,16 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Plain):
     """One thing that does not hold: in which commit ("" for none), at which path (b"" for none)."""
+
+    KEYS = "commit path kind severity message"
 
     commit: str
     path: bytes
     kind: str
     message: str
     severity: Severity = Severity.ERROR
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "commit": self.commit,
-            "path": os.fsdecode(self.path),
-            "kind": self.kind,
-            "severity": str(self.severity),
-            "message": self.message,
-        }
 
 
 def hint(finding: Finding) -> str:
@@ -148,13 +142,15 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport(Judged):
+class AuditReport(Judged, Plain):
     """What became of a range of commits.
 
     `commits` were judged, `unjudged` are those that the trust root reaches.
     `artifacts` and `generations` are those at the tip, `signers` the
     principals trusted there, `notes` what a reader has to know besides.
     """
+
+    KEYS = "ok commits unjudged artifacts generations signers notes findings"
 
     commits: int
     artifacts: int = 0
@@ -163,18 +159,6 @@ class AuditReport(Judged):
     findings: tuple[Finding, ...] = ()
     unjudged: int = 0
     notes: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "commits": self.commits,
-            "unjudged": self.unjudged,
-            "artifacts": self.artifacts,
-            "generations": self.generations,
-            "signers": list(self.signers),
-            "notes": list(self.notes),
-            "findings": [finding.as_dict() for finding in self.findings],
-        }
 
 
 def totals(report: AuditReport) -> str:

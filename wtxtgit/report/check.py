@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.audit import Finding, Judged
 
 LARGE_BLOB = "large-blob"
@@ -75,7 +76,7 @@ def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(Plain):
     """A file that was checked, and how it stands.
 
     `state` is what is wrong with it, or how it is sealed. `size` are the
@@ -89,34 +90,19 @@ class StagedFile:
     generation: int | None = None
     signers: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "state": self.state,
-            "size": self.size,
-            "generation": self.generation,
-            "signers": list(self.signers),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class CheckReport(Judged):
+class CheckReport(Judged, Plain):
     """What became of the files of a commit about to be made.
 
     `is_sealing` says whether anything is sealed there, or anybody may seal;
     `notes` are what a reader has to know besides. Findings are of no commit.
     """
 
+    KEYS = "ok files notes findings"
+
     files: tuple[StagedFile, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     is_sealing: bool = False
     occasion: Occasion = Occasion.COMMIT
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "files": [file.as_dict() for file in self.files],
-            "notes": list(self.notes),
-            "findings": [finding.as_dict() for finding in self.findings],
-        }

@@ -6,11 +6,14 @@ The formulas are in `docs/diff.md`, section "Numbers".
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import hypot, inf
 from sys import float_info
+
+from wtxtgit.model.plain import Plain
 
 
 class Status(StrEnum):
@@ -24,30 +27,28 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RowBlocks:
+class RowBlocks(Plain):
     """Blocks of `rows` rows each, the last one maybe fewer: changed rows, and norms of the change.
 
     `l2` is None for what is compared as bytes.
     """
 
+    KEYS = "rows changed_rows l2?"
+
     rows: int
     changed_rows: tuple[int, ...]
     l2: tuple[float, ...] | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {"rows": self.rows, "changed_rows": list(self.changed_rows)}
-        if self.l2 is not None:
-            record["l2"] = list(self.l2)
-        return record
-
 
 @dataclass(frozen=True, slots=True)
-class RowFacts:
+class RowFacts(Plain):
     """Which of `rows` rows (of the first dimension) changed.
 
     `ranges` are (first, last + 1) and hold all changed rows, and no other
     where they are `exact`.
     """
+
+    KEYS = "rows changed_rows=changed row_ranges=ranges row_ranges_exact=exact row_blocks=blocks"
 
     rows: int
     changed: int
@@ -55,19 +56,12 @@ class RowFacts:
     exact: bool
     blocks: RowBlocks
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "rows": self.rows,
-            "changed_rows": self.changed,
-            "row_ranges": [list(pair) for pair in self.ranges],
-            "row_ranges_exact": self.exact,
-            "row_blocks": self.blocks.as_dict(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class SideFacts:
+class SideFacts(Plain):
     """A tensor's own values: mean and std of the finite ones, None where there is none."""
+
+    KEYS = "mean std zeros zeros_share nan inf"
 
     count: int
     mean: float | None
@@ -80,19 +74,9 @@ class SideFacts:
     def zeros_share(self) -> float:
         return self.zeros / self.count
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "mean": self.mean,
-            "std": self.std,
-            "zeros": self.zeros,
-            "zeros_share": self.zeros_share,
-            "nan": self.nan,
-            "inf": self.inf,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Plain):
     """How a tensor's numbers changed.
 
     `base_norm` is that of the numbers before that are finite on both sides.
@@ -102,6 +86,11 @@ class Numbers:
     distance: (least of a bucket, count), each bucket up to twice its least;
     None for what is no float, or of two dtypes.
     """
+
+    KEYS = (
+        "elements changed_elements=changed changed_share *rows l2 relative_l2 max_abs "
+        "max_abs_at cosine before after sparsity_change new_nan new_inf sign_flips ulp?"
+    )
 
     elements: int
     changed: int
@@ -123,32 +112,16 @@ class Numbers:
     def changed_share(self) -> float:
         return self.changed / self.elements
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "elements": self.elements,
-            "changed_elements": self.changed,
-            "changed_share": self.changed_share,
-            **self.rows.as_dict(),
-            "l2": self.l2,
-            "relative_l2": self.relative_l2,
-            "max_abs": self.max_abs,
-            "max_abs_at": None if self.max_abs_at is None else list(self.max_abs_at),
-            "cosine": self.cosine,
-            "before": self.before.as_dict(),
-            "after": self.after.as_dict(),
-            "sparsity_change": self.after.zeros_share - self.before.zeros_share,
-            "new_nan": self.new_nan,
-            "new_inf": self.new_inf,
-            "sign_flips": self.sign_flips,
-        }
-        if self.ulp is not None:
-            record["ulp"] = [list(pair) for pair in self.ulp]
-        return record
+    @property
+    def sparsity_change(self) -> float:
+        return self.after.zeros_share - self.before.zeros_share
 
 
 @dataclass(frozen=True, slots=True)
-class ByteChange:
+class ByteChange(Plain):
     """How a tensor changed whose items are no numbers of whole bytes; `rows` if rows are bytes."""
+
+    KEYS = "bytes=nbytes changed_bytes=changed changed_share *rows"
 
     nbytes: int
     changed: int
@@ -158,23 +131,17 @@ class ByteChange:
     def changed_share(self) -> float:
         return self.changed / self.nbytes
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "bytes": self.nbytes,
-            "changed_bytes": self.changed,
-            "changed_share": self.changed_share,
-            **(self.rows.as_dict() if self.rows is not None else {}),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class TensorDiff:
+class TensorDiff(Plain):
     """A tensor and what became of it.
 
     `dtype` and `shape` (as numpy has it, whatever the order of storage) are
     those after, or before where it was removed. The `base_` fields are there
     where that differs. `reason` says why values are not compared.
     """
+
+    KEYS = "name status dtype shape base_name? base_dtype? base_shape? reason? *change"
 
     name: str
     status: Status
@@ -195,28 +162,9 @@ class TensorDiff:
         # What can't be measured is looked at first.
         return inf, 1.0 if self.change is None else self.change.changed_share
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "name": self.name,
-            "status": str(self.status),
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-        }
-        if self.base_name is not None:
-            record["base_name"] = self.base_name
-        if self.base_dtype is not None:
-            record["base_dtype"] = self.base_dtype
-        if self.base_shape is not None:
-            record["base_shape"] = list(self.base_shape)
-        if self.reason is not None:
-            record["reason"] = self.reason
-        if self.change is not None:
-            record |= self.change.as_dict()
-        return record
-
 
 @dataclass(frozen=True, slots=True)
-class MetadataChange:
+class MetadataChange(Plain):
     """A value of the metadata: `path` is a JSON pointer (RFC 6901), `kind` as of a tensor.
 
     `before` and `after` are plain values; strings among them are cut.
@@ -227,22 +175,25 @@ class MetadataChange:
     before: object = None
     after: object = None
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {"path": self.path, "change": str(self.kind)}
+    def entries(self) -> Iterator[tuple[str, object]]:
+        yield "path", self.path
+        yield "change", str(self.kind)
+        # A value may be null itself, which is not the same as none.
         if self.kind is not Status.ADDED:
-            record["before"] = self.before
+            yield "before", self.before
         if self.kind is not Status.REMOVED:
-            record["after"] = self.after
-        return record
+            yield "after", self.after
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Plain):
     """What a diff came to: counts of tensors by status, and totals over those that changed.
 
     `relative_l2` is of the changed tensors alone, None where that is nothing
     to divide by.
     """
+
+    KEYS = "tensors *counts changed_elements l2 relative_l2 new_nan new_inf metadata"
 
     tensors: int
     counts: dict[Status, int]
@@ -253,25 +204,15 @@ class Summary:
     new_inf: int
     metadata: int
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "tensors": self.tensors,
-            **{str(status): self.counts[status] for status in Status},
-            "changed_elements": self.changed_elements,
-            "l2": self.l2,
-            "relative_l2": self.relative_l2,
-            "new_nan": self.new_nan,
-            "new_inf": self.new_inf,
-            "metadata": self.metadata,
-        }
-
 
 @dataclass(frozen=True)
-class DiffReport:
+class DiffReport(Plain):
     """Two checkpoints compared: `a` before, `b` after.
 
     Without slots, for what is summed up once.
     """
+
+    KEYS = "a b format tensors metadata notes summary"
 
     a: str
     b: str
@@ -280,6 +221,10 @@ class DiffReport:
     tensors: tuple[TensorDiff, ...] = ()
     metadata: tuple[MetadataChange, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def format(self) -> dict[str, str]:
+        return {"a": self.a_format, "b": self.b_format}
 
     def of(self, *statuses: Status) -> list[TensorDiff]:
         """The tensors of these statuses, in the order of the files."""
@@ -307,14 +252,3 @@ class DiffReport:
             sum(change.new_inf for change in changes),
             len(self.metadata),
         )
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "a": self.a,
-            "b": self.b,
-            "format": {"a": self.a_format, "b": self.b_format},
-            "tensors": [tensor.as_dict() for tensor in self.tensors],
-            "metadata": [change.as_dict() for change in self.metadata],
-            "notes": list(self.notes),
-            "summary": self.summary.as_dict(),
-        }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from wtxtgit.model.plain import Plain
+
 
 class Strategy(StrEnum):
     """What is done where both sides changed the same rows, values or bytes.
@@ -30,13 +32,15 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Plain):
     """Something that both sides changed, and that nobody has settled.
 
     `name` is what `resolve --take` calls it. `rows` counts the rows that
     differ and `ranges` names them as (first, last + 1): all of them, and no
     others where `exact`; None where it is not about rows.
     """
+
+    KEYS = "name kind reason rows? row_ranges=ranges? row_ranges_exact?"
 
     name: str
     kind: Kind
@@ -45,22 +49,13 @@ class Conflict:
     ranges: tuple[tuple[int, int], ...] | None = None
     exact: bool = True
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "name": self.name,
-            "kind": str(self.kind),
-            "reason": self.reason,
-        }
-        if self.rows is not None:
-            record["rows"] = self.rows
-        if self.ranges is not None:
-            record["row_ranges"] = [list(pair) for pair in self.ranges]
-            record["row_ranges_exact"] = self.exact
-        return record
+    @property
+    def row_ranges_exact(self) -> bool | None:
+        return None if self.ranges is None else self.exact
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Plain):
     """Something that a side changed, and what of it is in the result.
 
     `how` is "ours" or "theirs" (which is in the result), "both" (rows of
@@ -69,20 +64,16 @@ class Settled:
     where only one did, or each something else of it.
     """
 
+    KEYS = "name kind how strategy?"
+
     name: str
     kind: Kind
     how: str
     strategy: Strategy | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {"name": self.name, "kind": str(self.kind), "how": self.how}
-        if self.strategy is not None:
-            record["strategy"] = str(self.strategy)
-        return record
-
 
 @dataclass(frozen=True, slots=True)
-class MergeReport:
+class MergeReport(Plain):
     """How a merge of one file ended.
 
     `taken` is the side that the result is byte for byte ("ours", "theirs", or
@@ -90,6 +81,8 @@ class MergeReport:
     there are conflicts. `format` is "" where nothing was looked into, since one
     side alone changed the file.
     """
+
+    KEYS = "ok format taken merged=settled conflicts notes"
 
     format: str
     taken: str | None = None
@@ -105,13 +98,3 @@ class MergeReport:
     def decided(self) -> tuple[Settled, ...]:
         """What a strategy or a decision settled, since both sides changed it."""
         return tuple(one for one in self.settled if one.strategy is not None)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "format": self.format,
-            "taken": self.taken,
-            "merged": [one.as_dict() for one in self.settled],
-            "conflicts": [one.as_dict() for one in self.conflicts],
-            "notes": list(self.notes),
-        }

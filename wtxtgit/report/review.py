@@ -5,12 +5,12 @@ Flags and their thresholds: `docs/review.md`.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from wtxtgit.model.plain import Plain
 from wtxtgit.report.diff import DiffReport, Status, TensorDiff
 
 
@@ -44,19 +44,16 @@ class Risk(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Plain):
     """A risk, and why; `tensor` is the one that it is about, None for the whole file."""
 
     risk: Risk
     message: str
     tensor: str | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return {"risk": str(self.risk), "message": self.message, "tensor": self.tensor}
-
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Plain):
     """Counts in bins of one width between `low` and `high`, and what is below and above.
 
     Values that are no numbers are in none.
@@ -68,18 +65,9 @@ class Histogram:
     below: int = 0
     above: int = 0
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "low": self.low,
-            "high": self.high,
-            "counts": list(self.counts),
-            "below": self.below,
-            "above": self.above,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Distributions:
+class Distributions(Plain):
     """Of a changed tensor: values before and after, in the same bins, and their change.
 
     `change` is of the items that changed alone (after - before).
@@ -89,21 +77,16 @@ class Distributions:
     after: Histogram
     change: Histogram
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "before": self.before.as_dict(),
-            "after": self.after.as_dict(),
-            "change": self.change.as_dict(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class LayerGroup:
+class LayerGroup(Plain):
     """Tensors whose names start alike up to a number: `model.layers.3`, `lm_head`.
 
     `elements` are those of all its tensors, `l2` and `relative_l2` as in a
     diff's summary: of the changed ones. `added` and `removed` are tensors.
     """
+
+    KEYS = "name tensors changed added removed elements changed_elements l2 relative_l2"
 
     name: str
     tensors: int
@@ -127,19 +110,6 @@ class LayerGroup:
             return self.changed_elements > 0 or self.relative_l2 is not None
         return not self.is_touched
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "tensors": self.tensors,
-            "changed": self.changed,
-            "added": self.added,
-            "removed": self.removed,
-            "elements": self.elements,
-            "changed_elements": self.changed_elements,
-            "l2": self.l2,
-            "relative_l2": self.relative_l2,
-        }
-
 
 class Sealing(StrEnum):
     """What the chain says of a checkpoint at the head."""
@@ -154,8 +124,10 @@ class Sealing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Plain):
     """A record of the ledger that the branch adds, and the commit that brought it."""
+
+    KEYS = "gen ts commit signers verdict"
 
     gen: int
     ts: str
@@ -163,34 +135,18 @@ class Generation:
     signers: tuple[str, ...]
     verdict: str
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "gen": self.gen,
-            "ts": self.ts,
-            "commit": self.commit,
-            "signers": list(self.signers),
-            "verdict": self.verdict,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(Plain):
     """The verdict of the chain: `state`, words on it, and the generations of this branch."""
 
     state: Sealing
     message: str
     generations: tuple[Generation, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "state": str(self.state),
-            "message": self.message,
-            "generations": [one.as_dict() for one in self.generations],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Plain):
     """Bytes of the file, and of the text that git stores, before and after; None where absent.
 
     `limit` is the most that the forge takes as one blob, None where nobody knows.
@@ -202,29 +158,19 @@ class Sizes:
     text_after: int | None
     limit: int | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "file_before": self.file_before,
-            "file_after": self.file_after,
-            "text_before": self.text_before,
-            "text_after": self.text_after,
-            "limit": self.limit,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Plain):
     """A commit of the branch that changes the checkpoint: its id, and its subject."""
+
+    KEYS = "commit=oid subject"
 
     oid: str
     subject: str
 
-    def as_dict(self) -> dict[str, object]:
-        return {"commit": self.oid, "subject": self.subject}
-
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(Plain):
     """A checkpoint that the branch changes.
 
     `diff` is None where the two can't be compared; then `reason` says why. A
@@ -233,6 +179,8 @@ class Reviewed:
     change, largest first. `distributions` are by tensor name, of the tensors
     that changed most.
     """
+
+    KEYS = "path change=fate base_path flags seal sizes commits reason groups diff distributions"
 
     path: bytes
     fate: Fate
@@ -262,30 +210,17 @@ class Reviewed:
         """The layers in which anything changed, came or went."""
         return [group for group in self.groups if group.is_touched]
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(self.path),
-            "change": str(self.fate),
-            "base_path": None if self.base_path is None else os.fsdecode(self.base_path),
-            "flags": [flag.as_dict() for flag in self.flags],
-            "seal": self.seal.as_dict(),
-            "sizes": self.sizes.as_dict(),
-            "commits": [commit.as_dict() for commit in self.commits],
-            "reason": self.reason,
-            "groups": [group.as_dict() for group in self.groups],
-            "diff": None if self.diff is None else self.diff.as_dict(),
-            "distributions": {name: d.as_dict() for name, d in self.distributions.items()},
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class Review(Plain):
     """All checkpoints that a branch changes, those with the most severe risks first.
 
     `base` and `head` are as they were asked for, `base_commit` is what the
     head is compared with (their merge base for `BASE...HEAD`), `head_commit`
     the head. `commits` counts those of the branch.
     """
+
+    KEYS = "base head base_commit head_commit commits artifacts notes summary"
 
     base: str
     head: str
@@ -299,22 +234,14 @@ class Review:
     def flags(self) -> int:
         return sum(len(one.flags) for one in self.artifacts)
 
-    def as_dict(self) -> dict[str, object]:
-        summaries = [one.diff.summary for one in self.artifacts if one.diff is not None]
+    @property
+    def summary(self) -> dict[str, int]:
+        diffs = [one.diff.summary for one in self.artifacts if one.diff is not None]
         return {
-            "base": self.base,
-            "head": self.head,
-            "base_commit": self.base_commit,
-            "head_commit": self.head_commit,
-            "commits": self.commits,
-            "artifacts": [one.as_dict() for one in self.artifacts],
-            "notes": list(self.notes),
-            "summary": {
-                "artifacts": len(self.artifacts),
-                "flags": self.flags,
-                "tensors_changed": sum(one.counts[Status.CHANGED] for one in summaries),
-                "parameters_changed": sum(one.changed_elements for one in summaries),
-            },
+            "artifacts": len(self.artifacts),
+            "flags": self.flags,
+            "tensors_changed": sum(one.counts[Status.CHANGED] for one in diffs),
+            "parameters_changed": sum(one.changed_elements for one in diffs),
         }
 
 

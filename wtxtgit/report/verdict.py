@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError
 from wtxtgit.model import Problem
+from wtxtgit.model.plain import Plain
 
 UNTRUSTED = frozenset({"signature"})
 """Kinds that speak of trust, not of integrity."""
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayFacts:
+class ArrayFacts(Plain):
     """An array of a text: `sha256` in hex, as its line says."""
 
     name: str
@@ -20,23 +21,17 @@ class ArrayFacts:
     shape: tuple[int, ...]
     sha256: str
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "sha256": self.sha256,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RecordFacts:
+class RecordFacts(Plain):
     """A record of a ledger: `sha256_all` in hex.
 
     `keyids` are those that its signatures name, `signed_by` counts the
     signatures that a known key made. `at` is the path to which the ledger
     moves with the record, None where it stays.
     """
+
+    KEYS = "gen ts build sha256_all signed_by keyids at?"
 
     gen: int
     ts: str
@@ -46,26 +41,15 @@ class RecordFacts:
     keyids: tuple[str, ...]
     at: str | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "gen": self.gen,
-            "ts": self.ts,
-            "build": self.build,
-            "sha256_all": self.sha256_all,
-            "signed_by": self.signed_by,
-            "keyids": list(self.keyids),
-        }
-        if self.at is not None:
-            record["at"] = self.at
-        return record
-
 
 @dataclass(frozen=True, slots=True)
-class DeltaFacts:
+class DeltaFacts(Plain):
     """A delta: hashes in hex, `target_sha256_all` and `gen` where it is bound.
 
     `changed` and `removed` name arrays, `chunks` counts those that it carries.
     """
+
+    KEYS = "form base_sha256_all target_sha256_all? gen? changed removed chunks"
 
     form: str
     base_sha256_all: str
@@ -75,21 +59,9 @@ class DeltaFacts:
     removed: tuple[str, ...]
     chunks: int
 
-    def as_dict(self) -> dict[str, object]:
-        record = {
-            "form": self.form,
-            "base_sha256_all": self.base_sha256_all,
-            "target_sha256_all": self.target_sha256_all,
-            "gen": self.gen,
-            "changed": list(self.changed),
-            "removed": list(self.removed),
-            "chunks": self.chunks,
-        }
-        return {key: value for key, value in record.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
-class FileVerdict:
+class FileVerdict(Plain):
     """What became of one file.
 
     `known` is False where the file is nothing that can be checked; `failure`
@@ -97,6 +69,11 @@ class FileVerdict:
     for texts, ledgers and deltas that could be read to the end; `signature` of a
     ledger is the worst of its records, of a delta its target's.
     """
+
+    KEYS = (
+        "path format ok errors warnings sha256_all? signature? keyid? authenticated? arrays? "
+        "records? delta?"
+    )
 
     path: str
     format: str
@@ -116,30 +93,12 @@ class FileVerdict:
     def ok(self) -> bool:
         return not self.errors
 
-    def as_dict(self) -> dict[str, object]:
-        record: dict[str, object] = {
-            "path": self.path,
-            "format": self.format,
-            "ok": self.ok,
-            "errors": [problem.as_dict() for problem in self.errors],
-            "warnings": [problem.as_dict() for problem in self.warnings],
-            "sha256_all": self.sha256_all,
-            "signature": self.signature,
-            "keyid": self.keyid,
-            "authenticated": self.authenticated,
-        }
-        if self.arrays is not None:
-            record["arrays"] = [array.as_dict() for array in self.arrays]
-        if self.records is not None:
-            record["records"] = [sealed.as_dict() for sealed in self.records]
-        if self.delta is not None:
-            record["delta"] = self.delta.as_dict()
-        return {key: value for key, value in record.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Plain):
     """What became of all files of a command."""
+
+    KEYS = "ok files"
 
     files: tuple[FileVerdict, ...] = field(default_factory=tuple)
 
@@ -159,6 +118,3 @@ class Verdict:
             return TrustError.exit_code
         failures = [file.failure for file in self.files if file.failure is not None]
         return max((failure.exit_code for failure in failures), default=InputError.exit_code)
-
-    def as_dict(self) -> dict[str, object]:
-        return {"ok": self.ok, "files": [file.as_dict() for file in self.files]}

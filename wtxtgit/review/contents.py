@@ -36,7 +36,7 @@ _STORED_WHOLE = "opaque"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A blob's size, and whether it begins as a text does."""
+    """A blob's size, and whether it begins as a text does; the empty one is its own."""
 
     size: int
     is_text: bool
@@ -205,13 +205,13 @@ def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = source.text.layout if source.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
-    if is_whole and checkpoint.format not in containers.SETS:
+    if is_whole and checkpoint.format not in containers.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
 
 
 def _stored(blob: ByteView | None) -> Stored | None:
-    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] == MAGIC)
+    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
 
 
 def _unread(risk: Risk, reason: str) -> Contents:

@@ -6,7 +6,6 @@ tracked file meets it.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from enum import StrEnum
 from wtxtgit.errors import clipped, counted
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
+from wtxtgit.model.plain import Plain
 from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import (
     MAX_BLOB_KEY,
@@ -41,7 +41,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Plain):
     """One finding: `fix` says what helps, `fixable` whether `--fix` does it."""
 
     name: str
@@ -51,20 +51,12 @@ class Check:
     fixable: bool = False
     paths: tuple[bytes, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "level": str(self.level),
-            "message": self.message,
-            "fix": self.fix,
-            "fixable": self.fixable,
-            "paths": [os.fsdecode(path) for path in self.paths],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Plain):
     """All findings, and what was repaired before they were made."""
+
+    KEYS = "ok checks repaired"
 
     checks: tuple[Check, ...]
     repaired: tuple[str, ...] = ()
@@ -72,13 +64,6 @@ class Diagnosis:
     @property
     def ok(self) -> bool:
         return all(check.level is not Level.ERROR for check in self.checks)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "checks": [check.as_dict() for check in self.checks],
-            "repaired": list(self.repaired),
-        }
 
 
 def listed(paths: Iterable[bytes]) -> str:

@@ -22,6 +22,8 @@ from wtxtgit.setup.diagnosis import Check, Diagnosis, Level, arguments, counted_
 
 MODULES = {
     "numpy": "numpy",
+    "click": "click",
+    "isal": "isal.isal_zlib",
     "pybase64": "pybase64",
     "crc32c": "crc32c",
     "pynacl": "nacl.signing",
@@ -32,6 +34,9 @@ MODULES = {
     "pyrage": "pyrage",
     "pygit2": "pygit2",
     "reedsolo": "reedsolo",
+    "rich": "rich.console",
+    "jinja2": "jinja2",
+    "markupsafe": "markupsafe",
     "cryptography": "cryptography.hazmat.primitives.ciphers.aead",
 }
 """Distributions that wtxtgit needs, and a module of each that shows that it works."""
@@ -277,16 +282,6 @@ def _work_tree(files: Sequence[FileStatus]) -> Check:
             fixable=True,
             paths=tuple(texts),
         )
-    # A stat of size 0 fits no blob but the empty one: git's index does not trust it.
-    empty = [file.path for file in files if file.file_size == 0 and file.state is State.OK]
-    if empty:
-        return Check(
-            "work-tree",
-            Level.WARN,
-            f"empty files: git merge and git stash take them for changed: {listed(empty)}",
-            f"git rm -- {arguments(empty)}, or take the filter from them: PATTERN !filter -text",
-            paths=tuple(empty),
-        )
     return Check("work-tree", Level.OK, "the work tree holds binaries")
 
 
@@ -302,7 +297,8 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
     """Compressed files make poor deltas: a small change of the weights changes all of them."""
     packed = []
     for file in files:
-        if file.state is not State.OK or file.format not in containers.WITH_COMPRESSION:
+        known = containers.by_name(file.format or "")
+        if file.state is not State.OK or known is None or known.repack is None:
             continue
         data = view_file(repo.file(file.path))
         if containers.is_compressed(data):

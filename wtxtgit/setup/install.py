@@ -27,12 +27,13 @@ from wtxtgit.git.index import Change, Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.work_tree import moment
 from wtxtgit.io.files import shown_path
+from wtxtgit.model.plain import Plain
 from wtxtgit.setup import hooks, sizes
 from wtxtgit.text import grammar
 
 
 @dataclass(frozen=True, slots=True)
-class Resmudged:
+class Resmudged(Plain):
     """What became of tracked files that stood as text in the work tree.
 
     `written` are restored. `changed` were edited since, and `left` stay text
@@ -43,16 +44,9 @@ class Resmudged:
     changed: tuple[bytes, ...] = ()
     left: tuple[bytes, ...] = ()
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "written": [os.fsdecode(path) for path in self.written],
-            "changed": [os.fsdecode(path) for path in self.changed],
-            "left": [os.fsdecode(path) for path in self.left],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Plain):
     """What install set; `replaced` are foreign values that --force overwrote."""
 
     scope: str
@@ -62,19 +56,9 @@ class Installed:
     hooks: tuple[str, ...] = ()
     files: Resmudged = field(default_factory=Resmudged)
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "scope": self.scope,
-            "command": self.command,
-            "keys": list(self.keys),
-            "replaced": dict(self.replaced),
-            "hooks": list(self.hooks),
-            "files": self.files.as_dict(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Uninstalled:
+class Uninstalled(Plain):
     """What uninstall took back; `foreign` are values of other makers that stay.
 
     `settings` are keys of this repository's config that doctor had set.
@@ -85,15 +69,6 @@ class Uninstalled:
     foreign: Mapping[str, str]
     hooks: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "scope": self.scope,
-            "keys": list(self.keys),
-            "foreign": dict(self.foreign),
-            "hooks": list(self.hooks),
-            "settings": list(self.settings),
-        }
 
 
 def install(

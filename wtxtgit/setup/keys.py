@@ -11,6 +11,7 @@ from pathlib import Path
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.io.files import failures, shown
+from wtxtgit.model.plain import Plain
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import (
     Keyring,
@@ -35,7 +36,7 @@ from wtxtgit.trust.signing import AskPassphrase, SeedKey, SigningKey, agent_key,
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFacts:
+class KeyFacts(Plain):
     """What may be told of a key; `public` is its line as a `.pub` file has it.
 
     `protected` tells of a passphrase, None where the secret file can't be
@@ -47,15 +48,6 @@ class KeyFacts:
     fingerprint: str
     keyid: str
     protected: bool | None
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "public": self.public,
-            "fingerprint": self.fingerprint,
-            "keyid": self.keyid,
-            "protected": self.protected,
-        }
 
 
 def new(ring: Keyring, name: str, passphrase: str | None) -> KeyFacts:

@@ -17,6 +17,7 @@ from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, replace_file, write_all
+from wtxtgit.model.plain import Plain
 from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, Machine, Settings, TextSize, max_blob
 from wtxtgit.text.plan import binary_size
@@ -36,15 +37,12 @@ MEMORY_HINT_SIZE = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class SizeWarning:
+class SizeWarning(Plain):
     """A file that is large for git: `size` in bytes of binary, `message` says of what limit."""
 
     path: bytes
     size: int
     message: str
-
-    def as_dict(self) -> dict[str, object]:
-        return {"path": os.fsdecode(self.path), "size": self.size, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,43 +62,31 @@ class Consequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracking:
+class Tracking(Plain):
     """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
+
+    KEYS = (
+        "file changed unchanged raw=found.raw sizes=found.sizes settings=found.settings "
+        "over_diff_limit=found.long"
+    )
 
     file: Path
     changed: tuple[bytes, ...]
     unchanged: tuple[bytes, ...]
     found: Consequences = field(default_factory=Consequences)
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "file": os.fspath(self.file),
-            "changed": [os.fsdecode(pattern) for pattern in self.changed],
-            "unchanged": [os.fsdecode(pattern) for pattern in self.unchanged],
-            "raw": [os.fsdecode(path) for path in self.found.raw],
-            "sizes": [warning.as_dict() for warning in self.found.sizes],
-            "settings": dict(self.found.settings),
-            "over_diff_limit": self.found.long,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Plain):
     """A tracked pattern, and the gitattributes file (from the top level) that has it."""
 
     pattern: bytes
     file: bytes
 
-    def as_dict(self) -> dict[str, object]:
-        return {"pattern": os.fsdecode(self.pattern), "file": os.fsdecode(self.file)}
-
 
 @dataclass(frozen=True, slots=True)
-class Patterns:
+class Patterns(Plain):
     patterns: tuple[Pattern, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        return {"patterns": [pattern.as_dict() for pattern in self.patterns]}
 
 
 def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:

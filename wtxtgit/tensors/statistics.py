@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.io.workers import Workers, worthwhile
+from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
 from wtxtgit.report.review import Distributions, Histogram
@@ -32,7 +33,7 @@ FEW = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Plain):
     """What a tensor's `count` numbers are like; those that are NaN or infinite only counted.
 
     `min` and `max` are exact, integers of integers. `std` is that of the
@@ -40,6 +41,8 @@ class Statistics:
     imaginary parts of complex items are numbers of their own, booleans are 0
     and 1.
     """
+
+    KEYS = "count min max mean std zeros zeros_share nan inf"
 
     count: int
     min: float | None
@@ -54,19 +57,6 @@ class Statistics:
     def zeros_share(self) -> float:
         """Zeros, of either sign, of all numbers."""
         return self.zeros / self.count
-
-    def as_dict(self) -> dict[str, int | float | None]:
-        return {
-            "count": self.count,
-            "min": self.min,
-            "max": self.max,
-            "mean": self.mean,
-            "std": self.std,
-            "zeros": self.zeros,
-            "zeros_share": self.zeros_share,
-            "nan": self.nan,
-            "inf": self.inf,
-        }
 
 
 def statistics(tensor: Tensor) -> Statistics | None:

@@ -19,6 +19,7 @@ from wtxtgit.model.ledger import (
     Record,
     extends,
     is_deletion,
+    shared,
 )
 
 
@@ -227,34 +228,11 @@ def line_of(ledger: Ledger) -> LineId:
     return ledger.head, ledger.records[0].merkle_this
 
 
-def shared(one: Ledger, other: Ledger) -> int:
-    """How many records two ledgers begin with alike, whoever signed them."""
-    if one.head != other.head:
-        return 0
-    least = min(len(one.records), len(other.records))
-    if one.records[:least] == other.records[:least]:
-        return least
-    for n, (a, b) in enumerate(zip(one.records, other.records, strict=False)):
-        if not (a is b or _is_same(a, b)):
-            return n
-    return least
-
-
 def cut(ledger: Ledger, length: int) -> Ledger:
     """A ledger's first records."""
     if length == len(ledger.records):
         return ledger
     return Ledger(ledger.head, ledger.records[:length])
-
-
-def _is_same(one: Record, other: Record) -> bool:
-    return (
-        one.merkle_this == other.merkle_this
-        and one.merkle_prev == other.merkle_prev
-        and one.sha256_all == other.sha256_all
-        and one.meta == other.meta
-        and one.at == other.at
-    )
 
 
 def begins(shorter: Ledger, longer: Ledger) -> bool:

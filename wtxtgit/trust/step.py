@@ -15,7 +15,9 @@ from wtxtgit.model.ledger import (
     SIGNERS_LEDGER,
     SIGNERS_PATH,
     Ledger,
+    equal_records,
     extends,
+    shared,
 )
 from wtxtgit.trust.state import (
     Introduction,
@@ -38,7 +40,6 @@ from wtxtgit.trust.state import (
     line_of,
     open_ledgers,
     reuse,
-    shared,
     sole_ledgers,
     standing_lengths,
 )
@@ -285,9 +286,11 @@ class _Step:
         accepted = accepted_length(self._before, ledger, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
+        # A record that a known ledger has with the same signatures got none.
+        known = max((equal_records(ledger, one) for one, _ in line.stands), default=0)
         bad = [
             n
-            for n in range(accepted)
+            for n in range(known, accepted)
             if self._fails(place, ledger, n, self._why_not_added(line, ledger, n))
         ]
         if bad:

@@ -107,6 +107,22 @@ def made() -> Made:
             flags=1,
         ),
     )
+    yield (
+        "aero_zstd_dictionary",
+        bad(
+            frame[:4] + bytes([frame[4] | 1]) + b"\7" + frame[5:],
+            "a frame with a dictionary",
+            flags=1,
+        ),
+    )
+    yield (
+        "aero_zstd_window",
+        bad(b"\x28\xb5\x2f\xfd\0\x90" + frame[7:], "a window of 256 MiB", flags=1),
+    )
+    yield (
+        "aero_zstd_window_128_mib",
+        good(b"\x28\xb5\x2f\xfd\0\x88" + frame[7:], "a window of 128 MiB", flags=1),
+    )
     yield "aero_zstd_not_compressed", bad(frame, "the flag decides, not the bytes")
     yield "aero_zstd_flag_alone", bad(plain, "a chunk with the flag is a frame", flags=1)
     yield (

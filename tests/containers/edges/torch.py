@@ -45,6 +45,18 @@ def made() -> Made:
     floats = t.name("torch", "float32")
     plain = t.named(w=rebuilt("_rebuild_tensor_v2", *v2))
     yield "torch_plain", good(plain, "")
+
+    def with_byteorder(word: bytes, storage: Piece) -> tuple[Piece, ...]:
+        pickle = part("archive_data_pkl", t.pickled(plain), "archive/data.pkl")
+        order = part("archive_byteorder", word, "archive/byteorder")
+        return zip_pieces(
+            [
+                ("archive/data.pkl", [pickle]),
+                ("archive/byteorder", [order]),
+                ("archive/data/0", [storage]),
+            ]
+        )
+
     for name, folder in (("top", ""), ("slash", "/")):
         yield (
             f"torch_folder_{name}",
@@ -112,20 +124,81 @@ def made() -> Made:
             "the tensor is the first argument",
         ),
     )
+    inner = t.name("torch._utils", "_rebuild_tensor_v2"), t.name("a", "Sub"), t.tuple_of(*v2)
+    for name in ("_rebuild_from_type", "_rebuild_from_type_v2"):
+        yield (
+            f"torch{name}",
+            good(
+                t.named(w=rebuilt(name, *inner, t.dict_of(), module="torch._tensor")),
+                "function, class, arguments, state",
+            ),
+        )
+    again = rebuilt("_rebuild_tensor_v2", *v2)
     yield (
-        "torch_rebuild_from_type_v2",
+        "torch_rebuild_parameter_with_state",
+        good(
+            t.named(w=rebuilt("_rebuild_parameter_with_state", again, *rest, t.named(x=b"N"))),
+            "the tensor is the first argument",
+        ),
+    )
+    device = again, floats, t.text("cuda:0"), b"\x89"
+    yield (
+        "torch_rebuild_device_tensor",
+        good(
+            t.named(w=rebuilt("_rebuild_device_tensor_from_cpu_tensor", *device)),
+            "the tensor is the first argument",
+        ),
+    )
+    yield (
+        "torch_rebuild_meta",
         good(
             t.named(
-                w=rebuilt(
-                    "_rebuild_from_type_v2",
-                    t.name("torch._utils", "_rebuild_tensor_v2"),
-                    t.name("a", "Sub"),
-                    t.tuple_of(*v2),
-                    t.dict_of(),
-                    module="torch._tensor",
-                )
+                w=rebuilt("_rebuild_meta_tensor_no_storage", floats, one, one, b"\x89"), v=plain
             ),
-            "function, class, arguments, state",
+            "a tensor without storage, and one with",
+            tensor("v_w", FOUR, "float32", [1], "f32", name="v.w", held=[1]),
+        ),
+    )
+    yield (
+        "torch_rebuild_from_type_of_three",
+        good(
+            t.named(
+                w=rebuilt("_rebuild_from_type_v2", again, again, again, module="torch._tensor")
+            ),
+            "three arguments: any object, with three tensors",
+            kept,
+        ),
+    )
+    conj = t.named(conj=b"\x88")
+    yield (
+        "torch_rebuild_tensor_v3_metadata",
+        good(
+            t.named(w=rebuilt("_rebuild_tensor_v3", raw, zero, one, one, *rest, floats, conj)),
+            "an eighth argument of this one",
+            tensor("w", FOUR, "float32", [1]),
+        ),
+    )
+    yield (
+        "torch_rebuild_tensor_metadata",
+        good(
+            t.named(w=rebuilt("_rebuild_tensor", held, zero, one, one, *rest, conj)),
+            "and none of this one",
+        ),
+    )
+    odd = t.name("numpy", "float32")
+    yield (
+        "torch_dtype_unknown",
+        good(
+            t.named(w=rebuilt("_rebuild_tensor_v3", raw, zero, one, one, *rest, odd)),
+            "a dtype is one of torch's: else it covers nothing",
+            kept,
+        ),
+    )
+    yield (
+        "torch_dtype_text",
+        bad(
+            t.named(w=rebuilt("_rebuild_tensor_v3", raw, zero, one, one, *rest, t.text("float32"))),
+            "a dtype is a global",
         ),
     )
     yield (
@@ -141,6 +214,7 @@ def made() -> Made:
         "neg": (t.named(neg=b"\x88"), "u8"),
         "conj_false": (t.named(conj=b"\x89", neg=b"\x89"), "f32"),
         "conj_one": (t.named(conj=b"K\1"), "f32"),
+        "conj_then_not": (t.dict_of((t.text("conj"), b"\x88"), (t.text("conj"), b"\x89")), "u8"),
         "other": (t.named(other=b"\x88"), "f32"),
         "none": (b"N", "f32"),
     }.items():
@@ -225,6 +299,47 @@ def made() -> Made:
             ),
             "a sixth item: None, or a part",
         ),
+    )
+    whole = t.tuple_of(t.text("x"), zero, t.number(1))
+    yield (
+        "torch_storage_part",
+        good(
+            t.named(
+                w=rebuilt("_rebuild_tensor_v2", t.storage("FloatStorage", "0", 1, whole), *v2[1:])
+            ),
+            "a part of a storage, even if it is all of it, covers nothing",
+            kept,
+        ),
+    )
+    beyond = t.storage("FloatStorage", "0", 1, t.tuple_of(t.text("x"), t.number(1), t.number(1)))
+    yield (
+        "torch_storage_part_outside",
+        bad(
+            t.named(
+                w=rebuilt("_rebuild_tensor_v2", t.storage("FloatStorage", "0", 1, beyond), *v2[1:])
+            ),
+            "a part reaches outside of its storage",
+        ),
+    )
+    yield (
+        "torch_storage_other_numel",
+        good(t.named(w=t.tensor("0", 7, [1], [1])), "the member's length counts, not numel"),
+    )
+    yield (
+        "torch_key_number",
+        bad(t.named(w=t.vector("0", 1).replace(t.text("0"), b"K\0")), "a key is a text"),
+    )
+    yield (
+        "torch_byteorder_big",
+        Case(
+            "numbers of a big-endian file are u8",
+            "torch",
+            with_byteorder(b"big", tensor("w", FOUR, "float32", [1])),
+        ),
+    )
+    yield (
+        "torch_byteorder_other",
+        opaque(b"".join(piece.raw for piece in with_byteorder(b"big\n", kept)), "another word"),
     )
     words = t.text("storage"), t.name("torch", "FloatStorage"), t.text("0"), t.text("cpu")
     yield (

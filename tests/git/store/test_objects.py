@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo
 from tests.git.histories import new_repo, put_in_place
 from tests.git.store import two_faced
+from tests.kit import Repo
 from wtxtgit.chain.contents import Facts
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader

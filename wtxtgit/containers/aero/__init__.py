@@ -1,1 +1,25 @@
-"""AERO files and AEROSET folders: reading, checking, writing."""
+"""AERO files and AEROSET folders: reading, checking, writing. Spec: `docs/spec/aero.md`."""
+
+from wtxtgit.containers.format import ANY, Format, Lazy, every_tag
+
+MAGIC = b"AERO"
+
+FORMAT = Format(
+    name="aero",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.describe"),
+    check=Lazy(f"{__name__}.check"),
+    magic=MAGIC,
+    endings=(".aero",),
+    write=Lazy(f"{__name__}.write"),
+    write_set=Lazy(f"{__name__}.write_set"),
+    keeps_tag=every_tag,
+    reseal=Lazy(f"{__name__}.reseal"),
+    repack=Lazy(f"{__name__}.repack"),
+    set_name="aeroset",
+    read_set=Lazy(f"{__name__}.aeroset"),
+    derived=(
+        *(("chunks", ANY, key) for key in ("offset", "length", "ulen")),
+        ("mmsg", "shards", ANY, "size_bytes"),
+    ),
+)

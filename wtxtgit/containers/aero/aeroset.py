@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from operator import attrgetter
 
 from wtxtgit.containers import json_limits
+from wtxtgit.containers.aero import MAGIC
 from wtxtgit.containers.aero.check import check_file
 from wtxtgit.containers.aero.content import Allowance, digest, short
 from wtxtgit.containers.aero.describe import (
@@ -27,9 +29,11 @@ from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
+from wtxtgit.containers.problems import Report
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
@@ -111,17 +115,14 @@ class AeroSet:
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
         """Check files of the set, and the index against them; raises nothing."""
-        pass  # it hashes
-
-        check = SetCheck(self, options)
-        return map(check.member, paths)
+        return map(SetCheck(self, options).member, paths)
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
         """What was found in all files, in their order, is what was found in the set."""
-        found = Findings()
+        findings = Findings()
         for member in members:
-            found.add(member)
-        return found
+            findings.add(member)
+        return findings
 
     def open(self, member: Member) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
@@ -140,7 +141,7 @@ class AeroSet:
     def read(member: Member, data: ByteView) -> Aero:
         """Read the bytes of a file of the set; raises FormatError."""
         try:
-            if data[: len(AERO_MAGIC)] != AERO_MAGIC:
+            if data[: len(MAGIC)] != MAGIC:
                 fail("no AERO file", offset=0, field="magic")
             return read_file(data)
         except FormatError as error:
@@ -273,179 +274,129 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     return Member(path, None if digest is None else digest.lower(), size, tuple(shards))
 
 
-@dataclass(slots=True, eq=False)
 class SetCheck:
     """A check of a set under way: file by file, in any order.
 
     What is found in a file has the file's path before its message, and offsets there.
     """
 
-    aeroset: AeroSet
-    options: ReadOptions
-    _parts: dict[str, Member] = field(init=False)
-    _listed: dict[str, list[IndexEntry]] | None = None
-    _is_read: bool = False
-
-    def __post_init__(self) -> None:
-        self._parts = {part.path: part for part in self.aeroset.parts}
+    def __init__(self, aeroset: AeroSet, options: ReadOptions) -> None:
+        self._set = aeroset
+        self._options = options
+        self._parts = {part.path: part for part in aeroset.parts}
+        self._listed: dict[str, list[IndexEntry]] | None = None
+        self._is_listed = False
 
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
-        found = Findings()
-        if path == self.aeroset.index.path:
-            self._check_index(found)
-            return found.of_member()
-        part = self._parts[path]
-        aero = _check_member(self.aeroset, part, self.options, found, is_index=False)
-        listed = None if aero is None else self._entries_of(part)
-        if aero is not None and listed is not None:
-            _check_agreement(self.aeroset, part, aero, listed, self.options, found)
-        return found.of_member()
+        findings, index = Findings(), self._set.index
+        report: Report[Member] = Report(findings, attrgetter("path"))
+        member = index if path == index.path else self._parts[path]
+        aero = self._check_file(member, report)
+        if member is index:
+            self._list(aero)
+            for entry in aero.entries if aero is not None else ():
+                if entry.shard_id not in self._set.homes:
+                    message = _named(member, entry, f"is not read: {NO_PART}")
+                    report.error(message, "shard_id", None, member)
+        elif aero is not None:
+            if not self._is_listed:
+                try:
+                    self._list(self._set.open(index))
+                except FormatError:
+                    self._list(None)
+            # Without an index that can be read there is nothing to agree with.
+            if self._listed is not None:
+                self._check_agreement(member, aero, self._listed.get(path, []), report)
+        return findings.of_member()
 
-    def _check_index(self, found: Findings) -> None:
-        aeroset = self.aeroset
-        index = _check_member(aeroset, aeroset.index, self.options, found, is_index=True)
-        self._take(index)
-        for entry in index.entries if index is not None else ():
-            if entry.shard_id not in aeroset.homes:
-                _entry_error(found, aeroset.index, entry, f"is not read: {NO_PART}", "shard_id")
-
-    def _entries_of(self, part: Member) -> list[IndexEntry] | None:
-        """What the index lists in a part; None where the index can't be read."""
-        if not self._is_read:
-            try:
-                self._take(self.aeroset.open(self.aeroset.index))
-            except FormatError:
-                self._take(None)
-        return None if self._listed is None else self._listed.get(part.path, [])
-
-    def _take(self, index: Aero | None) -> None:
+    def _list(self, index: Aero | None) -> None:
         """Keep what an index lists of each part, once for all of them."""
-        self._is_read = True
+        self._is_listed = True
         if index is None:
             return
         self._listed = {}
         for entry in index.entries:
-            home = self.aeroset.homes.get(entry.shard_id)
+            home = self._set.homes.get(entry.shard_id)
             if home is not None:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
-
-def _check_member(
-    aeroset: AeroSet, member: Member, options: ReadOptions, found: Findings, *, is_index: bool
-) -> Aero | None:
-    """Check one file; None where it can't be read."""
-    try:
-        data = aeroset.view(member)
-        _check_identity(member, data, found)
-        aero = aeroset.read(member, data)
-    except FormatError as error:
-        found.refuse(error, chunk=member.path)
-        return None
-    inner = check_file(aero, options, shards_elsewhere=is_index)
-    for problems, tell in ((inner.errors, found.error), (inner.warnings, found.warn)):
-        for problem in problems:
-            tell(
-                problem.kind,
-                f"{quoted(member.path)}: {problem.message}",
-                offset=problem.offset,
-                field=problem.field,
-                chunk=None if problem.chunk is None else str(problem.chunk),
-            )
-    return aero
-
-
-def _check_identity(member: Member, data: ByteView, found: Findings) -> None:
-    if member.size is not None and member.size != len(data):
-        found.error(
-            "structure",
-            f"{quoted(member.path)} has {len(data)} bytes, the set says {member.size}",
-            field="size_bytes",
-            chunk=member.path,
-        )
-    if member.sha256 is None:
-        found.warn(
-            "sha256", f"{quoted(member.path)} has no hash", field="sha256", chunk=member.path
-        )
-        return
-    got = sha256()
-    for piece in pieces(data):
-        got.update(piece)
-    if got.hexdigest() != member.sha256:
-        wanted = short(bytes.fromhex(member.sha256))
-        found.error(
-            "sha256",
-            f"sha256 of {quoted(member.path)} is {short(got.digest())}, the set has {wanted}",
-            field="sha256",
-            chunk=member.path,
-        )
-
-
-def _check_agreement(
-    aeroset: AeroSet,
-    part: Member,
-    aero: Aero,
-    entries: list[IndexEntry],
-    options: ReadOptions,
-    found: Findings,
-) -> None:
-    """Check what the index says of a part's tensors."""
-    own: dict[str, IndexEntry] = {}
-    for entry in aero.entries:
-        own.setdefault(entry.name, entry)
-    reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
-    allowance = Allowance(len(aero.data), options)
-    for entry in entries:
-        number = aeroset.homes[entry.shard_id][1]
-        shard = aero.shard(number)
-        there = own.pop(entry.name, None)
-        if shard is None or not entry.is_inside(shard):
-            _entry_error(found, part, entry, "is not in its part", "shard_id")
-            continue
-        if there is None:
-            _entry_warning(found, part, entry, "is not in its part's index")
-        elif _place(there, there.shard_id) != _place(entry, number):
-            _entry_error(found, part, entry, "is another one in its part's index", "tensors")
-        wanted = entry.digest
-        if wanted is None or (there is not None and wanted == there.digest):
-            continue
+    def _check_file(self, member: Member, report: Report[Member]) -> Aero | None:
+        """Check one file; None where it can't be read."""
         try:
-            allowance.hash(entry.data_len, shard.offset)
+            data = self._set.view(member)
+            _check_identity(member, data, report)
+            aero = self._set.read(member, data)
         except FormatError as error:
-            found.error(error.kind, error.message, field=HASH_KEY, chunk=part.path)
-            return
-        tensor = reader.tensor(entry, number)
-        got = digest(tensor.view)
-        if tensor.absent is None and got != wanted:
-            _entry_error(
-                found,
-                part,
-                entry,
-                f"has BLAKE3 {short(got)}, the index has {short(wanted)}",
-                HASH_KEY,
-                kind="blake3",
-            )
-    for entry in own.values():
-        _entry_warning(found, part, entry, "is not in the index of the set")
+            report.refuse(error, member)
+            return None
+        inner = check_file(aero, self._options, shards_elsewhere=member is self._set.index)
+        errors, warnings = (
+            tuple(replace(one, message=f"{quoted(member.path)}: {one.message}") for one in problems)
+            for problems in (inner.errors, inner.warnings)
+        )
+        report.findings.add(MemberFindings(errors, warnings))
+        return aero
+
+    def _check_agreement(
+        self, part: Member, aero: Aero, entries: list[IndexEntry], report: Report[Member]
+    ) -> None:
+        """Check what the index says of a part's tensors."""
+        own: dict[str, IndexEntry] = {}
+        for entry in aero.entries:
+            own.setdefault(entry.name, entry)
+        decoded = DecodedParts(self._options).of_file(len(aero.data))
+        reader = TensorReader(aero, self._options, decoded)
+        allowance = Allowance(len(aero.data), self._options)
+        for entry in entries:
+            number = self._set.homes[entry.shard_id][1]
+            shard = aero.shard(number)
+            there = own.pop(entry.name, None)
+            if shard is None or not entry.is_inside(shard):
+                report.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
+                continue
+            if there is None:
+                message = _named(part, entry, "is not in its part's index")
+                report.warn(message, "tensors", None, part)
+            elif _place(there, there.shard_id) != _place(entry, number):
+                message = _named(part, entry, "is another one in its part's index")
+                report.error(message, "tensors", None, part)
+            wanted = entry.digest
+            # The part's own check has its hash; only another one is still to be made.
+            if wanted is None or (there is not None and wanted == there.digest):
+                continue
+            try:
+                allowance.hash(entry.data_len, shard.offset)
+            except FormatError as error:
+                report.error(error.message, HASH_KEY, None, part, kind=error.kind)
+                return
+            tensor = reader.tensor(entry, number)
+            got = digest(tensor.view)
+            if tensor.absent is None and got != wanted:
+                problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
+                report.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
+        for entry in own.values():
+            message = _named(part, entry, "is not in the index of the set")
+            report.warn(message, "tensors", None, part)
+
+
+def _check_identity(member: Member, data: ByteView, report: Report[Member]) -> None:
+    path = quoted(member.path)
+    if member.size is not None and member.size != len(data):
+        message = f"{path} has {len(data)} bytes, the set says {member.size}"
+        report.error(message, "size_bytes", None, member)
+    if member.sha256 is None:
+        report.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
+        return
+    got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
+    if got != wanted:
+        message = f"sha256 of {path} is {short(got)}, the set has {short(wanted)}"
+        report.error(message, "sha256", None, member, kind="sha256")
 
 
 def _place(entry: IndexEntry, shard_id: int) -> tuple[object, ...]:
     return entry.dtype, entry.shape, shard_id, entry.data_off, entry.data_len
 
 
-def _entry_error(
-    found: Findings,
-    member: Member,
-    entry: IndexEntry,
-    problem: str,
-    field: str,
-    *,
-    kind: str = "structure",
-) -> None:
-    message = f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"
-    found.error(kind, message, field=field, chunk=member.path)
-
-
-def _entry_warning(found: Findings, member: Member, entry: IndexEntry, problem: str) -> None:
-    message = f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"
-    found.warn("structure", message, field="tensors", chunk=member.path)
+def _named(member: Member, entry: IndexEntry, problem: str) -> str:
+    return f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"

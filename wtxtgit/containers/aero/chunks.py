@@ -11,17 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+from functools import cached_property, partial
 
 import msgpack
 import zstandard
 
 from wtxtgit.containers import json_limits
-from wtxtgit.containers.aero import hashes, read
-from wtxtgit.containers.aero.content import Span, digest, digest_spans
+from wtxtgit.containers.aero import MAGIC, hashes, read
+from wtxtgit.containers.aero.content import digest, digest_spans, page_spans
 from wtxtgit.containers.aero.describe import ARCHITECTURE_TAG, NAME_TAG, SOURCE_KEY
-from wtxtgit.containers.aero.hashes import ALGORITHM, PAYLOAD_SIZE
+from wtxtgit.containers.aero.hashes import PAYLOAD_SIZE
 from wtxtgit.containers.aero.read import (
     COMPRESSED,
     HASH_AT,
@@ -45,12 +44,16 @@ from wtxtgit.containers.aero.read import (
     TOC_ENTRY,
     TOC_HEADER,
     VERSION,
+    Aero,
+    Chunk,
 )
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import AERO_MAGIC, MAX_JSON
+from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.blocks import exactly
+from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 UUID_SIZE = 16
@@ -80,6 +83,16 @@ class Payload:
         )
 
 
+def stored_payload(aero: Aero, chunk: Chunk) -> Payload:
+    """A chunk as it stands in a file, whose hashes were checked; of the first IHSH its place."""
+    name = aero.name(chunk)
+    if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
+        return integrity_payload(name, chunk.flags & ~COMPRESSED)
+    blocks = partial(pieces, aero.stored(chunk))
+    lengths = (chunk.length, chunk.ulen)
+    return Payload(chunk.fourcc, name, chunk.flags, *lengths, chunk.digest, blocks)
+
+
 def integrity_payload(name: bytes = INTEGRITY_NAME, flags: int = OPTIONAL) -> Payload:
     """The place of the IHSH chunk, whose content `assemble` makes."""
     return Payload(INTEGRITY, name, flags, PAYLOAD_SIZE, PAYLOAD_SIZE, NO_HASH, lambda: iter(()))
@@ -106,80 +119,48 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     names = b"".join(payload.name + b"\0" for payload in payloads)
     names += bytes(-len(names) % NAMES_ALIGNMENT)
     toc_length = TOC_HEADER.size + TOC_ENTRY.size * len(payloads)
-    names_offset = HEADER.size + toc_length
-    start = _aligned(names_offset + len(names))
-    header = HEADER.pack(
-        AERO_MAGIC,
-        *VERSION,
-        HEADER.size,
-        HEADER.size,
-        toc_length,
-        names_offset,
-        len(names),
-        0,
-        uuid,
-        b"",
-    )
-    toc = _toc(payloads, start)
-    control = bytearray(header + toc + names)
-    control += bytes(start - len(control))
+    names_at = HEADER.size + toc_length
+    offsets = []
+    end = start = aligned(names_at + len(names))
+    for payload in payloads:
+        offsets.append(aligned(end))
+        end = offsets[-1] + payload.length
+    sizes = (HEADER.size, HEADER.size, toc_length, names_at, len(names))
+    control = bytearray(HEADER.pack(MAGIC, *VERSION, *sizes, 0, uuid, b""))
+    control += TOC_HEADER.pack(len(payloads), 0, 0)
+    name_off = 0
+    for one, offset in zip(payloads, offsets, strict=True):
+        where = (offset, one.length, one.ulen, name_off, len(one.name))
+        control += TOC_ENTRY.pack(one.fourcc, one.flags, *where, 0, one.digest)
+        name_off += len(one.name) + 1
+    control += names.ljust(start - names_at, b"\0")
+    seal = b""
     sealed = next((n for n, payload in enumerate(payloads) if payload.fourcc == INTEGRITY), None)
-    made = b""
     if sealed is not None:
-        made = _sealed(control, len(payloads))
+        seal = _seal(control, len(payloads))
         place = HEADER.size + TOC_HEADER.size + sealed * TOC_ENTRY.size + HASH_AT
-        control[place : place + len(NO_HASH)] = digest(made)
+        control[place : place + len(NO_HASH)] = digest(seal)
     yield bytes(control)
-    pos = start
-    for number, payload in enumerate(payloads):
-        yield bytes(_aligned(pos) - pos)
-        pos = _aligned(pos)
-        length = 0
-        for block in (made,) if number == sealed else payload.blocks():
-            length += len(block)
-            yield block
-        if length != payload.length:
-            raise FormatError(
-                f"chunk {payload.name!r} has {length} bytes, not {payload.length} as before",
-                field="chunk_length",
-            )
-        pos += length
+    end = start
+    for number, (payload, offset) in enumerate(zip(payloads, offsets, strict=True)):
+        yield bytes(offset - end)
+        blocks = iter((seal,)) if number == sealed else payload.blocks()
+        yield from exactly(blocks, payload.length, f"chunk {payload.name!r}", "chunk_length")
+        end = offset + payload.length
 
 
-def _toc(payloads: Sequence[Payload], start: int) -> bytes:
-    name_offs = accumulate((len(payload.name) + 1 for payload in payloads), initial=0)
-    entries = [TOC_HEADER.pack(len(payloads), 0, 0)]
-    pos = start
-    for payload, name_off in zip(payloads, name_offs, strict=False):
-        pos = _aligned(pos)
-        entries.append(
-            TOC_ENTRY.pack(
-                payload.fourcc,
-                payload.flags,
-                pos,
-                payload.length,
-                payload.ulen,
-                name_off,
-                len(payload.name),
-                0,
-                payload.digest,
-            )
-        )
-        pos += payload.length
-    return b"".join(entries)
-
-
-def _sealed(control: bytearray, entries: int) -> bytes:
+def _seal(control: bytearray, entries: int) -> bytes:
     """The content of the IHSH chunk for this control region."""
     span = (0, len(control))
-    seal = hashes.control_digest(memoryview(control), HEADER.size, entries, [span])
+    sealed = hashes.control_digest(memoryview(control), HEADER.size, entries, [span])
     packed: bytes = msgpack.packb(
-        {"algo": ALGORITHM, "covered_ranges": [list(span)], "digest": seal}
+        {"algo": hashes.ALGORITHM, "covered_ranges": [list(span)], "digest": sealed}
     )
     return packed.ljust(PAYLOAD_SIZE, b"\0")
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """The next place where a payload may start."""
     return offset + -offset % PAYLOAD_ALIGNMENT
 
 
@@ -187,98 +168,89 @@ DTYPES = {element: number for number, element in read.DTYPES.items()}
 """The dtype number of each element that the format can hold."""
 MAX_DIM = 2**63 - 1
 
+Segment = tuple[int, int, Callable[[], Iterator[Buffer]]]
+"""Where in a shard bytes stand, how many they are, and what gives them."""
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A tensor and where in its shard it goes."""
 
-    source: TensorSource
-    offset: int
+@dataclass(frozen=True)
+class ShardContent:
+    """A weight shard to be written: its segments in order, with zeros between them.
+
+    `hashed` are spans that digests are wanted of besides those of the whole
+    shard and its pages.
+    """
+
+    segments: tuple[Segment, ...]
+    size: int
+    page_size: int | None
+    hashed: frozenset[Span]
 
     @property
-    def span(self) -> Span:
-        return self.offset, self.offset + self.source.nbytes
+    def pages(self) -> list[Span]:
+        return [] if self.page_size is None else page_spans(self.size, self.page_size)
+
+    def blocks(self) -> Iterator[Buffer]:
+        """The shard's bytes; raises FormatError where a tensor gives more or fewer than it says."""
+        end = 0
+        for offset, nbytes, blocks in self.segments:
+            yield bytes(offset - end)
+            yield from blocks()
+            end = offset + nbytes
+        yield bytes(self.size - end)
+
+    @property
+    def spans(self) -> frozenset[Span]:
+        """All that is hashed."""
+        return self.hashed | {(0, self.size), *self.pages}
+
+    @cached_property
+    def digests(self) -> dict[Span, bytes]:
+        """BLAKE3 of the shard, its pages, and what else is `hashed`."""
+        return digest_spans(self.blocks(), self.spans)
+
+    def payload(self, name: bytes) -> Payload:
+        """The shard as a new chunk, as it is."""
+        whole = self.digests[0, self.size]
+        return Payload(SHARD, name, MMAP_CRITICAL, self.size, self.size, whole, self.blocks)
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A weight shard to be written."""
+    """A weight shard of tensors that are given, each with its offset."""
 
     number: int
-    placed: tuple[Placed, ...]
-    page_size: int | None = None
-
-    @property
-    def name(self) -> bytes:
-        return SHARD_NAME % self.number
-
-    @property
-    def size(self) -> int:
-        return self.placed[-1].span[1] if self.placed else 0
-
-    @property
-    def pages(self) -> list[Span]:
-        step = self.page_size
-        if step is None:
-            return []
-        return [(start, min(start + step, self.size)) for start in range(0, self.size, step)]
-
-    def blocks(self) -> Iterator[Buffer]:
-        """The shard's bytes; raises FormatError where a tensor gives more or fewer than it says."""
-        pos = 0
-        for placed in self.placed:
-            yield bytes(placed.offset - pos)
-            length = 0
-            for block in placed.source.blocks():
-                view = memoryview(block).cast("B")
-                length += len(view)
-                yield view
-            if length != placed.source.nbytes:
-                raise FormatError(
-                    f"tensor {quoted(placed.source.name)} gives {length} bytes, "
-                    f"not {placed.source.nbytes}",
-                    field="data_len",
-                )
-            pos = placed.offset + length
-
-    @cached_property
-    def digests(self) -> dict[Span, bytes]:
-        """BLAKE3 of the shard, its pages and its tensors."""
-        spans = [(0, self.size), *self.pages, *(placed.span for placed in self.placed)]
-        return digest_spans(self.blocks(), spans)
+    tensors: tuple[tuple[int, TensorSource], ...]
+    content: ShardContent
 
     def entries(self, number: int, *, tensor_hash: bool) -> list[dict[str, object]]:
         """The shard's tensors as the index lists them, in the shard of that number."""
-        return [self._entry(placed, number, tensor_hash) for placed in self.placed]
-
-    def _entry(self, placed: Placed, number: int, tensor_hash: bool) -> dict[str, object]:
-        source = placed.source
-        entry: dict[str, object] = {
-            "name": source.name,
-            "dtype": DTYPES[source.element],
-            "shape": list(source.shape),
-            "shard_id": number,
-            "data_off": placed.offset,
-            "data_len": source.nbytes,
-            read.FLAGS_KEY: 0,
-        }
-        if tensor_hash:
-            entry[read.HASH_KEY] = self.digests[placed.span].hex()
-        return entry
+        listed: list[dict[str, object]] = []
+        for offset, source in self.tensors:
+            entry: dict[str, object] = {
+                "name": source.name,
+                "dtype": DTYPES[source.element],
+                "shape": list(source.shape),
+                "shard_id": number,
+                "data_off": offset,
+                "data_len": source.nbytes,
+                read.FLAGS_KEY: 0,
+            }
+            if tensor_hash:
+                entry[read.HASH_KEY] = self.content.digests[offset, offset + source.nbytes].hex()
+            listed.append(entry)
+        return listed
 
     def payloads(self) -> Iterator[Payload]:
-        size = self.size
-        whole = self.digests[0, size]
-        yield Payload(SHARD, self.name, MMAP_CRITICAL, size, size, whole, self.blocks)
-        if self.page_size is not None:
-            raw: bytes = msgpack.packb(
-                {
-                    "shard_name": self.name.decode(),
-                    "page_size": self.page_size,
-                    "digests": [self.digests[page] for page in self.pages],
-                }
-            )
-            yield Payload.of(PAGES, self.name + PAGES_SUFFIX, OPTIONAL, raw, stored=raw)
+        content, name = self.content, SHARD_NAME % self.number
+        yield content.payload(name)
+        if content.page_size is not None:
+            pages = {
+                "shard_name": name.decode(),
+                "page_size": content.page_size,
+                "digests": [content.digests[page] for page in content.pages],
+            }
+            raw: bytes = msgpack.packb(pages)
+            yield Payload.of(PAGES, name + PAGES_SUFFIX, OPTIONAL, raw, stored=raw)
 
 
 def check_tensors(tensors: Sequence[TensorSource]) -> None:
@@ -310,16 +282,29 @@ def plan(
     tensors: Sequence[TensorSource], max_shard: int | None, *, page_size: int | None = None
 ) -> list[Shard]:
     """Give the tensors places in shards, in their order."""
-    shards: list[list[Placed]] = []
+    shards: list[list[tuple[int, TensorSource]]] = []
     end = 0
     for source in tensors:
-        offset = end + -end % PAYLOAD_ALIGNMENT
+        offset = aligned(end)
         if not shards or (max_shard is not None and end and offset + source.nbytes > max_shard):
             shards.append([])
             offset = 0
-        shards[-1].append(Placed(source, offset))
+        shards[-1].append((offset, source))
         end = offset + source.nbytes
-    return [Shard(number, tuple(placed), page_size) for number, placed in enumerate(shards)]
+    return [_shard(number, tuple(tensors), page_size) for number, tensors in enumerate(shards)]
+
+
+def _shard(
+    number: int, tensors: tuple[tuple[int, TensorSource], ...], page_size: int | None
+) -> Shard:
+    segments = tuple((offset, source.nbytes, partial(_exact, source)) for offset, source in tensors)
+    spans = [(offset, offset + nbytes) for offset, nbytes, _ in segments]
+    content = ShardContent(segments, spans[-1][1], page_size, frozenset(spans))
+    return Shard(number, tensors, content)
+
+
+def _exact(source: TensorSource) -> Iterator[Buffer]:
+    return exactly(source.blocks(), source.nbytes, f"tensor {quoted(source.name)}", "data_len")
 
 
 JSON_NAME, MANIFEST_NAME, INDEX_NAME = b"meta.json", b"manifest", b"tensors"
@@ -383,7 +368,7 @@ def file_payloads(
             }
         )
         if payload.fourcc == SHARD:
-            sizes.append(shard_item(shard.number, place, shard.size, len(shard.placed)))
+            sizes.append(shard_item(shard.number, place, shard.content.size, len(shard.tensors)))
     manifest: bytes = msgpack.packb(
         {
             "format": {"name": "AERO", "version": list(VERSION)},

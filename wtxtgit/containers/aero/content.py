@@ -13,26 +13,34 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, Chunk
+from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import most_decoded
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.intervals import Span
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
 from wtxtgit.model.tensor import ReadOptions
 
 BLOCK = 4 * 2**20
 """Bytes of content looked at together."""
+# Each byte of a usual file is hashed three times at most: as part of a chunk, a page, a tensor.
 MOST_PASSES = 8
-"""Each byte of a file may be hashed about so often: as part of a chunk, a page, a tensor."""
+"""Bytes hashed of a file may be so many times its own."""
 LEAST_HASHED = 2**20
 """Bytes that may be hashed however small the file is."""
-
-
 MAX_NAMES = MAX_JSON
 NAMES_A_BYTE = 8
 """Bytes of all chunk names of a file together, as far as they are looked at, and so many
 times the file's own: names may share bytes."""
+# Starting threads costs more than hashing 1 MiB does.
+THREADED = 2**20
+"""Bytes from which on hashing with several threads is faster."""
+STEP = 8 * THREADED
+"""Bytes of a file that are hashed at a time."""
+SHOWN = 8
 
 
 class Allowance:
@@ -42,52 +50,41 @@ class Allowance:
     """
 
     def __init__(self, size: int, options: ReadOptions) -> None:
-        self._decoding = most_decoded(size, options)
-        self._hashing = max(MOST_PASSES * size, LEAST_HASHED)
-        self._parsing = size
         self._max_chunk = options.max_chunk
+        message = "chunks decode to too much for a file of this size"
+        self._decoding = Budget(most_decoded(size, options), message, "chunk_ulen")
+        message = "hashes cover the same bytes too often"
+        self._hashing = Budget(max(MOST_PASSES * size, LEAST_HASHED), message, "chunk_offset")
+        message = "chunks share the same bytes too often"
+        self._parsing = Budget(size, message, "chunk_offset")
 
     def decode(self, chunk: Chunk) -> None:
-        """Take what decoding the chunk costs, as its `chunk_ulen` says."""
-        if chunk.ulen > self._max_chunk:
-            _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {self._max_chunk}")
-        if chunk.ulen > self._decoding:
-            _too_long(chunk, "chunks decode to too much for a file of this size")
-        self._decoding -= chunk.ulen
-        self._hashing += MOST_PASSES * chunk.ulen
+        """Take what decoding the chunk costs, as its `chunk_ulen` says; nothing for a plain one."""
+        if not chunk.is_compressed:
+            return
+        refuse_over(chunk, self._max_chunk)
+        self._decoding.take(chunk.ulen, chunk.offset)
+        # What is decoded is hashed as often as what stands in the file.
+        self._hashing.left += MOST_PASSES * chunk.ulen
 
     def parse(self, chunk: Chunk) -> None:
         """Take what parsing a chunk that is not compressed costs."""
-        if chunk.length > self._parsing:
-            fail(
-                "chunks share the same bytes too often",
-                offset=chunk.offset,
-                field="chunk_offset",
-                kind="limit",
-            )
-        self._parsing -= chunk.length
+        self._parsing.take(chunk.length, chunk.offset)
 
     def hash(self, count: int, offset: int) -> None:
         """Take `count` bytes."""
-        if count > self._hashing:
-            fail(
-                "hashes cover the same bytes too often",
-                offset=offset,
-                field="chunk_offset",
-                kind="limit",
-            )
-        self._hashing -= count
+        self._hashing.take(count, offset)
 
 
 def check_length(chunk: Chunk) -> None:
     """Refuse a metadata chunk over 2 GB, and one whose `chunk_ulen` shows to be wrong."""
-    if chunk.fourcc in METADATA and chunk.ulen > MAX_METADATA_ULEN:
-        _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {MAX_METADATA_ULEN}")
-    if not chunk.is_compressed:
-        _check_ulen(chunk, chunk.length)
+    if chunk.fourcc in METADATA:
+        refuse_over(chunk, MAX_METADATA_ULEN)
+    if not chunk.is_compressed and chunk.length != chunk.ulen:
+        _wrong_ulen(chunk, str(chunk.length))
 
 
-class Content:
+class ChunkContent:
     """The content of a chunk in blocks, `chunk_ulen` bytes together.
 
     To be gone through once. `unused` is at last how many stored bytes stand
@@ -101,63 +98,44 @@ class Content:
         self.unused = 0
 
     def __iter__(self) -> Iterator[Buffer]:
-        if self._chunk.is_compressed:
-            yield from self._decoded()
+        chunk = self._chunk
+        if not chunk.is_compressed:
+            check_length(chunk)
+            yield from pieces(self._stored, BLOCK)
             return
-        _check_ulen(self._chunk, self._chunk.length)
-        yield from pieces(self._stored, BLOCK)
-
-    def _decoded(self) -> Iterator[bytes]:
-        frame = Frame(self._stored, "chunk", offset=self._chunk.offset)
+        frame = Frame(self._stored, "chunk", offset=chunk.offset)
         length = 0
         try:
-            for block in frame.content(self._chunk.ulen):
+            for block in frame.content(chunk.ulen):
                 length += len(block)
                 yield block
         except FormatError as error:
             if error.kind == "limit":
-                _wrong_ulen(self._chunk, "more")
+                _wrong_ulen(chunk, "more")
             raise
-        _check_ulen(self._chunk, length)
-        self.unused = self._chunk.length - frame.end
+        if length != chunk.ulen:
+            _wrong_ulen(chunk, str(length))
+        self.unused = chunk.length - frame.end
 
 
 def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> ByteView:
     """The whole content; raises FormatError, with kind "limit" where it is over `limit` bytes."""
-    if chunk.ulen > limit:
-        _too_long(chunk, f"chunk_ulen is {chunk.ulen}, over {limit}")
+    refuse_over(chunk, limit)
     if not chunk.is_compressed:
         return aero.stored(chunk)[: chunk.ulen]
-    return memoryview(b"".join(Content(aero, chunk)))
+    return memoryview(b"".join(ChunkContent(aero, chunk)))
 
 
-def _check_ulen(chunk: Chunk, length: int) -> None:
-    if length != chunk.ulen:
-        _wrong_ulen(chunk, str(length))
+def refuse_over(chunk: Chunk, limit: int) -> None:
+    """Raise FormatError (limit) for a chunk whose content has over `limit` bytes."""
+    if chunk.ulen > limit:
+        message = f"chunk_ulen is {chunk.ulen}, over {limit}"
+        fail(message, offset=chunk.offset, field="chunk_ulen", kind="limit")
 
 
-def _wrong_ulen(chunk: Chunk, found: str) -> NoReturn:
-    fail(
-        f"chunk_ulen is {chunk.ulen}, the content has {found} bytes",
-        offset=chunk.offset,
-        field="chunk_ulen",
-    )
-
-
-def _too_long(chunk: Chunk, message: str) -> NoReturn:
-    fail(message, offset=chunk.offset, field="chunk_ulen", kind="limit")
-
-
-THREADED = 2**20
-"""Bytes from which on hashing with several threads is faster."""
-
-STEP = 8 * THREADED
-"""Bytes of a file that are hashed at a time."""
-
-SHOWN = 8
-
-Span = tuple[int, int]
-"""First byte and end."""
+def _wrong_ulen(chunk: Chunk, length: str) -> NoReturn:
+    message = f"chunk_ulen is {chunk.ulen}, the content has {length} bytes"
+    fail(message, offset=chunk.offset, field="chunk_ulen")
 
 
 def hasher(size: int) -> Any:
@@ -168,15 +146,18 @@ def hasher(size: int) -> Any:
 
 
 def digest(data: Buffer | ByteView) -> bytes:
-    one = hasher(len(data))
-    for piece in pieces(data if isinstance(data, Windowed) else memoryview(data), STEP):
-        one.update(piece)
-    return bytes(one.digest())
+    view = data if isinstance(data, Windowed) else memoryview(data)
+    return bytes(hashed(hasher(len(data)), pieces(view, STEP)).digest())
 
 
 def short(value: bytes) -> str:
     """The start of a digest, as messages show it."""
     return value[:SHOWN].hex()
+
+
+def page_spans(size: int, page_size: int) -> list[Span]:
+    """The pages of a content of `size` bytes; the last one may be shorter."""
+    return [(start, min(start + page_size, size)) for start in range(0, size, page_size)]
 
 
 def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, bytes]:
@@ -185,7 +166,7 @@ def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, 
     Spans end within the stream.
     """
     waiting = sorted(set(spans), reverse=True)
-    found: dict[Span, bytes] = {}
+    digests: dict[Span, bytes] = {}
     running: list[tuple[Span, Any]] = []
     start = 0
     for block in blocks:
@@ -197,12 +178,12 @@ def digest_spans(blocks: Iterable[Buffer], spans: Iterable[Span]) -> dict[Span, 
             span = waiting.pop()
             piece = view[span[0] - start : span[1] - start]
             if span[1] <= end:
-                found[span] = digest(piece)
+                digests[span] = digest(piece)
             else:
                 running.append((span, hasher(span[1] - span[0]).update(piece)))
-        found.update((span, one.digest()) for span, one in running if span[1] <= end)
+        digests.update((span, one.digest()) for span, one in running if span[1] <= end)
         running = [(span, one) for span, one in running if span[1] > end]
         start = end
     # Empty ones where the stream ends.
-    found.update((span, digest(b"")) for span in waiting if span[0] == span[1])
-    return found
+    digests.update((span, digest(b"")) for span in waiting if span[0] == span[1])
+    return digests

@@ -6,6 +6,7 @@ Spec: `docs/spec/aero.md`, "Tensors and metadata".
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from itertools import islice
 
@@ -22,10 +23,10 @@ from wtxtgit.containers.aero.read import (
     Aero,
     Chunk,
     IndexEntry,
-    chunk_name,
 )
 from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.decoded import DecodedParts
+from wtxtgit.containers.tags import is_text
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
@@ -71,9 +72,12 @@ class TensorReader:
             except FormatError as error:
                 absent = error.message
             else:
-                held = self._held(shard, entry)
                 if not shard.is_compressed:
                     offset = shard.offset + entry.data_off
+                if entry.data_len:
+                    opened = Packed(shard.ulen, partial(self.content, shard))
+                    part = opened.part(entry.data_off, entry.data_len)
+                    held = part if shard.is_compressed else part.open()
         return Tensor(
             entry.name,
             entry.dtype_name,
@@ -85,16 +89,13 @@ class TensorReader:
             absent=absent,
         )
 
-    def _held(self, shard: Chunk, entry: IndexEntry) -> ByteView | Packed:
-        if entry.data_len == 0:
-            return self._aero.data[:0]
+    def content(self, shard: Chunk) -> ByteView:
+        """The content of a shard; raises FormatError where it can't be decoded."""
         if not shard.is_compressed:
-            return self._aero.stored(shard)[entry.data_off : entry.data_end]
+            return self._aero.stored(shard)
         # Sets read several files with one store of decoded parts.
-        opened = partial(
-            self._decoded.open, (self._aero, shard), shard.ulen, partial(self._decode, shard)
-        )
-        return Packed(shard.ulen, opened).part(entry.data_off, entry.data_len)
+        key = (self._aero, shard)
+        return self._decoded.open(key, shard.ulen, partial(self._decode, shard))
 
     def _decode(self, shard: Chunk) -> ByteView:
         try:
@@ -108,11 +109,15 @@ class TensorReader:
             ) from None
 
 
+def refuse_long_names(aero: Aero) -> None:
+    """Raise FormatError (limit) where chunk names are too long to be listed."""
+    if aero.names_length > min(MAX_NAMES, NAMES_A_BYTE * len(aero.data)):
+        fail("chunk names are too long", offset=0, field="name_len", kind="limit")
+
+
 def describe(aero: Aero, options: ReadOptions) -> Description:
     """List tensors and metadata; raises FormatError where chunk names are too long."""
-    most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
-    if sum(chunk.name_len for chunk in aero.chunks) > most:
-        fail("chunk names are too long", offset=0, field="name_len", kind="limit")
+    refuse_long_names(aero)
     reader = TensorReader(aero, options, DecodedParts(options).of_file(len(aero.data)))
     metadata: dict[str, object] = {
         "version": ".".join(map(str, VERSION)),
@@ -174,13 +179,7 @@ def mmsg(aero: Aero) -> dict[str, object]:
 
 def is_tag(value: object) -> bool:
     """Whether it is a short text that UTF-8 can hold."""
-    if not isinstance(value, str) or len(value) > MAX_TAG:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and len(value) <= MAX_TAG and is_text(value)
 
 
 def model_tags(aero: Aero) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -231,25 +230,14 @@ def _extras(aero: Aero) -> dict[str, object]:
 
 def _further(entry: IndexEntry) -> dict[str, object]:
     return {
-        key: _plain(value)
+        key: _hexed(deepcopy(value))
         for key, value in entry.extra.items()
         if key != HASH_KEY and (key, value) != (FLAGS_KEY, 0)
     }
 
 
-def _plain(value: object) -> object:
-    """MessagePack's values as those of JSON."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
 def _hexed(value: object) -> object:
-    """The same of a value that nothing else holds, in place: a second one may take much memory."""
+    """MessagePack's values as those of JSON, changed in place: a copy may take much memory."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list):
@@ -261,7 +249,7 @@ def _hexed(value: object) -> object:
 
 def _chunk_as_dict(aero: Aero, chunk: Chunk) -> dict[str, object]:
     return {
-        "name": chunk_name(aero.data, aero.header, chunk).decode("utf-8", "backslashreplace"),
+        "name": aero.name(chunk).decode("utf-8", "backslashreplace"),
         "fourcc": chunk.fourcc.decode("ascii", "backslashreplace"),
         "flags": chunk.flags,
         "offset": chunk.offset,

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from wtxtgit.containers import loose, msgpack_limits
 from wtxtgit.containers.aero import metadata, msgpack_edit
 from wtxtgit.containers.aero.chunks import INDEX_NAME, INTEGRITY_NAME, JSON_NAME, MANIFEST_NAME
-from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, Allowance, Content
+from wtxtgit.containers.aero.content import Allowance, ChunkContent
+from wtxtgit.containers.aero.describe import refuse_long_names
 from wtxtgit.containers.aero.hashes import parse_pages
 from wtxtgit.containers.aero.metadata import PLACE, ROLE
 from wtxtgit.containers.aero.read import (
@@ -33,11 +34,12 @@ from wtxtgit.containers.aero.read import (
     TOC_HEADER,
     Aero,
     Chunk,
-    chunk_name,
     index_content,
 )
 from wtxtgit.containers.cursor import unpack_at
+from wtxtgit.containers.intervals import Span
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import pieces
 from wtxtgit.model.tensor import ReadOptions
 
@@ -65,21 +67,19 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
     out; of any other a hash of all of it. Raises FormatError (limit) where
     names are too long, or chunks share bytes too often.
     """
-    most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
-    if sum(chunk.name_len for chunk in aero.chunks) > most:
-        raise FormatError("chunk names are too long", kind="limit", field="name_len")
+    refuse_long_names(aero)
     toc_reserved = unpack_at(TOC_HEADER, aero.data, aero.header.toc_offset)[1:]
     reserved = bytes(aero.data[RESERVED_OFFSET : HEADER.size])
-    told: dict[str, object] = {
+    of_file = {
         RESERVED: reserved if any(reserved) else None,
         TOC_RESERVED: list(toc_reserved) if any(toc_reserved) else None,
         GAPS: loose.digest(aero.data, _spans(aero)),
     }
-    found = {name: value for name, value in told.items() if value is not None}
-    return found | dict(_Chunks(aero, options).told())
+    unusual = {name: value for name, value in of_file.items() if value is not None}
+    return unusual | dict(_Chunks(aero, options).unusual())
 
 
-def _spans(aero: Aero) -> Iterator[loose.Span]:
+def _spans(aero: Aero) -> Iterator[Span]:
     header = aero.header
     yield 0, HEADER.size
     yield header.toc_offset, header.entry_offset(len(aero.chunks))
@@ -97,27 +97,27 @@ class _Chunks:
         self._aero = aero
         self._options = options
         self._allowance = Allowance(len(aero.data), options)
-        self._first = {id(aero.first(fourcc)) for fourcc in USUAL}
-        self._shards = {id(chunk) for chunk in aero.shards.values()}
-        self._values = {place for place, _, _ in metadata.named(aero)}
+        self._first = {aero.first(fourcc) for fourcc in USUAL}
+        self._shards = set(aero.shards.values())
+        self._values = set(metadata.named(aero).values())
         self._paged: set[str] = set()
-        self._tensors: dict[int, list[loose.Span]] = {}
+        self._tensors: dict[Chunk, list[Span]] = {}
         for entry in aero.entries:
             shard = aero.shard(entry.shard_id)
             if shard is not None:
-                self._tensors.setdefault(id(shard), []).append((entry.data_off, entry.data_end))
+                self._tensors.setdefault(shard, []).append(entry.span)
 
-    def told(self) -> Iterator[tuple[str, object]]:
+    def unusual(self) -> Iterator[tuple[str, object]]:
         """What is to be told of each chunk, under its type, its name and, of several, a number."""
         taken: dict[str, int] = {}
-        for place, chunk in enumerate(self._aero.chunks):
-            name = chunk_name(self._aero.data, self._aero.header, chunk)
+        for chunk in self._aero.chunks:
+            name = self._aero.name(chunk)
             label = (chunk.fourcc + b":" + name).decode("utf-8", "backslashreplace")
-            if id(chunk) in self._first:
+            if chunk in self._first:
                 label = chunk.fourcc.decode()
             taken[label] = taken.get(label, 0) + 1
             label += "" if taken[label] == 1 else f":{taken[label]}"
-            said = self._said(place, chunk, name)
+            said = self._said(chunk, name)
             if chunk.reserved:
                 said[RESERVED] = chunk.reserved
             if chunk.digest == NO_HASH:
@@ -125,13 +125,13 @@ class _Chunks:
             if said:
                 yield label, said
 
-    def _said(self, place: int, chunk: Chunk, name: bytes) -> dict[str, object]:
-        if place in self._values:
+    def _said(self, chunk: Chunk, name: bytes) -> dict[str, object]:
+        if chunk in self._values:
             return {}
         try:
-            if id(chunk) in self._first:
+            if chunk in self._first:
                 return self._only(chunk) | _unusual(chunk, name, *USUAL[chunk.fourcc])
-            if id(chunk) in self._shards:
+            if chunk in self._shards:
                 return self._shard(chunk) | _unusual(chunk, name, MMAP_CRITICAL, name)
             if chunk.fourcc == PAGES:
                 return self._pages(chunk, name)
@@ -144,10 +144,8 @@ class _Chunks:
     def _whole(self, chunk: Chunk) -> dict[str, object]:
         """The chunk as it is stored."""
         self._allowance.hash(chunk.length, chunk.offset)
-        stored, hashed = self._aero.stored(chunk), hashlib.sha256()
-        for piece in pieces(stored):
-            hashed.update(piece)
-        return {"flags": chunk.flags, "stored": hashed.digest()}
+        digest = hashed(hashlib.sha256(), pieces(self._aero.stored(chunk))).digest()
+        return {"flags": chunk.flags, "stored": digest}
 
     def _only(self, chunk: Chunk) -> dict[str, object]:
         """What a chunk that there is one of says beside what is told or made anew."""
@@ -160,12 +158,9 @@ class _Chunks:
             return {}
         if chunk.fourcc == INTEGRITY:
             return _further(msgpack_limits.parse(raw, "ihsh"), OF_THE_SEAL)
-        try:
-            value = msgpack_limits.parse(raw, "mmsg")
-        except FormatError:
-            # All of it is a value.
-            return {}
-        return _lists(value) if isinstance(value, dict) else {}
+        value = metadata.manifest_map(raw)
+        # Where it is no map, all of it is a value.
+        return {} if value is None else _lists(value)
 
     def _index(self, chunk: Chunk) -> dict[str, object]:
         raw = index_content(self._aero.data, chunk)
@@ -175,9 +170,9 @@ class _Chunks:
         said: dict[str, object] = {}
         if more or behind:
             said[FURTHER] = hashlib.sha256(b"".join([*more, behind])).digest()
-        hashed = sum(HASH_KEY in entry.extra for entry in self._aero.entries)
-        if hashed:
-            said[HASH_KEY] = "all" if hashed == len(self._aero.entries) else "some"
+        with_hash = sum(HASH_KEY in entry.extra for entry in self._aero.entries)
+        if with_hash:
+            said[HASH_KEY] = "all" if with_hash == len(self._aero.entries) else "some"
         return said
 
     def _pages(self, chunk: Chunk, name: bytes) -> dict[str, object]:
@@ -196,16 +191,16 @@ class _Chunks:
     def _shard(self, chunk: Chunk) -> dict[str, object]:
         """A hash of what a shard has between its tensors."""
         size = chunk.ulen if chunk.is_compressed else chunk.length
-        places = loose.gaps(self._tensors.get(id(chunk), ()), size)
+        places = loose.gaps(self._tensors.get(chunk, ()), size)
         if not places:
             return {}
         if chunk.is_compressed:
             self._allowance.decode(chunk)
-            found = loose.digest_of(Content(self._aero, chunk), places)
+            digest = loose.digest_of(ChunkContent(self._aero, chunk), places)
         else:
             self._allowance.hash(sum(end - start for start, end in places), chunk.offset)
-            found = loose.digest(self._aero.stored(chunk), self._tensors.get(id(chunk), ()))
-        return {} if found is None else {GAPS: found}
+            digest = loose.digest(self._aero.stored(chunk), self._tensors.get(chunk, ()))
+        return {} if digest is None else {GAPS: digest}
 
 
 def _unusual(chunk: Chunk, name: bytes, flags: int, usual: bytes) -> dict[str, object]:
@@ -223,7 +218,7 @@ def _further(value: object, known: frozenset[str]) -> dict[str, object]:
     return {FURTHER: {key: item for key, item in value.items() if key not in known}}
 
 
-def _lists(manifest: dict[object, object]) -> dict[str, object]:
+def _lists(manifest: dict[str, object]) -> dict[str, object]:
     """What the lists of a manifest have that does not follow from the chunks."""
     said: dict[str, object] = {}
     for key in metadata.LISTS:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wtxtgit.containers import msgpack_limits
+from wtxtgit.containers import loose, msgpack_limits
 from wtxtgit.containers.aero.content import (
     STEP,
     Allowance,
-    Content,
-    Span,
+    ChunkContent,
     check_length,
     content,
     digest_spans,
     hasher,
+    page_spans,
     short,
 )
 from wtxtgit.containers.aero.read import (
@@ -36,74 +36,55 @@ from wtxtgit.containers.aero.read import (
     Aero,
     Chunk,
     IndexEntry,
-    chunk_name,
 )
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.intervals import Span
+from wtxtgit.containers.problems import Report
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.model.findings import Findings
 
 ALGORITHM = "blake3-256"
 PAYLOAD_SIZE = 256
 """The map is padded with zeros to this length."""
+MAX_PAGES = MAX_TENSORS
+"""Page hashes of one shard."""
 
 
-def check_seal(aero: Aero, found: Findings, allowance: Allowance) -> None:
+def check_seal(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
     """Check the digest in the first IHSH chunk; a file needs none."""
     chunk = aero.first(INTEGRITY)
     if chunk is None:
         return
-    label = aero.label(chunk)
     try:
-        _check_seal_digest(aero, chunk, found, allowance)
+        _check_seal_digest(aero, chunk, report, allowance)
     except FormatError as error:
-        found.refuse(error, chunk=label)
+        report.refuse(error, chunk)
     first = min((one.offset for one in aero.chunks if one.length), default=chunk.offset)
     if chunk.offset != first:
-        found.warn(
-            "structure",
-            "IHSH is not the first payload",
-            offset=chunk.offset,
-            field="chunk_offset",
-            chunk=label,
-        )
+        report.warn("IHSH is not the first payload", "chunk_offset", chunk.offset, chunk)
 
 
-def _check_seal_digest(aero: Aero, chunk: Chunk, found: Findings, allowance: Allowance) -> None:
-    label = aero.label(chunk)
+def _check_seal_digest(
+    aero: Aero, chunk: Chunk, report: Report[Chunk], allowance: Allowance
+) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
-        found.warn(
-            "blake3",
-            f"the algorithm is not {ALGORITHM}, so the control region can't be checked",
-            offset=chunk.offset,
-            field="algo",
-            chunk=label,
-        )
+        message = f"the algorithm is not {ALGORITHM}, so the control region can't be checked"
+        report.warn(message, "algo", chunk.offset, chunk, kind="blake3")
         return
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
         fail("ihsh has a wrong digest", offset=chunk.offset, field="digest")
-    if not _cover(spans, aero.header.control_end):
-        found.warn(
-            "structure",
-            "IHSH does not cover all of header, TOC and string table",
-            offset=chunk.offset,
-            field="covered_ranges",
-            chunk=label,
-        )
+    if loose.gaps(spans, aero.header.control_end):
+        message = "IHSH does not cover all of header, TOC and string table"
+        report.warn(message, "covered_ranges", chunk.offset, chunk)
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
     got = control_digest(aero.data, aero.header.toc_offset, len(aero.chunks), spans)
     if got != wanted:
-        found.error(
-            "blake3",
-            f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}",
-            offset=chunk.offset,
-            field="digest",
-            chunk=label,
-        )
+        message = f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}"
+        report.error(message, "digest", chunk.offset, chunk, kind="blake3")
 
 
 def sealed_spans(aero: Aero) -> list[Span]:
@@ -121,7 +102,10 @@ def sealed_spans(aero: Aero) -> list[Span]:
 
 
 def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequence[Span]) -> bytes:
-    """BLAKE3 of the spans of a file one after another, its TOC's hashes zeroed."""
+    """BLAKE3 of the spans of a file one after another, its TOC's hashes zeroed.
+
+    The IHSH's own hash stands in the TOC, and so would have to be in what it is of.
+    """
     one = hasher(sum(end - start for start, end in spans))
     parts = list(_zeroed(data, toc_offset, entries))
     for start, end in spans:
@@ -166,22 +150,9 @@ def _covered(value: object, chunk: Chunk, size: int) -> list[Span]:
     return spans
 
 
-def _cover(spans: Sequence[Span], size: int) -> bool:
-    end = 0
-    for start, stop in sorted(spans):
-        if start > end:
-            break
-        end = max(end, stop)
-    return end >= size
-
-
-MAX_PAGES = MAX_TENSORS
-"""Page hashes of one shard."""
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A hash that the file has of part of a chunk's content."""
+    """A hash that the file has of part of a chunk's content, and who has it where."""
 
     span: Span
     digest: bytes
@@ -227,136 +198,88 @@ def parse_pages(aero: Aero, chunk: Chunk) -> PageHashes:
     return PageHashes(name, size, digests)
 
 
-def check_contents(aero: Aero, found: Findings, allowance: Allowance) -> None:
+def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
     """Check the content of every chunk against its length and hashes."""
-    claims = _tensor_claims(aero)
+    claims: Claims = {}
+    for entry in aero.entries:
+        digest, shard = entry.digest, aero.shard(entry.shard_id)
+        if digest is not None and shard is not None and entry.is_inside(shard):
+            span = entry.span if entry.data_len else (0, 0)
+            claim = Claim(span, digest, entry, "TIDX", HASH_KEY)
+            claims.setdefault(shard, []).append(claim)
     paged: set[Chunk] = set()
     for chunk in aero.chunks:
-        if chunk.fourcc == PAGES:
+        if chunk.fourcc == PAGES and not chunk.is_compressed:
             try:
-                _add_pages(aero, chunk, claims, paged, found, allowance)
+                allowance.parse(chunk)
+                _add_pages(aero, chunk, claims, paged, report)
             except FormatError as error:
-                _tell(error, aero, chunk, found)
+                report.refuse(error, chunk)
     looked_at: set[tuple[object, ...]] = set()
     for chunk in aero.chunks:
-        held = claims.pop(chunk, []) if chunk.fourcc == SHARD else []
-        if chunk.is_wiped or not (_is_first(chunk, looked_at) or held):
+        said = claims.pop(chunk, []) if chunk.fourcc == SHARD else []
+        # Chunks of the same bytes, length and hash need no second look.
+        key = (chunk.is_compressed, chunk.offset, chunk.length, chunk.ulen, chunk.digest)
+        if chunk.is_wiped or (key in looked_at and not said):
             continue
+        looked_at.add(key)
         try:
-            _check_content(aero, chunk, held, found, allowance)
+            _check_content(aero, chunk, said, report, allowance)
         except FormatError as error:
-            _tell(error, aero, chunk, found)
-
-
-def _is_first(chunk: Chunk, looked_at: set[tuple[object, ...]]) -> bool:
-    """Whether no chunk of the same bytes, length and hash was looked at before."""
-    key = (chunk.is_compressed, chunk.offset, chunk.length, chunk.ulen, chunk.digest)
-    if key in looked_at:
-        return False
-    looked_at.add(key)
-    return True
+            report.refuse(error, chunk)
 
 
 def _check_content(
-    aero: Aero, chunk: Chunk, claims: list[Claim], found: Findings, allowance: Allowance
+    aero: Aero, chunk: Chunk, claims: list[Claim], report: Report[Chunk], allowance: Allowance
 ) -> None:
     check_length(chunk)
-    if chunk.is_compressed:
-        allowance.decode(chunk)
+    allowance.decode(chunk)
     if chunk.digest != NO_HASH:
         claims.insert(0, Claim((0, chunk.ulen), chunk.digest, None, "TOC", "blake3_256"))
     spans = {claim.span for claim in claims}
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
-    held = Content(aero, chunk)
-    digests = digest_spans(held, spans)
+    blocks = ChunkContent(aero, chunk)
+    digests = digest_spans(blocks, spans)
     for claim in claims:
-        got = digests[claim.span]
-        if got != claim.digest:
-            found.error(
-                "blake3",
-                f"BLAKE3 of {claim.what} is {short(got)}, {claim.source} has {short(claim.digest)}",
-                offset=chunk.offset + (0 if chunk.is_compressed else claim.span[0]),
-                field=claim.field,
-                chunk=aero.label(chunk),
-            )
-    if held.unused:
-        found.warn(
-            "structure",
-            f"{held.unused} bytes after the zstd frame",
-            offset=chunk.end - held.unused,
-            field="chunk_length",
-            chunk=aero.label(chunk),
-        )
-
-
-def _tensor_claims(aero: Aero) -> Claims:
-    claims: Claims = {}
-    for entry in aero.entries:
-        digest, shard = entry.digest, aero.shard(entry.shard_id)
-        if digest is None or shard is None:
-            continue
-        if entry.is_inside(shard):
-            span = (entry.data_off, entry.data_end) if entry.data_len else (0, 0)
-            claims.setdefault(shard, []).append(Claim(span, digest, entry, "TIDX", HASH_KEY))
-    return claims
+        got = short(digests[claim.span])
+        if digests[claim.span] != claim.digest:
+            message = f"BLAKE3 of {claim.what} is {got}, {claim.source} has {short(claim.digest)}"
+            # Content that is compressed stands nowhere in the file byte for byte.
+            at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
+            report.error(message, claim.field, at, chunk, kind="blake3")
+    if blocks.unused:
+        message = f"{blocks.unused} bytes after the zstd frame"
+        report.warn(message, "chunk_length", chunk.end - blocks.unused, chunk)
 
 
 def _add_pages(
-    aero: Aero,
-    chunk: Chunk,
-    claims: Claims,
-    paged: set[Chunk],
-    found: Findings,
-    allowance: Allowance,
+    aero: Aero, chunk: Chunk, claims: Claims, paged: set[Chunk], report: Report[Chunk]
 ) -> None:
     """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
-    if chunk.is_compressed:
-        return
-    allowance.parse(chunk)
     pages = parse_pages(aero, chunk)
-    name, size, digests = pages.shard_name, pages.page_size, pages.digests
-    shard = aero.shards.get(name.encode())
+    name, digests = quoted(pages.shard_name), pages.digests
+    shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
-        found.warn(
-            "structure",
-            f"page hashes of {quoted(name)}, which is no chunk of the file",
-            offset=chunk.offset,
-            field="shard_name",
-            chunk=aero.label(chunk),
-        )
+        message = f"page hashes of {name}, which is no chunk of the file"
+        report.warn(message, "shard_name", chunk.offset, chunk)
         return
     if shard in paged:
-        found.warn(
-            "structure",
-            f"{quoted(name)} has page hashes already, the first are used",
-            offset=chunk.offset,
-            field="shard_name",
-            chunk=aero.label(chunk),
-        )
+        message = f"{name} has page hashes already, the first are used"
+        report.warn(message, "shard_name", chunk.offset, chunk)
         return
     paged.add(shard)
     if len(digests) > MAX_PAGES:
         fail(f"phsh has {len(digests)} digests", offset=chunk.offset, field="digests", kind="limit")
-    count = -(-shard.ulen // size)
+    count = -(-shard.ulen // pages.page_size)
     if len(digests) != count:
-        fail(
-            f"phsh has {len(digests)} digests, {quoted(name)} has {count} pages",
-            offset=chunk.offset,
-            field="digests",
-        )
-    held = claims.setdefault(shard, [])
-    for number, digest in enumerate(digests):
-        span = (number * size, min((number + 1) * size, shard.ulen))
-        held.append(Claim(span, digest, number, "PHSH", "digests"))
-    if chunk_name(aero.data, aero.header, chunk) != name.encode() + PAGES_SUFFIX:
-        found.warn(
-            "structure",
-            f"page hashes of {quoted(name)} are not called {quoted(name + PAGES_SUFFIX.decode())}",
-            offset=chunk.offset,
-            field="name_off",
-            chunk=aero.label(chunk),
-        )
-
-
-def _tell(error: FormatError, aero: Aero, chunk: Chunk, found: Findings) -> None:
-    found.refuse(error, chunk=aero.label(chunk))
+        message = f"phsh has {len(digests)} digests, {name} has {count} pages"
+        fail(message, offset=chunk.offset, field="digests")
+    spans = page_spans(shard.ulen, pages.page_size)
+    claims.setdefault(shard, []).extend(
+        Claim(span, digest, number, "PHSH", "digests")
+        for number, (span, digest) in enumerate(zip(spans, digests, strict=True))
+    )
+    usual = pages.shard_name.encode() + PAGES_SUFFIX
+    if aero.name(chunk) != usual:
+        message = f"page hashes of {name} are not called {quoted(usual.decode())}"
+        report.warn(message, "name_off", chunk.offset, chunk)

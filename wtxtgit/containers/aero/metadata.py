@@ -20,7 +20,7 @@ from wtxtgit.containers.aero.chunks import (
     metadata_payload,
     shard_item,
 )
-from wtxtgit.containers.aero.content import Allowance, Content, content, hasher
+from wtxtgit.containers.aero.content import Allowance, ChunkContent, content, hasher
 from wtxtgit.containers.aero.describe import MAX_SHOWN
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
 from wtxtgit.containers.aero.read import (
@@ -32,11 +32,12 @@ from wtxtgit.containers.aero.read import (
     SHARD,
     Aero,
     Chunk,
-    chunk_name,
 )
+from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"
@@ -49,6 +50,8 @@ MAX_SMALL = 2**24
 """Bytes of all of them together."""
 MAX_NAME = 255
 LARGE = "blake3:"
+PLACE, ROLE = "toc_index", "role"
+"""Keys of an item of a manifest's lists: its place in the TOC, and what the chunk is for."""
 
 
 @dataclass(slots=True)
@@ -87,13 +90,13 @@ def read(aero: Aero, options: ReadOptions) -> dict[str, object]:
     as is an MMSG that is no map. Raises FormatError (limit) where unknown
     chunks hold too much.
     """
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for fourcc, parse in ((JSON, _json), (MANIFEST, _manifest)):
         raw = content_of(aero, fourcc, options)
         if raw is not None:
-            found[fourcc.decode()] = parse(raw)
-    found[CHUNKS] = {key: value for _, key, value in _unknown(aero, options)}
-    return found
+            values[fourcc.decode()] = parse(raw)
+    values[CHUNKS] = {key: value for key, _, value in _unknown(aero, options)}
+    return values
 
 
 def changes(
@@ -122,26 +125,26 @@ def _changed(
     """The content that a chunk is to have, which is put among the payloads."""
     key = fourcc.decode()
     before = new.json if fourcc == JSON else new.manifest
-    place = next((place for place, one in enumerate(aero.chunks) if one.fourcc == fourcc), None)
+    chunk = aero.first(fourcc)
     if key not in values:
-        if place is not None and before is not None:
-            new.removed.add(place)
-            return None
-        return before
-    if place is not None and before is None:
+        # A chunk that can't be read is no value, so nobody has taken it away.
+        if chunk is not None and before is not None:
+            new.removed.add(chunk.place)
+        return None
+    if chunk is not None and before is None:
         raise FormatError(f"{key} of the file can't be read", field=key)
     spell = _new_json if fourcc == JSON else _new_manifest
     raw = spell(before, own.get(key), values[key])
-    if place is None:
+    if chunk is None:
         new.added.append(metadata_payload(fourcc, name, raw, compress=False))
     elif fourcc == JSON and raw != before:
-        new.replaced[place] = like(aero, aero.chunks[place], raw)
+        new.replaced[chunk.place] = like(aero, chunk, raw)
     return raw
 
 
 def like(aero: Aero, chunk: Chunk, raw: bytes) -> Payload:
     """The chunk with another content: compressed and hashed where it was before."""
-    name = chunk_name(aero.data, aero.header, chunk)
+    name = aero.name(chunk)
     payload = metadata_payload(
         chunk.fourcc, name, raw, flags=chunk.flags, compress=chunk.is_compressed
     )
@@ -168,14 +171,18 @@ def _json(raw: bytes) -> object:
     return value if isinstance(value, dict) and len(raw) <= MAX_SHOWN else raw
 
 
-def _manifest(raw: bytes) -> object:
+def manifest_map(raw: bytes) -> dict[str, object] | None:
+    """The map that is the content of an MMSG; None where it is none, or can't be read."""
     try:
         value = msgpack_limits.parse(raw, "mmsg")
     except FormatError:
-        return raw
-    if not isinstance(value, dict):
-        return raw
-    return {key: item for key, item in value.items() if key not in LISTS}
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _manifest(raw: bytes) -> object:
+    value = manifest_map(raw)
+    return raw if value is None else {key: value[key] for key in value if key not in LISTS}
 
 
 def _new_json(before: bytes | None, own: object, value: object) -> bytes:
@@ -215,88 +222,73 @@ def _packed_values(value: object) -> dict[str, bytes]:
     raise FormatError("the value of MMSG is no map", field=MANIFEST.decode())
 
 
-def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[int, str, object]]:
-    """Chunks of unknown types: their place, their key, and their value."""
+def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, Chunk, object]]:
+    """Chunks of unknown types, each with its key and its value."""
     allowance = Allowance(len(aero.data), options)
-    total = 0
-    for place, key, chunk in named(aero):
-        if chunk.is_compressed:
-            allowance.decode(chunk)
+    small = Budget(MAX_SMALL, f"unknown chunks have over {MAX_SMALL} bytes", "chunk_ulen")
+    for key, chunk in named(aero).items():
+        allowance.decode(chunk)
         allowance.hash(chunk.ulen, chunk.offset)
         if chunk.ulen > SMALL:
-            yield place, key, LARGE + _digest(aero, chunk)
-            continue
-        total += chunk.ulen
-        if total > MAX_SMALL:
-            raise FormatError(
-                f"unknown chunks have over {MAX_SMALL} bytes", kind="limit", field="chunk_ulen"
-            )
-        yield place, key, bytes(content(aero, chunk, SMALL))
+            digest = hashed(hasher(chunk.ulen), ChunkContent(aero, chunk)).hexdigest()
+            yield key, chunk, LARGE + digest
+        else:
+            small.take(chunk.ulen, chunk.offset)
+            yield key, chunk, bytes(content(aero, chunk, SMALL))
 
 
-def named(aero: Aero) -> Iterator[tuple[int, str, Chunk]]:
-    """Chunks of unknown types that are values: their place in the TOC, and their key.
+def named(aero: Aero) -> dict[str, Chunk]:
+    """Chunks of unknown types that are values, by key.
 
     Those whose type or name can't be told in a key are none, and of several
     with the same key all but the first.
     """
-    taken: set[str] = set()
-    for place, chunk in enumerate(aero.chunks):
+    chunks: dict[str, Chunk] = {}
+    for chunk in aero.chunks:
         key = _key(aero, chunk)
-        if key is not None and key not in taken:
-            taken.add(key)
-            yield place, key, chunk
+        if key is not None:
+            chunks.setdefault(key, chunk)
+    return chunks
 
 
 def _key(aero: Aero, chunk: Chunk) -> str | None:
     """Type, flags and name of a chunk of an unknown type: `NOTE:0x8:name`."""
-    known = chunk.fourcc in METADATA or chunk.fourcc == SHARD
-    if known or not chunk.fourcc.isalnum() or chunk.name_len > MAX_NAME:
+    is_known = chunk.fourcc in METADATA or chunk.fourcc == SHARD
+    if is_known or not chunk.fourcc.isalnum() or chunk.name_len > MAX_NAME:
         return None
     try:
-        name = chunk_name(aero.data, aero.header, chunk).decode()
+        name = aero.name(chunk).decode()
     except UnicodeDecodeError:
         return None
     return None if "\0" in name else f"{chunk.fourcc.decode()}:{chunk.flags:#x}:{name}"
 
 
-def _digest(aero: Aero, chunk: Chunk) -> str:
-    one = hasher(chunk.ulen)
-    for block in Content(aero, chunk):
-        one.update(block)
-    return str(one.hexdigest())
-
-
 def _change_unknown(aero: Aero, values: object, new: NewMetadata, options: ReadOptions) -> None:
     wanted = values if isinstance(values, dict) else {}
-    own: dict[str, object] = {}
-    for place, key, value in _unknown(aero, options):
-        own[key] = value
+    own: set[str] = set()
+    for key, chunk, value in _unknown(aero, options):
+        own.add(key)
         if key not in wanted:
-            new.removed.add(place)
+            new.removed.add(chunk.place)
         elif wanted[key] != value:
-            raw = _small(key, wanted[key])
-            new.replaced[place] = like(aero, aero.chunks[place], raw)
-    for key, value in wanted.items():
-        if key not in own:
-            new.added.append(_added(key, _small(key, value)))
+            new.replaced[chunk.place] = like(aero, chunk, _small(key, wanted[key]))
+    for key in (key for key in wanted if key not in own):
+        fourcc, flags, name = key.split(":", 2)
+        new.added.append(
+            metadata_payload(
+                fourcc.encode(),
+                name.encode(),
+                _small(key, wanted[key]),
+                flags=int(flags, 16),
+                compress=bool(int(flags, 16) & COMPRESSED),
+            )
+        )
 
 
 def _small(key: str, value: object) -> bytes:
     if not isinstance(value, bytes):
         raise FormatError(f"chunk {quoted(key)} is too large to be merged", field=CHUNKS)
     return value
-
-
-def _added(key: str, raw: bytes) -> Payload:
-    fourcc, flags, name = key.split(":", 2)
-    number = int(flags, 16)
-    return metadata_payload(
-        fourcc.encode(), name.encode(), raw, flags=number, compress=bool(number & COMPRESSED)
-    )
-
-
-PLACE, ROLE = "toc_index", "role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,13 +314,8 @@ def renewed(
     types of chunks that follow behind all. What it does not list stays unlisted.
     Raises FormatError (limit) for a map with too many keys.
     """
-    try:
-        value = msgpack_limits.parse(raw, "mmsg")
-    except FormatError:
-        return raw
-    if not isinstance(value, dict):
-        return raw
-    lists = {key: value[key] for key in ("chunks", "shards") if isinstance(value.get(key), list)}
+    value = manifest_map(raw) or {}
+    lists = {key: items for key in LISTS if isinstance(items := value.get(key), list)}
     made = {key: _moved(items, places, removed) for key, items in lists.items()}
     for place, facts in shards.items():
         for item in made.get("shards", []):
@@ -351,11 +338,11 @@ def _moved(
     items: list[object], places: Mapping[int, int], removed: Collection[int]
 ) -> list[object]:
     """Items with their new places, copied; those of removed chunks are left out."""
-    found: list[object] = []
+    moved: list[object] = []
     for item in items:
         place = item.get(PLACE) if isinstance(item, dict) else None
         if not isinstance(item, dict) or type(place) is not int:
-            found.append(item)
+            moved.append(item)
         elif place not in removed:
-            found.append(item | {PLACE: places.get(place, place)})
-    return found
+            moved.append(item | {PLACE: places.get(place, place)})
+    return moved

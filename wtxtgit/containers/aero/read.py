@@ -15,8 +15,9 @@ from struct import Struct
 
 from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
 from wtxtgit.containers.cursor import MAX_QUOTED, Cursor, check_inside, fail, quoted
-from wtxtgit.containers.magic import MAX_JSON
+from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import ITEM_BYTES
 
@@ -55,6 +56,32 @@ NAMES_ALIGNMENT = 8
 MAX_STRING_TABLE = 512 * 2**20
 MAX_METADATA_ULEN = 2 * 2**30
 
+DTYPES = {
+    0: "f16",
+    1: "f32",
+    2: "bf16",
+    3: "f64",
+    4: "i8",
+    5: "u8",
+    6: "i16",
+    7: "u16",
+    8: "i32",
+    9: "u32",
+    10: "i64",
+    11: "u64",
+    12: "bool",
+}
+"""The element of each number, and the format's own word for it."""
+PACKED = 0x8000
+PACKED_WORD = "packed"
+TENSORS_KEY = "tensors"
+HASH_KEY = "hash_b3"
+FLAGS_KEY = "flags"
+_HASH = re.compile(r"[0-9a-fA-F]{64}")
+_INTEGERS = ("dtype", "shard_id", "data_off", "data_len")
+_KNOWN = frozenset({"name", "shape", *_INTEGERS})
+CONTROL_ROLE = "_control"
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -74,6 +101,12 @@ class Header:
         names_end = self.names_offset + self.names_length if self.names_length else 0
         return max(toc_end, names_end)
 
+    def name(self, data: ByteView, chunk: Chunk, most: int | None = None) -> bytes:
+        """A chunk's name in the file `data`, or its first `most` bytes."""
+        start = self.names_offset + chunk.name_off
+        length = chunk.name_len if most is None else min(chunk.name_len, most)
+        return bytes(data[start : start + length])
+
     def entry_offset(self, place: int) -> int:
         """Where in the file the TOC entry number `place` stands."""
         return self.toc_offset + TOC_HEADER.size + place * TOC_ENTRY.size
@@ -81,8 +114,9 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """An entry of the TOC; `name_off` counts from the string table's start."""
+    """Entry `place` of the TOC; `name_off` counts from the string table's start."""
 
+    place: int
     fourcc: bytes
     flags: int
     offset: int
@@ -111,52 +145,12 @@ class Chunk:
         if self.fourcc != NO_FOURCC or self.digest != NO_HASH:
             return False
         numbers = (self.flags, self.offset, self.length, self.ulen, self.name_off, self.name_len)
-        return not any((*numbers, self.reserved))
+        return not any(numbers) and not self.reserved
 
     @property
     def role(self) -> str:
         # isalnum of bytes is that of ASCII.
         return "_" + self.fourcc.decode().lower() if self.fourcc.isalnum() else "_chunk"
-
-
-def chunk_name(data: ByteView, header: Header, chunk: Chunk) -> bytes:
-    start = header.names_offset + chunk.name_off
-    return bytes(data[start : start + chunk.name_len])
-
-
-def chunk_label(data: ByteView, header: Header, chunk: Chunk) -> str:
-    """The chunk as findings call it: its name, or its type where it has none."""
-    start = header.names_offset + chunk.name_off
-    raw = bytes(data[start : start + min(chunk.name_len, 4 * MAX_QUOTED)])
-    name = raw.decode("utf-8", "backslashreplace")[:MAX_QUOTED]
-    name = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name)
-    return name or chunk.fourcc.decode("ascii", "backslashreplace")
-
-
-DTYPES = {
-    0: "f16",
-    1: "f32",
-    2: "bf16",
-    3: "f64",
-    4: "i8",
-    5: "u8",
-    6: "i16",
-    7: "u16",
-    8: "i32",
-    9: "u32",
-    10: "i64",
-    11: "u64",
-    12: "bool",
-}
-"""The element of each number, and the format's own word for it."""
-PACKED = 0x8000
-PACKED_WORD = "packed"
-TENSORS_KEY = "tensors"
-HASH_KEY = "hash_b3"
-FLAGS_KEY = "flags"
-_HASH = re.compile(r"[0-9a-fA-F]{64}")
-_INTEGERS = ("dtype", "shard_id", "data_off", "data_len")
-_KNOWN = frozenset({"name", "shape", *_INTEGERS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +177,11 @@ class IndexEntry:
         """The BLAKE3 that the index has of the tensor's bytes; None where it has none."""
         value = self.extra.get(HASH_KEY)
         return bytes.fromhex(value) if isinstance(value, str) and _HASH.fullmatch(value) else None
+
+    @property
+    def span(self) -> Span:
+        """Where in its shard's content the tensor stands."""
+        return self.data_off, self.data_end
 
     def is_inside(self, shard: Chunk) -> bool:
         """Whether the shard's content has the tensor's bytes."""
@@ -244,9 +243,6 @@ def _index_entry(number: int, item: object, offset: int) -> IndexEntry:
     return IndexEntry(name, dtype, tuple(shape), shard_id, data_off, data_len, extra)
 
 
-CONTROL_ROLE = "_control"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Aero:
     """An AERO file that was read.
@@ -281,19 +277,32 @@ class Aero:
         """The chunk's bytes as they stand in the file."""
         return self.data[chunk.offset : chunk.end] if chunk.length else self.data[:0]
 
+    def name(self, chunk: Chunk) -> bytes:
+        return self.header.name(self.data, chunk)
+
+    @property
+    def names_length(self) -> int:
+        """Bytes of all chunk names together; they may share bytes of the string table."""
+        return sum(chunk.name_len for chunk in self.chunks)
+
     def label(self, chunk: Chunk) -> str:
-        return chunk_label(self.data, self.header, chunk)
+        """The chunk as findings call it: its name, or its type where it has none."""
+        raw = self.header.name(self.data, chunk, 4 * MAX_QUOTED)
+        name = raw.decode("utf-8", "backslashreplace")[:MAX_QUOTED]
+        name = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name)
+        return name or chunk.fourcc.decode("ascii", "backslashreplace")
 
 
 def read(data: ByteView) -> Aero:
     """Read an AERO file; raises FormatError."""
     header = _read_header(data)
     chunks = _read_toc(data, header)
-    entries = _read_index(data, chunks)
+    index = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
+    entries = [] if index is None else parse_index(index_content(data, index), index.offset)
     shards: dict[bytes, Chunk] = {}
     for chunk in chunks:
         if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
-            shards.setdefault(chunk_name(data, header, chunk), chunk)
+            shards.setdefault(header.name(data, chunk), chunk)
     tensors = tuple(_locate(shards.get(SHARD_NAME % entry.shard_id), entry) for entry in entries)
     return Aero(data, header, chunks, shards, tuple(entries), tensors)
 
@@ -328,18 +337,12 @@ def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
     if count > MAX_TENSORS:
         fail(f"toc lists {count} chunks", offset=start, field="entry_count", kind="limit")
     entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
-    chunks = tuple(Chunk(*fields) for fields in entries)
-    for number, chunk in enumerate(chunks):
-        name, at = f"name of chunk {number}", header.entry_offset(number)
+    chunks = tuple(Chunk(place, *fields) for place, fields in enumerate(entries))
+    for place, chunk in enumerate(chunks):
+        name, at = f"name of chunk {place}", header.entry_offset(place)
         check_inside(chunk.name_off, chunk.name_len, header.names_length, name, at)
-        check_inside(chunk.offset, chunk.length, len(data), f"chunk {number}")
+        check_inside(chunk.offset, chunk.length, len(data), f"chunk {place}")
     return chunks
-
-
-def _read_index(data: ByteView, chunks: tuple[Chunk, ...]) -> list[IndexEntry]:
-    """The entries of the first TIDX."""
-    chunk = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
-    return [] if chunk is None else parse_index(index_content(data, chunk), chunk.offset)
 
 
 def _locate(shard: Chunk | None, entry: IndexEntry) -> Stored:

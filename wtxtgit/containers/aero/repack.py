@@ -9,13 +9,20 @@ Spec: `docs/spec/aero.md`, "Repacking" and "Resealing".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from wtxtgit.containers import flat
-from wtxtgit.containers.aero import check, chunks, hashes
+from wtxtgit.containers.aero import check, hashes
 from wtxtgit.containers.aero.check import TOC, extents
-from wtxtgit.containers.aero.chunks import Payload, assemble, integrity_payload, metadata_payload
-from wtxtgit.containers.aero.content import Allowance, Content, Span, check_length, digest_spans
+from wtxtgit.containers.aero.chunks import (
+    Payload,
+    assemble,
+    check_payloads,
+    metadata_payload,
+    stored_payload,
+)
+from wtxtgit.containers.aero.content import Allowance, ChunkContent, check_length, digest_spans
 from wtxtgit.containers.aero.read import (
     COMPRESSED,
     DIGEST_SIZE,
@@ -29,12 +36,13 @@ from wtxtgit.containers.aero.read import (
     PAGES,
     Aero,
     Chunk,
-    chunk_name,
 )
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.intervals import Span, groups
+from wtxtgit.containers.problems import Report
 from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
@@ -59,60 +67,46 @@ def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[
     allowance = Allowance(len(container.data), options)
     _refuse_damage(container, allowance)
     payloads = [_repacked(container, chunk, compression, allowance) for chunk in container.chunks]
-    chunks.check_payloads(payloads)
+    check_payloads(payloads)
     return assemble(payloads, container.header.uuid)
 
 
 def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
-    found = Findings()
-    check.check_control(aero, found)
-    hashes.check_seal(aero, found, allowance)
+    findings = Findings()
+    report = Report(findings, aero.label)
+    check.check_control(aero, report)
+    hashes.check_seal(aero, report, allowance)
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.
             fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
-    flat.refuse_errors(found)
+    flat.refuse_errors(findings)
 
 
 def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:
     check_length(chunk)
-    if chunk.is_compressed:
-        allowance.decode(chunk)
+    allowance.decode(chunk)
     allowance.hash(chunk.ulen, chunk.offset)
     whole = (0, chunk.ulen)
-    digest = digest_spans(Content(aero, chunk), [whole])[whole]
+    digest = digest_spans(ChunkContent(aero, chunk), [whole])[whole]
     if chunk.digest not in (NO_HASH, digest):
-        fail(
-            f"BLAKE3 of {aero.label(chunk)!a} does not hold",
-            offset=chunk.offset,
-            field="blake3_256",
-            kind="blake3",
-        )
-    name = chunk_name(aero.data, aero.header, chunk)
+        message = f"BLAKE3 of {aero.label(chunk)!a} does not hold"
+        fail(message, offset=chunk.offset, field="blake3_256", kind="blake3")
+    stored = stored_payload(aero, chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
-        return integrity_payload(name, chunk.flags & ~COMPRESSED)
+        return stored
     if compression == "zstd" and not chunk.is_compressed and chunk.fourcc in COMPRESSIBLE:
         raw = bytes(aero.stored(chunk))
-        return metadata_payload(chunk.fourcc, name, raw, flags=chunk.flags, compress=True)
+        return metadata_payload(chunk.fourcc, stored.name, raw, flags=chunk.flags, compress=True)
     if compression == "zstd" and chunk.fourcc not in NEVER_COMPRESSED:
-        stored = aero.stored(chunk)
-        return Payload(
-            chunk.fourcc,
-            name,
-            chunk.flags,
-            chunk.length,
-            chunk.ulen,
-            digest,
-            partial(pieces, stored),
-        )
-    return Payload(
-        chunk.fourcc,
-        name,
-        chunk.flags & ~COMPRESSED,
-        chunk.ulen,
-        chunk.ulen,
-        digest,
-        lambda: iter(Content(aero, chunk)),
+        return replace(stored, digest=digest)
+    flags = chunk.flags & ~COMPRESSED
+    return replace(
+        stored,
+        flags=flags,
+        length=chunk.ulen,
+        digest=digest,
+        blocks=lambda: iter(ChunkContent(aero, chunk)),
     )
 
 
@@ -135,17 +129,19 @@ def written(
         for place, payload in replaced.items():
             chunk = aero.chunks[place]
             at = aero.header.entry_offset(place) + HASH_AT
-            edits.append((at, at + DIGEST_SIZE, partial(_once, payload.digest)))
+            edits.append((at, at + DIGEST_SIZE, partial(iter, (payload.digest,))))
             if chunk.length:
                 edits.append((chunk.offset, chunk.end, payload.blocks))
         return spliced(aero.data, sorted(edits, key=lambda edit: edit[:2]))
-    payloads = [
-        replaced[place] if place in replaced else _kept(aero, chunk, allowance)
-        for place, chunk in enumerate(aero.chunks)
-        if place not in removed
-    ]
+    payloads = []
+    for chunk in aero.chunks:
+        if chunk.place in replaced:
+            payloads.append(replaced[chunk.place])
+        elif chunk.place not in removed:
+            allowance.hash(chunk.length, chunk.offset)
+            payloads.append(stored_payload(aero, chunk))
     payloads += added
-    chunks.check_payloads(payloads)
+    check_payloads(payloads)
     return assemble(payloads, aero.header.uuid)
 
 
@@ -158,32 +154,9 @@ def _keep_places(aero: Aero, replaced: Mapping[int, Payload], sealed: Sequence[S
         # What a seal covers beside the TOC's hashes must not change.
         if any(start < chunk.end and chunk.offset < end for start, end in sealed):
             return False
+    # The TOC changes as well: it has the hashes.
     changing = {TOC, *replaced}
-    reached, owner = 0, TOC
-    for start, end, what in sorted(extents(aero)):
-        if start < reached and (what in changing or owner in changing):
-            return False
-        if end > reached:
-            reached, owner = end, what
-    return True
-
-
-def _kept(aero: Aero, chunk: Chunk, allowance: Allowance) -> Payload:
-    allowance.hash(chunk.length, chunk.offset)
-    name = chunk_name(aero.data, aero.header, chunk)
-    if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
-        return integrity_payload(name, chunk.flags & ~COMPRESSED)
-    stored = aero.stored(chunk)
-    return Payload(
-        chunk.fourcc,
-        name,
-        chunk.flags,
-        chunk.length,
-        chunk.ulen,
-        chunk.digest,
-        partial(pieces, stored),
+    return not any(
+        len(group) > 1 and any(what in changing for _, _, what in group)
+        for group in groups(extents(aero), lambda extent: extent[:2])
     )
-
-
-def _once(data: bytes) -> Iterator[Buffer]:
-    yield data

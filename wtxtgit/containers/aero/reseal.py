@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import chain
+from functools import partial
 from typing import cast
 
 import zstandard
@@ -24,7 +23,7 @@ from wtxtgit.containers.aero.check import check
 from wtxtgit.containers.aero.chunks import ZSTD_LEVEL, Payload
 from wtxtgit.containers.aero.content import Allowance, content
 from wtxtgit.containers.aero.describe import json_object, shape_order
-from wtxtgit.containers.aero.hashes import MAX_PAGES, parse_pages
+from wtxtgit.containers.aero.hashes import MAX_PAGES
 from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
 from wtxtgit.containers.aero.new_shards import Item, NewShard, Part, Source, as_it_was, laid_out
@@ -32,14 +31,11 @@ from wtxtgit.containers.aero.read import (
     HASH_KEY,
     INDEX,
     MANIFEST,
-    MMAP_CRITICAL,
     NO_HASH,
-    PAGES,
     SHARD,
     SHARD_NAME,
     Aero,
     Chunk,
-    chunk_name,
 )
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -51,13 +47,13 @@ from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
     """The tensors, in the index's order; raises FormatError (limit) for too long maps in it."""
     source = Source(container, options)
-    found = []
+    entries = []
     for number in range(len(container.entries)):
         tensor = source.tensor(number)
-        plain = not isinstance(tensor.held, Packed) and tensor.absent is None
-        stored = cast(ByteView, tensor.held) if plain else None
-        found.append(Entry(tensor.name, source.form(number, tensor), stored, tensor))
-    return found
+        is_plain = not isinstance(tensor.held, Packed) and tensor.absent is None
+        stored = cast(ByteView, tensor.held) if is_plain else None
+        entries.append(Entry(tensor.name, source.form(number, tensor), stored, tensor))
+    return entries
 
 
 def values(container: Aero, options: ReadOptions) -> dict[str, object]:
@@ -72,7 +68,7 @@ def values(container: Aero, options: ReadOptions) -> dict[str, object]:
 def rest(container: Aero, options: ReadOptions) -> dict[str, object]:
     """What else the file holds: reserved fields, bytes between chunks, what chunks say beside.
 
-    Raises FormatError (limit) as `remains.rest` does.
+    Raises FormatError (limit) where names are too long, or chunks share bytes too often.
     """
     return extras.rest(container, options)
 
@@ -96,21 +92,24 @@ def reseal(
             sources[id(each.source)] = Source(cast(Aero, each.source), options)
     own = sources[id(container)]
     items = list(_items(own, sources, placed))
-    new = _metadata(container, values, options)
-    stays = _are_own(own, items)
+    new = NewMetadata.unchanged(container, options)
+    if values is not None:
+        new = metadata.changes(container, metadata.read(container, options), values, options)
+    stays = len(items) == len(container.entries) and all(
+        item.source is own and item.number == place for place, item in enumerate(items)
+    )
     if stays and not any(item.content for item in items) and not new.is_change:
         return pieces(container.data)
     for source in sources.values():
         flat.refuse_errors(check(source.aero, options))
-    _check_items(items)
-    _check_shapes(items, new)
+    _check_items(items, new)
     if not stays:
         _check_names(items)
     allowance = Allowance(sum(len(source.aero.data) for source in sources.values()), options)
     shards = reshard(own, items, allowance)
     replaced = new.replaced | shards.replaced | _index(own, items, shards)
     replaced |= _manifest(container, new, shards)
-    added = [*new.added, *([] if shards.added is None else [shards.added[0]])]
+    added = [*new.added, *(payload for payload, _ in shards.added)]
     return repack.written(container, replaced, new.removed, added, allowance)
 
 
@@ -122,71 +121,44 @@ def _items(own: Source, sources: Mapping[int, Source], placed: Sequence[Placed])
     counts = Counter(entry.name for entry in own.aero.entries)
     numbers = {entry.name: n for n, entry in enumerate(own.aero.entries)}
     for each in placed:
-        source = sources[id(each.source)]
-        item = Item(source, each.number, each.content)
+        item = Item(sources[id(each.source)], each.number, each.content)
         number = numbers.get(item.entry.name)
-        if source is own or number is None or counts[item.entry.name] > 1:
+        if item.source is own or number is None or counts[item.entry.name] > 1:
             yield item
         elif _is_like(Item(own, number, None), item):
-            content = each.content or source.content(each.number)
-            yield Item(own, number, content)
+            yield Item(own, number, each.content or item.source.content(each.number))
         else:
             yield item
 
 
 def _is_like(a: Item, b: Item) -> bool:
     """Whether nothing but bytes, their place and their hash can differ."""
-    forms = (item.source.form(item.number, item.source.tensor(item.number)) for item in (a, b))
-    return (a.entry.shape, a.entry.data_len) == (b.entry.shape, b.entry.data_len) and next(
-        forms
-    ) == next(forms)
+    if (a.entry.shape, a.entry.data_len) != (b.entry.shape, b.entry.data_len):
+        return False
+    forms = {item.source.form(item.number, item.source.tensor(item.number)) for item in (a, b)}
+    return len(forms) == 1
 
 
-def _metadata(
-    container: Aero, values: Mapping[str, object] | None, options: ReadOptions
-) -> NewMetadata:
-    if values is None:
-        return NewMetadata.unchanged(container, options)
-    return metadata.changes(container, metadata.read(container, options), values, options)
-
-
-def _are_own(own: Source, items: Sequence[Item]) -> bool:
-    """Whether the tensors are those of the file, in its order."""
-    return len(items) == len(own.aero.entries) and all(
-        item.source is own and item.number == place for place, item in enumerate(items)
-    )
-
-
-def _check_items(items: Sequence[Item]) -> None:
-    for item in items:
-        if item.content is None:
-            continue
-        name, tensor = quoted(item.entry.name), item.source.tensor(item.number)
-        if tensor.absent is not None:
-            raise FormatError(f"tensor {name} has no bytes: {tensor.absent}", field="entries")
-        if item.content.nbytes != tensor.nbytes:
-            raise FormatError(
-                f"tensor {name} has {tensor.nbytes} bytes, {item.content.nbytes} are given",
-                field="entries",
-            )
-
-
-def _check_shapes(items: Sequence[Item], new: NewMetadata) -> None:
-    """Refuse tensors whose shapes would be read otherwise than they were."""
+def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
+    """Refuse what can't be written; also shapes that would be read otherwise than they were."""
+    if len(items) > MAX_TENSORS:
+        raise FormatError(f"{len(items)} tensors are too many", kind="limit", field="entries")
     order = shape_order({} if new.json is None else json_object(memoryview(new.json)))
     for item in items:
-        shape = item.entry.shape
+        name, shape = f"tensor {quoted(item.entry.name)}", item.entry.shape
+        if item.content is not None:
+            tensor = item.source.tensor(item.number)
+            if tensor.absent is not None:
+                raise FormatError(f"{name} has no bytes: {tensor.absent}", field="entries")
+            if item.content.nbytes != tensor.nbytes:
+                message = f"{name} has {tensor.nbytes} bytes, {item.content.nbytes} are given"
+                raise FormatError(message, field="entries")
         if item.source.order != order and shape != shape[::-1]:
-            raise FormatError(
-                f"tensor {quoted(item.entry.name)} has the dimensions of its shape in the other "
-                "order",
-                field="entries",
-            )
+            message = f"{name} has the dimensions of its shape in the other order"
+            raise FormatError(message, field="entries")
 
 
 def _check_names(items: Sequence[Item]) -> None:
-    if len(items) > MAX_TENSORS:
-        raise FormatError(f"{len(items)} tensors are too many", kind="limit", field="entries")
     taken: set[str] = set()
     for item in items:
         if item.entry.name in taken:
@@ -196,7 +168,8 @@ def _check_names(items: Sequence[Item]) -> None:
 
 def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, Payload]:
     """The index, where it changes, by its place in the TOC."""
-    if own.index is None:
+    chunk = own.aero.first(INDEX)
+    if chunk is None or own.index is None:
         if items:
             raise FormatError("the file has no TIDX chunk", field="entries")
         return {}
@@ -205,26 +178,20 @@ def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, P
         raw, edits = item.source.map(item.number), shards.edits(place, item)
         maps.append(edited(raw, edits) if edits else raw)
     raw = own.index.with_maps(maps)
-    return {} if raw == own.index.raw else _chunk(own.aero, INDEX, raw)
+    return {} if raw == own.index.raw else {chunk.place: like(own.aero, chunk, raw)}
 
 
 def _manifest(container: Aero, new: NewMetadata, shards: Resharded) -> dict[int, Payload]:
     """The manifest, where it changes, by its place in the TOC."""
-    if new.manifest is None or container.first(MANIFEST) is None:
+    chunk = container.first(MANIFEST)
+    if new.manifest is None or chunk is None:
         return {}
     stay = [place for place in range(len(container.chunks)) if place not in new.removed]
     places = {old: place for place, old in enumerate(stay)}
     added: list[tuple[bytes, ShardFacts | None]] = [(one.fourcc, None) for one in new.added]
-    if shards.added is not None:
-        added.append((shards.added[0].fourcc, shards.added[1]))
+    added += [(payload.fourcc, facts) for payload, facts in shards.added]
     raw = renewed(new.manifest, places, new.removed, shards.facts, added)
-    return {} if raw == new.manifest_before else _chunk(container, MANIFEST, raw)
-
-
-def _chunk(aero: Aero, fourcc: bytes, raw: bytes) -> dict[int, Payload]:
-    """The first chunk of a type with another content, by its place in the TOC."""
-    place = next(place for place, chunk in enumerate(aero.chunks) if chunk.fourcc == fourcc)
-    return {place: like(aero, aero.chunks[place], raw)}
+    return {} if raw == new.manifest_before else {chunk.place: like(container, chunk, raw)}
 
 
 _NUMBERED = re.compile(rb"weights\.shard(0|[1-9][0-9]{0,18})")
@@ -239,7 +206,7 @@ class Resharded:
     another file, by their places among all that is written; `shards` are
     those that are written, by number. `replaced` are the payloads of these and
     of their page hashes by their places in the TOC, `facts` what a manifest
-    says of those whose tensors came or went. `added` is a first shard, where
+    says of those whose tensors came or went. `added` has a first shard, where
     the file had none.
     """
 
@@ -247,7 +214,7 @@ class Resharded:
     shards: dict[int, NewShard] = field(default_factory=dict)
     replaced: dict[int, Payload] = field(default_factory=dict)
     facts: dict[int, ShardFacts] = field(default_factory=dict)
-    added: tuple[Payload, ShardFacts] | None = None
+    added: list[tuple[Payload, ShardFacts]] = field(default_factory=list)
 
     def edits(self, place: int, item: Item) -> dict[str, bytes]:
         """What changes of a tensor's map in the index."""
@@ -261,11 +228,10 @@ class Resharded:
         offset = shard.offsets[place]
         if offset != entry.data_off:
             edits["data_off"] = packed(offset)
-        told = entry.digest
-        if item.content is not None and entry.data_len and told is not None:
-            made = shard.digests[offset, offset + entry.data_len]
-            if made != told:
-                edits[HASH_KEY] = packed(made.hex())
+        if item.content is not None and entry.data_len and entry.digest is not None:
+            digest = shard.digests[offset, offset + entry.data_len]
+            if digest != entry.digest:
+                edits[HASH_KEY] = packed(digest.hex())
         return edits
 
 
@@ -281,71 +247,58 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     numbered = _numbered(own)
     made = Resharded(list(_homes(own, items, numbered)))
     parts: dict[int, list[Part]] = {}
+    decoded: set[tuple[int, Chunk]] = set()
     for place, (item, home) in enumerate(zip(items, made.homes, strict=True)):
-        held = item.source.held(item.number)
-        if home is not None and held is not None:
-            parts.setdefault(home, []).append(Part(place, item.entry, held, item.content))
-    before: dict[int, list[Item]] = {}
+        shard_of = item.source.shard_of(item.number)
+        if home is None or shard_of is None:
+            continue
+        parts.setdefault(home, []).append(Part(place, item, shard_of))
+        if (id(item.source), shard_of) not in decoded:
+            decoded.add((id(item.source), shard_of))
+            allowance.decode(shard_of)
+    before: dict[int, list[int]] = {}
     for number, entry in enumerate(own.aero.entries):
-        before.setdefault(entry.shard_id, []).append(Item(own, number, None))
-    _allow_decoding(parts, allowance)
-    places, pages = _places(own.aero), _Pages(own)
+        before.setdefault(entry.shard_id, []).append(number)
     for number in sorted(numbered.keys() | parts.keys()):
-        held_now = parts.get(number, [])
-        stays = _identities(items[part.place] for part in held_now) == _identities(
-            before.get(number, ())
-        )
-        if stays and not any(part.is_given for part in held_now):
+        inside = parts.get(number, [])
+        numbers = sorted(part.item.number for part in inside if part.item.source is own)
+        stays = len(numbers) == len(inside) and numbers == before.get(number, [])
+        if stays and not any(part.is_given for part in inside):
             continue
         chunk = numbered.get(number)
-        told = None if chunk is None else pages.of(places[id(chunk)])
-        size = None if told is None else told[1]
+        pages = [] if chunk is None else own.pages.get(chunk.place, [])
+        if len(pages) > 1:
+            fail("a shard has page hashes twice", offset=pages[1][0].offset, field="shard_name")
+        page_size = pages[0][1] if pages else None
         if stays and chunk is not None:
-            shard = as_it_was(own.shard(chunk), held_now, size)
+            shard = as_it_was(own, chunk, inside, page_size)
         else:
-            shard = laid_out(held_now, size)
-        _check_pages(shard)
+            shard = laid_out(inside, page_size)
+        if page_size is not None and -(-shard.size // page_size) > MAX_PAGES:
+            raise FormatError("a shard would have too many pages", kind="limit", field="digests")
         shard.check(allowance)
         made.shards[number] = shard
-        facts = ShardFacts(number, shard.size, len(held_now))
+        facts = ShardFacts(number, shard.size, len(inside))
         if chunk is None:
-            made.added = _new_payload(number, shard), facts
+            made.added.append((shard.payload(SHARD_NAME % number), facts))
             continue
-        place = places[id(chunk)]
-        made.replaced[place] = _payload(own, chunk, shard)
-        if told is not None:
-            made.replaced[told[0]] = _pages_payload(own, told[0], shard)
+        made.replaced[chunk.place] = _payload(own, chunk, shard)
+        for paged, _ in pages:
+            digests = packed([shard.digests[page] for page in shard.pages])
+            raw = edited(bytes(content(own.aero, paged)), {"digests": digests})
+            made.replaced[paged.place] = like(own.aero, paged, raw)
         if not stays:
-            made.facts[place] = facts
+            made.facts[chunk.place] = facts
     return made
-
-
-def _identities(items: Iterable[Item]) -> list[tuple[int, int]]:
-    """Which tensors these are, in whatever order."""
-    return sorted((id(item.source), item.number) for item in items)
-
-
-def _allow_decoding(parts: Mapping[int, Sequence[Part]], allowance: Allowance) -> None:
-    seen: set[tuple[int, Chunk]] = set()
-    for part in chain.from_iterable(parts.values()):
-        key = (id(part.held.aero), part.held.chunk)
-        if part.held.chunk.is_compressed and key not in seen:
-            seen.add(key)
-            allowance.decode(part.held.chunk)
 
 
 def _numbered(own: Source) -> dict[int, Chunk]:
     """The shards that an index can name, by number."""
-    found: dict[int, Chunk] = {}
-    for entry in own.aero.entries:
-        chunk = own.aero.shard(entry.shard_id)
-        if chunk is not None:
-            found[entry.shard_id] = chunk
-    for name, chunk in own.aero.shards.items():
-        match = _NUMBERED.fullmatch(name)
-        if match is not None:
-            found[int(match[1])] = chunk
-    return found
+    ids = {entry.shard_id for entry in own.aero.entries}
+    matches = map(_NUMBERED.fullmatch, own.aero.shards)
+    ids.update(int(match[1]) for match in matches if match is not None)
+    shards = ((number, own.aero.shard(number)) for number in ids)
+    return {number: chunk for number, chunk in shards if chunk is not None}
 
 
 def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> Iterator[int | None]:
@@ -355,7 +308,7 @@ def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> It
     )
     for item in items:
         entry = item.entry
-        if item.source.held(item.number) is None:
+        if item.source.shard_of(item.number) is None:
             if own.aero.shard(entry.shard_id) is not None:
                 raise FormatError(
                     f"tensor {quoted(entry.name)} is in another file, and shard "
@@ -378,7 +331,7 @@ def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> It
 
 
 def _payload(own: Source, chunk: Chunk, shard: NewShard) -> Payload:
-    name = chunk_name(own.aero.data, own.aero.header, chunk)
+    name = own.aero.name(chunk)
     digest = NO_HASH if chunk.digest == NO_HASH else shard.digests[0, shard.size]
     blocks = partial(_compressed, shard) if chunk.is_compressed else shard.blocks
     # What it is compressed to is not held: it is made once for its length.
@@ -386,66 +339,8 @@ def _payload(own: Source, chunk: Chunk, shard: NewShard) -> Payload:
     return Payload(SHARD, name, chunk.flags, length, shard.size, digest, blocks)
 
 
-def _new_payload(number: int, shard: NewShard) -> Payload:
-    digest = shard.digests[0, shard.size]
-    name = SHARD_NAME % number
-    return Payload(SHARD, name, MMAP_CRITICAL, shard.size, shard.size, digest, shard.blocks)
-
-
 def _compressed(shard: NewShard) -> Iterator[Buffer]:
     made = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=shard.size)
     for block in shard.blocks():
         yield made.compress(block)
     yield made.flush()
-
-
-class _Pages:
-    """The page hashes of a file, read when they are first asked for."""
-
-    def __init__(self, own: Source) -> None:
-        self._own = own
-
-    def of(self, shard: int) -> tuple[int, int] | None:
-        """Place and page size of those of the shard in this place; None where it has none.
-
-        Raises FormatError where it has them twice, or any of the file are
-        compressed: no check has looked at these.
-        """
-        found = self._found.get(shard, [])
-        if len(found) > 1:
-            chunk = self._own.aero.chunks[found[1][0]]
-            fail("a shard has page hashes twice", offset=chunk.offset, field="shard_name")
-        return found[0] if found else None
-
-    @cached_property
-    def _found(self) -> dict[int, list[tuple[int, int]]]:
-        aero = self._own.aero
-        places = _places(aero)
-        found: dict[int, list[tuple[int, int]]] = {}
-        for place, chunk in enumerate(aero.chunks):
-            if chunk.fourcc != PAGES:
-                continue
-            if chunk.is_compressed:
-                fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
-            pages = parse_pages(aero, chunk)
-            shard = aero.shards.get(pages.shard_name.encode())
-            if shard is not None:
-                found.setdefault(places[id(shard)], []).append((place, pages.page_size))
-        return found
-
-
-def _places(aero: Aero) -> dict[int, int]:
-    """The places of chunks in the TOC, by their identity."""
-    return {id(chunk): place for place, chunk in enumerate(aero.chunks)}
-
-
-def _check_pages(shard: NewShard) -> None:
-    if shard.page_size is not None and -(-shard.size // shard.page_size) > MAX_PAGES:
-        raise FormatError("a shard would have too many pages", kind="limit", field="digests")
-
-
-def _pages_payload(own: Source, place: int, shard: NewShard) -> Payload:
-    chunk = own.aero.chunks[place]
-    raw = bytes(content(own.aero, chunk))
-    digests = [shard.digests[page] for page in shard.pages]
-    return like(own.aero, chunk, edited(raw, {"digests": packed(digests)}))

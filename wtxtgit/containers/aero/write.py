@@ -23,9 +23,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
-__all__ = ["DTYPES", "KEEPS_TAGS", "build", "build_model", "build_set", "repack"]
-
-KEEPS_TAGS = True
+__all__ = ["DTYPES", "build", "build_model", "build_set", "repack"]
 
 
 def build(

@@ -1,1 +1,32 @@
-"""FOLD files (.fold, .mind): reading, checking, repairing, writing."""
+"""FOLD files (.fold, .mind): reading, checking, repairing, writing. Spec: `docs/spec/fold.md`."""
+
+from wtxtgit.containers.format import ANY, Format, Lazy, every_tag
+
+MAGIC = b"FOLDv1\0\0"
+
+FORMAT = Format(
+    name="fold",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.describe"),
+    check=Lazy(f"{__name__}.check"),
+    magic=MAGIC,
+    endings=(".fold", ".mind"),
+    write=Lazy(f"{__name__}.write"),
+    keeps_tag=every_tag,
+    wraps_tensors=True,
+    reseal=Lazy(f"{__name__}.reseal"),
+    repack=Lazy(f"{__name__}.repack"),
+    signed=Lazy(f"{__name__}.repack"),
+    salvage=Lazy(f"{__name__}.describe"),
+    parity=Lazy(f"{__name__}.repack"),
+    derived=(
+        ("metadata", "chunk_hashes"),
+        ("metadata", "manifest_hash"),
+        ("merkle_root",),
+        *(
+            ("chunks", ANY, key)
+            for key in ("offset", "comp_len", "uncomp_len", "ecc_len", "sha256")
+        ),
+    ),
+    chunk_values=Lazy(f"{__name__}.describe"),
+)

@@ -9,10 +9,11 @@ Spec: `docs/spec/fold.md`, "What is told" and "Files that were not finalized".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wtxtgit.containers import tensor_header
+from wtxtgit.containers import json_limits, tensor_header
 from wtxtgit.containers.cursor import Cursor, fail, quoted, unpack_at
 from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import payloads
@@ -26,6 +27,7 @@ from wtxtgit.containers.fold.read import (
     ZSTD,
     Chunk,
     Fold,
+    read,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.tags import texts
@@ -36,6 +38,9 @@ from wtxtgit.model.tensor import Description, Nested, Packed, PartNote, ReadOpti
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
+JSON_CTYPE = b"JSON"
+MAX_JSON_CHUNKS = 16 * 1024 * 1024
+"""Bytes of all JSON chunks whose values are told."""
 TAGS = "tags"
 """Metadata that is itself a table of tags."""
 OF_THE_WRITING = frozenset(
@@ -185,6 +190,25 @@ def _metadata(fold: Fold) -> dict[str, object]:
         "trust_block": index.get("trust_block"),
         "chunks": [_chunk(chunk) for chunk in fold.chunks],
     }
+
+
+def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
+    """Names of a file's JSON chunks and their values, those that can be read."""
+    left = MAX_JSON_CHUNKS
+    try:
+        chunks = read(data).chunks
+    except FormatError:
+        return
+    for chunk in chunks:
+        if chunk.ctype != JSON_CTYPE or max(chunk.comp_len, chunk.uncomp_len) > left:
+            continue
+        left -= chunk.uncomp_len
+        try:
+            raw = payloads.payload(data, chunk, options)
+            yield chunk.name, json_limits.parse(raw, "chunk")
+        except FormatError:
+            # `verify` tells what is wrong with it.
+            continue
 
 
 def _part(chunk: Chunk) -> PartNote:

@@ -16,8 +16,8 @@ from struct import Struct
 
 from wtxtgit.containers import json_limits, ranges, tensor_header
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
-from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.tensor_header import TensorHeader
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView

@@ -85,6 +85,11 @@ Patch = tuple[int, bytes]
 """Where in the file bytes are replaced, and the bytes."""
 
 
+def has_parity(container: Fold) -> bool:
+    """Whether a chunk has parity, from which its tensors are mended as they are read."""
+    return any(chunk.ecc_len for chunk in container.chunks)
+
+
 def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], list[str], list[str]]:
     """The whole file in pieces, mended; names of chunks mended, and of those that can't be.
 

@@ -16,7 +16,7 @@ from typing import cast
 from wtxtgit.containers import json_edit, loose
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.fold import index, payloads
+from wtxtgit.containers.fold import MAGIC, index, payloads
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
 from wtxtgit.containers.fold.index import MERKLE_ROOT
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Conditions
@@ -34,8 +34,8 @@ from wtxtgit.containers.fold.write import (
     plan,
     sealed,
 )
-from wtxtgit.containers.magic import FOLD_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
@@ -305,7 +305,7 @@ def patched(
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):
         return None
-    header = HEADER.pack(FOLD_MAGIC, HEADER.size, fold.index_start, len(made))
+    header = HEADER.pack(MAGIC, HEADER.size, fold.index_start, len(made))
     patches: list[Edit] = [(start, end, new.pieces) for start, end, new in changed]
     patches.append((0, HEADER.size, lambda: iter([header])))
     patches.append((fold.index_start, fold.index_end, lambda: iter([made])))

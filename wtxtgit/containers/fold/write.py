@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from wtxtgit.containers import json_limits, tensor_header
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.index import MERKLE_ROOT
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, HMAC_PREFIX, MANIFEST_HASH, SHA256_PREFIX
 from wtxtgit.containers.fold.read import (
@@ -31,7 +31,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
-from wtxtgit.containers.magic import FOLD_MAGIC, MAX_JSON
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.checksum import crc32c
@@ -48,7 +48,6 @@ DTYPES = {
     element: dtype for dtype, element in tensor_header.ELEMENTS.items() if dtype != NOT_IN_LIBRARY
 }
 """The dtype of each element, as safetensors has them."""
-KEEPS_TAGS = True
 
 
 def build(
@@ -291,7 +290,7 @@ def need_key(prefix: str, key: bytes | None) -> None:
 def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
     """The whole file: its header, its chunks, its index."""
     index_off = HEADER.size + sum(chunk.length for chunk in chunks)
-    yield HEADER.pack(FOLD_MAGIC, HEADER.size, index_off, len(index))
+    yield HEADER.pack(MAGIC, HEADER.size, index_off, len(index))
     for chunk in chunks:
         yield from chunk.pieces()
     yield index

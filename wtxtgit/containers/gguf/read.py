@@ -19,6 +19,7 @@ from typing import Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
+from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.metadata import (
     COUNT_SIZE,
     MAX_ENTRIES,
@@ -28,8 +29,8 @@ from wtxtgit.containers.gguf.metadata import (
     decode,
     read_entry,
 )
-from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
 
@@ -150,31 +151,6 @@ class Gguf:
         for info in self.infos:
             yield ranges.tensor(info.tensor)
 
-    def describe(self, options: ReadOptions) -> Description:
-        values = {
-            entry.key: decode(self.cursor(entry.start), entry.value_type) for entry in self.entries
-        }
-        tags = {
-            key: value
-            for key, value in values.items()
-            if isinstance(value, str) and len(value.encode()) <= MAX_TAG
-        }
-        return Description(
-            "gguf",
-            tuple(
-                info.tensor.listed(self.data, None if info.is_known else UNKNOWN_TYPE)
-                for info in self.infos
-            ),
-            {
-                "version": self.version,
-                "byteorder": self.byteorder,
-                "alignment": self.alignment,
-                "metadata_kv": values,
-            },
-            tags=tags,
-            untold=tuple(key for key in values if key not in tags),
-        )
-
 
 class _HeaderCursor(Cursor):
     """A cursor that says where it stops at the limit and not at the file's end."""
@@ -198,10 +174,38 @@ def aligned(position: int, alignment: int) -> int:
     return position + -position % alignment
 
 
+def describe(container: Gguf, options: ReadOptions) -> Description:
+    """What the file says of itself; raises FormatError."""
+    values = {
+        entry.key: decode(container.cursor(entry.start), entry.value_type)
+        for entry in container.entries
+    }
+    tags = {
+        key: value
+        for key, value in values.items()
+        if isinstance(value, str) and len(value.encode()) <= MAX_TAG
+    }
+    return Description(
+        "gguf",
+        tuple(
+            info.tensor.listed(container.data, None if info.is_known else UNKNOWN_TYPE)
+            for info in container.infos
+        ),
+        {
+            "version": container.version,
+            "byteorder": container.byteorder,
+            "alignment": container.alignment,
+            "metadata_kv": values,
+        },
+        tags=tags,
+        untold=tuple(key for key in values if key not in tags),
+    )
+
+
 def read(data: ByteView) -> Gguf:
     """Read a GGUF file; raises FormatError."""
     version, order = _read_version(data)
-    cursor = _HeaderCursor(data, len(GGUF_MAGIC) + TYPE_SIZE, order=order)
+    cursor = _HeaderCursor(data, len(MAGIC) + TYPE_SIZE, order=order)
     tensor_count = cursor.integer(COUNT_SIZE, "tensor_count")
     kv_count = cursor.integer(COUNT_SIZE, "metadata_kv_count")
     _check_count(cursor, kv_count, LEAST_ENTRY, MAX_ENTRIES, "metadata_kv_count")
@@ -216,7 +220,7 @@ def read(data: ByteView) -> Gguf:
 
 def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     cursor = Cursor(data)
-    if cursor.take(len(GGUF_MAGIC), "magic") != GGUF_MAGIC:
+    if cursor.take(len(MAGIC), "magic") != MAGIC:
         fail("magic is not GGUF", offset=0, field="magic")
     raw = cursor.take(TYPE_SIZE, "version")
     little, big = int.from_bytes(raw, "little"), int.from_bytes(raw, "big")
@@ -226,7 +230,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
         return big, "big"
     return fail(
         f"version {min(little, big)} is not read, only 2 and 3 are",
-        offset=len(GGUF_MAGIC),
+        offset=len(MAGIC),
         field="version",
     )
 

@@ -12,11 +12,12 @@ from typing import Literal, cast
 from wtxtgit.containers import flat, loose
 from wtxtgit.containers.cursor import Cursor, quoted
 from wtxtgit.containers.flat import Part
+from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.check import check
 from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
 from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
-from wtxtgit.containers.magic import GGUF_MAGIC, MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer, ByteView
 from wtxtgit.model import ZEROS_ALLOWANCE
@@ -186,7 +187,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
     order = container.byteorder
     header = b"".join(
         (
-            GGUF_MAGIC,
+            MAGIC,
             container.version.to_bytes(TYPE_SIZE, order),
             len(infos).to_bytes(COUNT_SIZE, order),
             keys.to_bytes(COUNT_SIZE, order),

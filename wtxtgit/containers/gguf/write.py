@@ -10,9 +10,9 @@ from math import prod
 from struct import pack
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.metadata import STRING
 from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, TYPES, aligned
-from wtxtgit.containers.magic import GGUF_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
@@ -31,7 +31,6 @@ DTYPES = {
     if ggml_type.element is not None
 }
 """The ggml type of each element that ggml has."""
-KEEPS_TAGS = True
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
@@ -54,7 +53,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
         names.add(tensor.name)
         infos.append(_info(tensor, end))
         end = aligned(end + tensor.nbytes, DEFAULT_ALIGNMENT)
-    header = [GGUF_MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]
+    header = [MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]
     header += [_entry(key, value) for key, value in sorted(values.items())]
     return _pieces(b"".join(header + infos), tensors)
 

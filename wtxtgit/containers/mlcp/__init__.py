@@ -1,1 +1,28 @@
-"""MLCP files (.checkpoint): reading, checking, writing."""
+"""MLCP files (.checkpoint): reading, checking, writing. Spec: `docs/spec/mlcp.md`."""
+
+from wtxtgit.containers.format import ANY, Format, Lazy, every_tag
+
+MAGIC = b"PCLM"
+SHARD_MAGIC = b"RAHS"
+
+FORMAT = Format(
+    name="mlcp",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
+    check=Lazy(f"{__name__}.check"),
+    magic=MAGIC,
+    refused={
+        SHARD_MAGIC: (
+            "file is a .shard file (magic RAHS), which is not read, not an MLCP checkpoint"
+        )
+    },
+    endings=(".checkpoint",),
+    write=Lazy(f"{__name__}.write"),
+    keeps_tag=every_tag,
+    lists_only=True,
+    reseal=Lazy(f"{__name__}.reseal"),
+    derived=(
+        *(("metadata", "shards", ANY, key) for key in ("tensors", "fileSize", "checksum")),
+        ("metadata", "tensorInfos"),
+    ),
+)

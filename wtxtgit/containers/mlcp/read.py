@@ -16,7 +16,7 @@ from struct import unpack
 
 from wtxtgit.containers import json_limits, ranges, tags
 from wtxtgit.containers.cursor import Cursor, fail, quoted
-from wtxtgit.containers.magic import MLCP_MAGIC
+from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
@@ -139,26 +139,28 @@ class Mlcp:
         for tensor in self.tensors():
             yield ranges.tensor(tensor)
 
-    def describe(self, options: ReadOptions) -> Description:
-        return Description(
-            "mlcp",
-            tuple(
-                tensor.listed(self.data, self._why_absent(record))
-                for tensor, record in zip(self.tensors(), self.body.records, strict=True)
-            ),
-            {"version": self.version, "metadata": self.metadata},
-            tags=custom_fields(self.metadata),
-            untold=untold(self.metadata),
-        )
-
-    def _why_absent(self, record: Record) -> str | None:
+    def why_absent(self, record: Record) -> str | None:
         is_empty = record.size == 0 and 0 in record.shape
         return NO_BYTES if self.body.placement is Placement.NOWHERE and not is_empty else None
 
 
+def describe(container: Mlcp, options: ReadOptions) -> Description:
+    """What the file says of itself."""
+    return Description(
+        "mlcp",
+        tuple(
+            tensor.listed(container.data, container.why_absent(record))
+            for tensor, record in zip(container.tensors(), container.body.records, strict=True)
+        ),
+        {"version": container.version, "metadata": container.metadata},
+        tags=custom_fields(container.metadata),
+        untold=untold(container.metadata),
+    )
+
+
 def read(data: ByteView) -> Mlcp:
     """Read an MLCP file; raises FormatError."""
-    cursor = Cursor(data, len(MLCP_MAGIC))
+    cursor = Cursor(data, len(MAGIC))
     version = _net_string(cursor, "version")
     length = cursor.integer(COUNT_SIZE, "metadata length", signed=True)
     body = cursor.take(length, "metadata")

@@ -13,7 +13,7 @@ from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
 from wtxtgit.containers.mlcp.metadata import SHARDS, Row
-from wtxtgit.containers.mlcp.read import Mlcp, Placement, shard_list
+from wtxtgit.containers.mlcp.read import Mlcp, Placement, describe, shard_list
 from wtxtgit.containers.mlcp.write import Piece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
@@ -23,7 +23,7 @@ from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, Tensor
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
     """The tensors of a file, with bytes or without, in the order of its records."""
-    tensors = container.describe(options).tensors
+    tensors = describe(container, options).tensors
     return [
         Entry(tensor.name, row.kind, container.data[stored.start : stored.end], tensor)
         for tensor, row, stored in zip(
@@ -88,7 +88,7 @@ class _Files:
         if id(container) not in self._files:
             if not isinstance(container, Mlcp):
                 raise FormatError("entries are those of another format", field="entries")
-            tensors = container.describe(self._options).tensors
+            tensors = describe(container, self._options).tensors
             pairs = zip(metadata.rows_of(container), tensors, strict=True)
             self._files[id(container)] = list(pairs)
         return self._files[id(container)]

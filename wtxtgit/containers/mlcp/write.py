@@ -20,7 +20,7 @@ from typing import cast
 
 from wtxtgit.containers import json_limits, tags
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import MAX_JSON, MLCP_MAGIC
+from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.mlcp.read import (
     COUNT_SIZE,
     DTYPE_NUMBERS,
@@ -33,6 +33,7 @@ from wtxtgit.containers.mlcp.read import (
     shard_list,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import EPOCH
@@ -40,7 +41,6 @@ from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}
 """The dtype's name of each element that the format can hold."""
-KEEPS_TAGS = True
 
 VERSION = "1.0.0"
 """What the original writer writes where the metadata have none."""
@@ -140,7 +140,7 @@ def header(version: str, metadata_json: Buffer) -> bytes:
             f"metadata of {len(metadata_json)} bytes is too long", kind="limit", field="metadata"
         )
     length = pack("<i", len(metadata_json))
-    return b"".join((MLCP_MAGIC, _net_string(version, "version"), length, metadata_json))
+    return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
 
 def _row(shard: int, tensor: TensorSource) -> Row:

@@ -1,1 +1,17 @@
-"""npy files: one numpy array."""
+"""npy files: one numpy array. Spec: `docs/spec/npy.md`."""
+
+from wtxtgit.containers.format import Format, Lazy
+from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
+
+FORMAT = Format(
+    name="npy",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
+    check=Lazy(f"{__name__}.check"),
+    magic=NPY_MAGIC,
+    endings=(NPY_SUFFIX,),
+    write=Lazy(f"{__name__}.write"),
+    sole_name="data",
+    reseal=Lazy(f"{__name__}.reseal"),
+    nested=True,
+)

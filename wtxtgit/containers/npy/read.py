@@ -28,9 +28,11 @@ class Npy:
         yield ranges.part(0, self.header.data, HEADER_ROLE)
         yield ranges.tensor(self.stored)
 
-    def describe(self, options: ReadOptions) -> Description:
-        version = ".".join(map(str, self.header.version))
-        return Description("npy", (self.stored.listed(self.data),), {"version": version})
+
+def describe(container: Npy, options: ReadOptions) -> Description:
+    """What the file says of itself."""
+    version = ".".join(map(str, container.header.version))
+    return Description("npy", (container.stored.listed(container.data),), {"version": version})
 
 
 def read(data: ByteView) -> Npy:

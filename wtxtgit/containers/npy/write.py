@@ -10,7 +10,6 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
-KEEPS_TAGS = False
 
 
 def build_model(

@@ -1,1 +1,25 @@
-"""npz files: npy files in a zip."""
+"""npz files: npy files in a zip. Spec: `docs/spec/npz.md`."""
+
+from wtxtgit.containers.format import Format, Lazy
+from wtxtgit.containers.signatures import NPY_SUFFIX, Opening
+
+
+def _claims(opening: Opening) -> bool:
+    zipped = opening.zip
+    return zipped is not None and any(name.endswith(NPY_SUFFIX) for name in zipped.names)
+
+
+FORMAT = Format(
+    name="npz",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
+    check=Lazy(f"{__name__}.check"),
+    claims=_claims,
+    endings=(".npz",),
+    write=Lazy(f"{__name__}.write"),
+    write_arrays=Lazy(f"{__name__}.arrays"),
+    reseal=Lazy(f"{__name__}.reseal"),
+    repack=Lazy(f"{__name__}.repack"),
+    derived=(("members",),),
+    nested=True,
+)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wtxtgit.containers import npy_check, zip_check
-from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npz.read import Npz, array_name, decoded_header
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView

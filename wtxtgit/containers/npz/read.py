@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
@@ -55,32 +55,33 @@ class Npz:
                 yield ranges.tensor(array.stored)
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
-    def describe(self, options: ReadOptions) -> Description:
-        """List the arrays; of those that are deflated the headers alone are decoded."""
-        decoded = DecodedParts(options).of_file(len(self.data))
-        tensors: list[Tensor] = []
-        others: list[str] = []
-        for n, member in enumerate(self.directory.members):
-            array = self.arrays.get(n)
-            if array is not None:
-                tensors.append(array.stored.listed(self.data))
-            elif not member.name.endswith(NPY_SUFFIX):
-                others.append(member.name)
-            elif n in self.shared and not member.encrypted:
-                tensors.append(_nothing(member, "shares bytes with another member"))
-            else:
-                tensors.append(_packed(self.data, member, decoded, options))
-        members = [
-            {"name": member.name, "method": member.method, "size": member.size}
-            for member in self.directory.members
-        ]
-        return Description(
-            "npz",
-            tuple(tensors),
-            {"members": members},
-            untold=tuple(others),
-            parts=zip_directory.part_notes(self.directory),
-        )
+
+def describe(container: Npz, options: ReadOptions) -> Description:
+    """List the arrays; of those that are deflated the headers alone are decoded."""
+    decoded = DecodedParts(options).of_file(len(container.data))
+    tensors: list[Tensor] = []
+    others: list[str] = []
+    for n, member in enumerate(container.directory.members):
+        array = container.arrays.get(n)
+        if array is not None:
+            tensors.append(array.stored.listed(container.data))
+        elif not member.name.endswith(NPY_SUFFIX):
+            others.append(member.name)
+        elif n in container.shared and not member.encrypted:
+            tensors.append(_nothing(member, "shares bytes with another member"))
+        else:
+            tensors.append(_packed(container.data, member, decoded, options))
+    members = [
+        {"name": member.name, "method": member.method, "size": member.size}
+        for member in container.directory.members
+    ]
+    return Description(
+        "npz",
+        tuple(tensors),
+        {"members": members},
+        untold=tuple(others),
+        parts=zip_directory.part_notes(container.directory),
+    )
 
 
 def read(data: ByteView) -> Npz:

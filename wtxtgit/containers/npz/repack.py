@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from wtxtgit.containers import zip_directory, zip_write
-from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npz.members import check_crc32, kept, refuse_unwritable
 from wtxtgit.containers.npz.read import Npz
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import DEFLATED, STORED, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError

@@ -15,7 +15,6 @@ from typing import cast
 from wtxtgit.containers import zip_directory, zip_rest, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import NPY_SUFFIX
 from wtxtgit.containers.npz.members import (
     attributes,
     check_crc32,
@@ -24,6 +23,7 @@ from wtxtgit.containers.npz.members import (
 )
 from wtxtgit.containers.npz.read import Npz, inflated
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTOR, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from wtxtgit.containers import npy_header, zip_write
-from wtxtgit.containers.magic import NPY_SUFFIX
+from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
-KEEPS_TAGS = False
 
 
 def build_model(

@@ -1,1 +1,42 @@
-"""safetensors files: reading, checking, writing."""
+"""safetensors files, and sets of them: reading, checking, writing.
+
+Spec: `docs/spec/safetensors.md`.
+"""
+
+from wtxtgit.containers.format import Format, Lazy, every_tag
+from wtxtgit.containers.signatures import (
+    MAX_JSON,
+    SAFETENSORS_BRACE,
+    SAFETENSORS_LENGTH_SIZE,
+    Opening,
+)
+
+
+def claims(opening: Opening) -> bool:
+    """A length that a header may have, then the header's brace."""
+    head = opening.head
+    # A zip's magic is a length as well.
+    if len(head) <= SAFETENSORS_LENGTH_SIZE or opening.zip is not None:
+        return False
+    length = int.from_bytes(head[:SAFETENSORS_LENGTH_SIZE], "little")
+    return head[SAFETENSORS_LENGTH_SIZE] == SAFETENSORS_BRACE and length <= MAX_JSON
+
+
+FORMAT = Format(
+    name="safetensors",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
+    check=Lazy(f"{__name__}.check"),
+    claims=claims,
+    endings=(".safetensors",),
+    write=Lazy(f"{__name__}.write"),
+    write_set=Lazy(f"{__name__}.write_set"),
+    write_arrays=Lazy(f"{__name__}.arrays"),
+    keeps_tag=every_tag,
+    reseal=Lazy(f"{__name__}.reseal"),
+    set_name="safetensors-index",
+    read_set=Lazy(f"{__name__}.sharded"),
+    derived_of_set=(("metadata", "total_size"),),
+    nested=True,
+    nested_limits=Lazy("wtxtgit.containers.tensor_header"),
+)

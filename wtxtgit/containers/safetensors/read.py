@@ -28,22 +28,24 @@ class Safetensors:
         for tensor in self.header.tensors:
             yield ranges.tensor(tensor)
 
-    def describe(self, options: ReadOptions) -> Description:
-        return Description(
-            "safetensors",
-            tuple(tensor.listed(self.data) for tensor in self.header.tensors),
-            {METADATA_KEY: self.header.metadata},
-            tags=tags.texts(self.header.metadata),
-            untold=self._untold(),
-        )
-
-    def _untold(self) -> tuple[str, ...]:
+    def untold(self) -> tuple[str, ...]:
         """What `__metadata__` has beyond the texts that the format allows."""
         metadata = self.header.metadata
         if not isinstance(metadata, dict):
             return () if metadata is None else (METADATA_KEY,)
         kept = tags.texts(metadata)
         return tuple(f"{METADATA_KEY}.{tags.shown_key(key)}" for key in metadata if key not in kept)
+
+
+def describe(container: Safetensors, options: ReadOptions) -> Description:
+    """What the file says of itself."""
+    return Description(
+        "safetensors",
+        tuple(tensor.listed(container.data) for tensor in container.header.tensors),
+        {METADATA_KEY: container.header.metadata},
+        tags=tags.texts(container.header.metadata),
+        untold=container.untold(),
+    )
 
 
 def read(data: ByteView) -> Safetensors:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.magic import MAX_JSON, detect
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
+from wtxtgit.containers.safetensors import claims
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
+from wtxtgit.containers.signatures import MAX_JSON, Opening
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings, MemberFindings
@@ -48,7 +49,7 @@ class Index:
         for file, names in self._by_file().items():
             opened = self._open(file)
             size += len(opened.data)
-            inner = opened.describe(options)
+            inner = shard_read.describe(opened, options)
             listed = {tensor.name: tensor for tensor in inner.tensors}
             for name in names:
                 if name not in listed:
@@ -124,7 +125,7 @@ class Index:
             raise FormatError(
                 f"shard {quoted(file)} can't be opened: {error.message}", field="weight_map"
             ) from None
-        if detect(data) != "safetensors":
+        if not claims(Opening(data)):
             raise FormatError(
                 f"shard {quoted(file)} is no safetensors file", offset=0, field="magic"
             )

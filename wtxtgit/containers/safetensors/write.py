@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ELEMENTS, format_header
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
@@ -20,7 +20,6 @@ from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM_BITS}
 """The dtype of each element that the reference library knows."""
-KEEPS_TAGS = True
 
 _RANKS = {dtype: rank for rank, dtype in enumerate(ITEM_BITS)}
 

@@ -14,26 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.taridx.names import keyhash
+from wtxtgit.containers.tar_index import Rows
 from wtxtgit.containers.taridx.read import (
     CONTIGUOUS,
+    KEY_BITS,
     MINOR,
     ROW_SIZE,
     Taridx,
     count_lines,
     field_offset,
-)
-from wtxtgit.containers.taridx.rows import (
-    KEY_BITS,
-    Rows,
     key_bits,
     members,
     repeated,
-    rows_of,
     run_starts,
     slices,
 )
-from wtxtgit.containers.taridx.tar import BLOCK
+from wtxtgit.containers.taridx.tar import BLOCK, keyhash
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -52,7 +48,7 @@ Mask = npt.NDArray[np.bool_]
 def check(container: Taridx, options: ReadOptions) -> Findings:
     """Check header, tables, every row, and what rows have to do with one another."""
     findings = Findings()
-    rows = rows_of(container)
+    rows = container.rows()
     _check_header(container, findings)
     extensions = _table(container.extensions, findings)
     stems = _table(container.crash_stems, findings)

@@ -1,19 +1,26 @@
 """TARIDX, the index of a dataset's tar members. Little-endian.
 
 Header (64 bytes), extensions and crash stems (UTF-8, one a line), rows.
+Rows are numpy arrays of which all is done in slices: an index of ten million
+rows is checked without a loop over rows.
 Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct, calcsize
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, fail
-from wtxtgit.containers.magic import TARIDX_MAGIC
+from wtxtgit.containers.tar_index import Places, Rows
+from wtxtgit.containers.taridx import MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import Description, ReadOptions
@@ -37,9 +44,9 @@ HEADER = Struct("<" + "".join(_FIELDS.values()))
 MAJOR, MINOR = 1, 0
 CONTIGUOUS = 1
 """The bit of flags that says that rows of a stem follow one another."""
-ROW = Struct("<HQQHIQ")
+ROW_LAYOUT = Struct("<HQQHIQ")
 """fid offset size extid crashid keyhash."""
-ROW_SIZE = ROW.size
+ROW_SIZE = ROW_LAYOUT.size
 TEXT_BLOCK = 1 << 20
 """Bytes of a text block that are decoded at a time."""
 MAX_EXTENSIONS = 1 << 16
@@ -76,6 +83,26 @@ class Taridx:
         yield ranges.part(header.off_crash, header.off_arr, "_crash_stems")
         yield ranges.rows(header.off_arr, len(self.data), "rows", ROW_SIZE)
 
+    @property
+    def version(self) -> str:
+        return f"{MAJOR}.{self.header.minor}"
+
+    @property
+    def n_stems(self) -> int:
+        return self.header.n_stems
+
+    @property
+    def is_contiguous(self) -> bool:
+        return bool(self.header.flags & CONTIGUOUS)
+
+    def rows(self) -> Rows:
+        """The rows as a view of the file: shape (n_rows,), dtype ROW."""
+        if not self.header.n_rows:
+            return np.empty(0, ROW)
+        start = self.header.off_arr
+        held = self.data[start : start + self.header.n_rows * ROW.itemsize]
+        return np.frombuffer(mapped(held), ROW)
+
     def extensions(self) -> list[str]:
         """The extensions in the order of their ids; raises FormatError over MAX_EXTENSIONS."""
         return _lines(self.extension_block, self.header.n_ext, MAX_EXTENSIONS, "n_ext")
@@ -92,21 +119,6 @@ class Taridx:
     def crash_block(self) -> ByteView:
         return self.data[self.header.off_crash : self.header.off_arr]
 
-    def describe(self, options: ReadOptions) -> Description:
-        header = self.header
-        return Description(
-            "taridx",
-            metadata={
-                "version": f"{MAJOR}.{header.minor}",
-                "n_stems": header.n_stems,
-                "n_rows": header.n_rows,
-                "n_ext": header.n_ext,
-                "n_crash": header.n_crash,
-                "flags": header.flags,
-                "extensions": self.extensions(),
-            },
-        )
-
 
 def field_offset(field: str) -> int:
     """Where a field of the header starts, in bytes."""
@@ -120,6 +132,23 @@ def count_lines(block: ByteView, claimed: int) -> int:
         return 0
     starts = range(0, len(block), TEXT_BLOCK)
     return 1 + sum(bytes(block[start : start + TEXT_BLOCK]).count(b"\n") for start in starts)
+
+
+def describe(container: Taridx, options: ReadOptions) -> Description:
+    """What the file says of itself; raises FormatError."""
+    header = container.header
+    return Description(
+        "taridx",
+        metadata={
+            "version": container.version,
+            "n_stems": header.n_stems,
+            "n_rows": header.n_rows,
+            "n_ext": header.n_ext,
+            "n_crash": header.n_crash,
+            "flags": header.flags,
+            "extensions": container.extensions(),
+        },
+    )
 
 
 def read(data: ByteView) -> Taridx:
@@ -141,7 +170,7 @@ def read(data: ByteView) -> Taridx:
     ) = Cursor(data).record(HEADER, "header")
     header = Header(minor, n_stems, n_rows, n_ext, n_crash, off_crash, off_arr, flags)
     for field, found, wanted in (
-        ("magic", magic, TARIDX_MAGIC),
+        ("magic", magic, MAGIC),
         ("major", major, MAJOR),
         ("rec_size", rec_size, ROW_SIZE),
         ("hdr_size", hdr_size, HEADER.size),
@@ -192,3 +221,108 @@ def _check_text(data: ByteView, start: int, end: int, field: str) -> None:
             decoder.decode(mapped(data[pos:stop]), final=stop == end)
         except UnicodeDecodeError as error:
             fail(f"{field} is not UTF-8", offset=pos - len(held) + error.start, field=field)
+
+
+pass
+
+ROW = np.dtype(
+    [
+        ("fid", "<u2"),
+        ("offset", "<u8"),
+        ("size", "<u8"),
+        ("extid", "<u2"),
+        ("crashid", "<u4"),
+        ("keyhash", "<u8"),
+    ]
+)
+SLICE = 1 << 20
+"""Rows that are looked at together."""
+KEY_BITS = 64
+CUT_KEY_BITS = 32
+"""Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_EXTID_BITS = np.uint64(16)
+
+Numbers: TypeAlias = npt.NDArray[np.uint64]
+Keys: TypeAlias = tuple[Places, Numbers, Numbers]
+"""Places in the rows, and two numbers for each."""
+
+
+def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """Runs of up to SLICE rows, each with the place of its first."""
+    for start in range(0, len(rows), SLICE):
+        yield start, rows[start : start + SLICE]
+
+
+def run_starts(rows: Rows) -> Iterator[Keys]:
+    """The first row of each run of one (keyhash, crashid): place, keyhash, crashid."""
+    for start, part in slices(rows):
+        key, crash = _column(part, "keyhash"), _column(part, "crashid")
+        changed = np.ones(len(part), bool)
+        changed[1:] = (key[1:] != key[:-1]) | (crash[1:] != crash[:-1])
+        if start:
+            before = rows[start - 1]
+            changed[0] = bool(key[0] != before["keyhash"] or crash[0] != before["crashid"])
+        places = np.flatnonzero(changed)
+        yield places + start, key[places], crash[places]
+
+
+def members(rows: Rows) -> Iterator[Keys]:
+    """Every row: place, keyhash, crashid and extid in one number."""
+    for start, part in slices(rows):
+        names = _column(part, "crashid") << _EXTID_BITS | _column(part, "extid")
+        yield np.arange(start, start + len(part)), _column(part, "keyhash"), names
+
+
+def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
+    """The places whose two numbers stand at an earlier place too, in order.
+
+    `keys` is called up to twice and gives up to `most` places. The two
+    numbers are mixed into one, all of these are sorted (8 bytes a row), and
+    only what is there twice is compared in full (32 bytes a row of these).
+    """
+    mixed = np.empty(most, np.uint64)
+    end = 0
+    for _, a, b in keys():
+        mixed[end : end + len(a)] = _mixed(a, b)
+        end += len(a)
+    mixed = mixed[:end]
+    mixed.sort()
+    twice = mixed[1:][mixed[1:] == mixed[:-1]]
+    del mixed
+    if not len(twice):
+        return np.empty(0, np.intp)
+    places, first, second = [], [], []
+    for place, a, b in keys():
+        value = _mixed(a, b)
+        at = np.minimum(np.searchsorted(twice, value), len(twice) - 1)
+        held = twice[at] == value
+        places.append(place[held])
+        first.append(a[held])
+        second.append(b[held])
+    place, a, b = np.concatenate(places), np.concatenate(first), np.concatenate(second)
+    order = np.lexsort((b, a))
+    place, a, b = place[order], a[order], b[order]
+    # The sort is stable: of equal ones the earliest place comes first.
+    again = (a[1:] == a[:-1]) & (b[1:] == b[:-1])
+    return np.sort(place[1:][again])
+
+
+def key_bits(rows: Rows) -> int:
+    """How many low bits of xxh64 the keyhashes hold: 64, or less where they were cut.
+
+    The original writer can be told to use a weaker hash.
+    """
+    if not len(rows):
+        return KEY_BITS
+    bits = max(int(part["keyhash"].max()) for _, part in slices(rows)).bit_length()
+    return bits if bits <= CUT_KEY_BITS else KEY_BITS
+
+
+def _column(part: Rows, field: str) -> Numbers:
+    """A field as numbers that lie side by side."""
+    return part[field].astype(np.uint64)
+
+
+def _mixed(a: Numbers, b: Numbers) -> Numbers:
+    return a ^ (b * _ODD)

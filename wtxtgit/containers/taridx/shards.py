@@ -2,7 +2,8 @@
 
 An index names no shards; which is meant by a fid follows from their order. An
 older writer's fids are one too small after an empty shard: where that fits the
-shards better, it is taken and told. Spec: `docs/spec/taridx.md`, "Shards".
+shards better, it is taken and told.
+Spec: `docs/spec/taridx.md`, "Shards" and "Lookup".
 """
 
 from __future__ import annotations
@@ -14,13 +15,34 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from wtxtgit.containers.taridx import names, tar
+from wtxtgit.containers.tar_index import FoundMember, Places, Rows, Tar
+from wtxtgit.containers.taridx import tar
 from wtxtgit.containers.taridx.check import row_offset
-from wtxtgit.containers.taridx.read import Taridx
-from wtxtgit.containers.taridx.rows import Places, Rows, key_bits, rows_of, slices
+from wtxtgit.containers.taridx.read import Taridx, key_bits, read, slices
+from wtxtgit.containers.taridx.tar import (
+    decoded,
+    is_shard_of,
+    keyhash,
+    shard_order,
+    shards_of,
+    split_name,
+)
+from wtxtgit.containers.taridx.write import index
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
+
+__all__ = [
+    "check_shards",
+    "decoded",
+    "find",
+    "find_in_shards",
+    "index",
+    "is_shard_of",
+    "read",
+    "shard_order",
+    "shards_of",
+]
+"""What `containers.tar_index.TarIndexing` asks for."""
 
 MAX_TRIED = 1000
 """Rows of one name that are looked up in the shards."""
@@ -28,29 +50,8 @@ MAX_TRIED = 1000
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shard:
-    """A tar and its name; shards are given in the order of `names.shard_order`."""
-
-    name: str
-    data: ByteView
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """A member that a row leads to: the name in its header, its bytes, its shard's name.
-
-    `by_place` is False where the fid is that shard's as an older writer counts.
-    """
-
-    name: str
-    data: ByteView
-    shard: str
-    by_place: bool
-
-
 def check_shards(
-    index: Taridx, shards: Sequence[Shard], progress: Callable[[int], None] | None = None
+    index: Taridx, shards: Sequence[Tar], progress: Callable[[int], None] | None = None
 ) -> Findings:
     """Check each row against its shard; raises nothing.
 
@@ -85,29 +86,29 @@ def check_shards(
 
 
 def find_in_shards(
-    index: Taridx, places: Places, name: str, shards: Sequence[Shard]
-) -> Iterator[Found]:
+    index: Taridx, places: Places, name: str, shards: Sequence[Tar]
+) -> Iterator[FoundMember]:
     """Those of the rows at `places` whose header has the stem and extension of `name`.
 
     At most MAX_TRIED rows are tried; raises nothing.
     """
-    wanted = names.split_name(name)
-    rows = rows_of(index)
+    wanted = tar.split_name(name)
+    rows = index.rows()
     ways = [dict(zip(fids, shards, strict=True)) for fids in _orders(index, shards)]
     for place in places[:MAX_TRIED].tolist():
         row = rows[place]
         for number, way in enumerate(ways):
             shard = way.get(int(row["fid"]))
             member = None if shard is None else _member_at(shard, row)
-            if shard is None or member is None or names.split_name(member.name) != wanted:
+            if shard is None or member is None or tar.split_name(member.name) != wanted:
                 continue
             start = member.offset + tar.BLOCK
             data = shard.data[start : start + member.size]
-            yield Found(member.name, data, shard.name, number == 0)
+            yield FoundMember(member.name, data, shard.name, number == 0)
             break
 
 
-def _member_at(shard: Shard, row: np.void) -> tar.Member | None:
+def _member_at(shard: Tar, row: np.void) -> tar.Member | None:
     """The member that a row points to, if it is there with the row's size."""
     try:
         return tar.member_at(shard.data, int(row["offset"]), int(row["size"]))
@@ -115,16 +116,16 @@ def _member_at(shard: Shard, row: np.void) -> tar.Member | None:
         return None
 
 
-def _orders(index: Taridx, shards: Sequence[Shard]) -> list[list[int | None]]:
+def _orders(index: Taridx, shards: Sequence[Tar]) -> list[list[int | None]]:
     """The fid of each shard: by its place, then as the older writer may have counted.
 
     An empty shard has no rows, so that writer's fid for it says nothing.
     """
     empty = [tar.is_empty(shard.data) for shard in shards]
     orders: list[list[int | None]] = [list(range(len(shards)))]
-    smallest = min((int(part["fid"].min()) for _, part in slices(rows_of(index))), default=1)
+    smallest = min((int(part["fid"].min()) for _, part in slices(index.rows())), default=1)
     for first in (1, max(smallest, 1)):
-        fids = names.fids_of_old_writer(empty, first)
+        fids = tar.fids_of_old_writer(empty, first)
         counted = [None if e else fid for fid, e in zip(fids, empty, strict=True)]
         by_place = [None if e else place for place, e in enumerate(empty)]
         if counted != by_place and counted not in orders:
@@ -135,15 +136,15 @@ def _orders(index: Taridx, shards: Sequence[Shard]) -> list[list[int | None]]:
 class _Scan:
     """What a tar's headers say, side by side: offset, size, xxh64 of the stem, extension."""
 
-    def __init__(self, shard: Shard, extension_numbers: dict[str, int]) -> None:
+    def __init__(self, shard: Tar, extension_numbers: dict[str, int]) -> None:
         offsets, sizes, keys, extensions = array("Q"), array("Q"), array("Q"), array("q")
         self.stopped: FormatError | None = None
         try:
             for member in tar.members(shard.data):
-                stem, extension = names.split_name(member.name)
+                stem, extension = tar.split_name(member.name)
                 offsets.append(member.offset)
                 sizes.append(member.size)
-                keys.append(names.keyhash(stem))
+                keys.append(tar.keyhash(stem))
                 extensions.append(extension_numbers.get(extension, -1))
         except FormatError as error:
             self.stopped = error
@@ -197,7 +198,7 @@ class _Rows:
     """The rows by fid, to be compared with shards; 8 bytes a row."""
 
     def __init__(self, index: Taridx) -> None:
-        self._rows: Rows = rows_of(index)
+        self._rows: Rows = index.rows()
         fids = self._rows["fid"].astype(np.uint16)
         self._order = np.argsort(fids, kind="stable")
         self._counts = np.bincount(fids, minlength=1 << 16)
@@ -214,7 +215,7 @@ class _Rows:
         self._numbers[: len(numbers)] = numbers
         self._stems = stems
         self._crashids = {stem: crashid for crashid, stem in enumerate(stems, 1)}
-        self._crash_keys = np.unique(np.array([names.keyhash(s) for s in stems], np.uint64))
+        self._crash_keys = np.unique(np.array([tar.keyhash(s) for s in stems], np.uint64))
 
     def check_fids(self, way: _Tally) -> None:
         known = np.zeros(1 << 16, bool)
@@ -223,7 +224,7 @@ class _Rows:
         what = f"for a fid that none of {len(way.fids)} shards has"
         way.add(None, "fid", what, np.sort(lost))
 
-    def compare(self, fid: int, shard: Shard, scan: _Scan, way: _Tally) -> None:
+    def compare(self, fid: int, shard: Tar, scan: _Scan, way: _Tally) -> None:
         """Compare the rows of `fid` with a shard."""
         if fid >= len(self._counts):
             return
@@ -264,13 +265,13 @@ class _Rows:
             places[self._crashes(shard, rows, doubtful)],
         )
 
-    def _crashes(self, shard: Shard, rows: Rows, doubtful: Mask) -> Places:
+    def _crashes(self, shard: Tar, rows: Rows, doubtful: Mask) -> Places:
         """Which of the rows have a crashid that is not their stem's."""
         wrong = []
         for n in np.flatnonzero(doubtful).tolist():
             start = int(rows["offset"][n])
             raw = bytes(shard.data[start : start + tar.BLOCK][tar.NAME]).partition(b"\0")[0]
-            stem, _ = names.split_name(names.decoded(raw))
+            stem, _ = tar.split_name(tar.decoded(raw))
             if self._crashids.get(stem, 0) != rows["crashid"][n]:
                 wrong.append(n)
         return np.array(wrong, np.intp)
@@ -285,3 +286,27 @@ def _tables(index: Taridx) -> tuple[list[str], list[str]]:
         except FormatError:
             tables.append([])
     return tables[0], tables[1]
+
+
+def find(index: Taridx, name: str) -> Places:
+    """The places of the rows that may be a member's, in order.
+
+    `name` is STEM.EXT, after a folder or not. A crash stem is known by its id,
+    every other by its hash alone: whether it is that stem only the tar's
+    header tells. Raises FormatError for tables over their limits.
+    """
+    stem, extension = split_name(name)
+    extids = [n for n, held in enumerate(index.extensions()) if held.lower() == extension]
+    crash_stems = index.crash_stems()
+    rows = index.rows()
+    if not extids or not len(rows):
+        return np.empty(0, np.intp)
+    crashids = [n for n, held in enumerate(crash_stems, 1) if held == stem] or [0]
+    key = np.uint64(keyhash(stem) & ((1 << key_bits(rows)) - 1))
+    found = [np.empty(0, np.intp)]
+    for start, part in slices(rows):
+        held = np.isin(part["extid"], extids) & np.isin(part["crashid"], crashids)
+        if crashids == [0]:
+            held &= part["keyhash"] == key
+        found.append(np.flatnonzero(held) + start)
+    return np.concatenate(found)

@@ -13,11 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.magic import TARIDX_MAGIC
-from wtxtgit.containers.taridx import names, tar
-from wtxtgit.containers.taridx.read import CONTIGUOUS, HEADER, MAJOR, MAX_EXTENSIONS, MINOR
-from wtxtgit.containers.taridx.read import ROW as ROW_LAYOUT
-from wtxtgit.containers.taridx.rows import ROW, SLICE, Rows, run_starts
+from wtxtgit.containers.tar_index import Rows
+from wtxtgit.containers.taridx import MAGIC, tar
+from wtxtgit.containers.taridx.read import (
+    CONTIGUOUS,
+    HEADER,
+    MAJOR,
+    MAX_EXTENSIONS,
+    MINOR,
+    ROW,
+    ROW_LAYOUT,
+    SLICE,
+    run_starts,
+)
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 
@@ -46,7 +54,7 @@ class Index:
         extensions = SEPARATOR.join(self.extensions).encode()
         stems = SEPARATOR.join(self.crash_stems).encode()
         yield HEADER.pack(
-            TARIDX_MAGIC,
+            MAGIC,
             MAJOR,
             MINOR,
             ROW_LAYOUT.size,
@@ -79,7 +87,7 @@ def index(
     shards: Iterable[tuple[str, ByteView]],
     *,
     contiguous: bool = False,
-    keyhash: Callable[[str], int] = names.keyhash,
+    keyhash: Callable[[str], int] = tar.keyhash,
 ) -> Index:
     """Index tars; `keyhash` gives a stem's u64. Otherwise as `build`."""
     made = _Rows(keyhash)
@@ -115,7 +123,7 @@ class _Rows:
         self._sparse = 0
 
     def add(self, fid: int, member: tar.Member) -> None:
-        stem, extension = names.split_name(member.name)
+        stem, extension = tar.split_name(member.name)
         key = self._keyhash(stem)
         crashid = 0
         if self._canonical.setdefault(key, stem) != stem:

@@ -1,1 +1,41 @@
-"""torch.save files: a zip of a pickle and storages. Nothing is unpickled."""
+"""torch.save files: a zip of a pickle and storages. Nothing is unpickled.
+
+Spec: `docs/spec/torch.md`.
+"""
+
+from wtxtgit.containers.format import Format, Lazy
+from wtxtgit.containers.signatures import Opening
+
+PICKLE = "data.pkl"
+"""The member, in the archive's own folder or in none, that makes a zip a torch file."""
+FIRST_MEMBERS = (PICKLE, ".format_version", "byteorder", "version")
+"""Members, in the archive's own folder, with which a torch file may start."""
+PICKLE_MAGIC = b"\x80"
+"""How a pickle of protocol 2 and later starts, and so the torch files that are no zip."""
+
+
+def _claims(opening: Opening) -> bool:
+    zipped = opening.zip
+    if zipped is None:
+        return False
+    if not zipped.is_whole:
+        return zipped.names[0].partition("/")[2] in FIRST_MEMBERS
+    return any(name.removeprefix(f"{name.partition('/')[0]}/") == PICKLE for name in zipped.names)
+
+
+FORMAT = Format(
+    name="torch",
+    read=Lazy(f"{__name__}.read"),
+    describe=Lazy(f"{__name__}.read"),
+    check=Lazy(f"{__name__}.check"),
+    claims=_claims,
+    endings=(".pt", ".pth"),
+    write=Lazy(f"{__name__}.write"),
+    reseal=Lazy(f"{__name__}.reseal"),
+    repack=Lazy(f"{__name__}.repack"),
+    whole=Lazy(f"{__name__}.legacy"),
+    whole_magic=PICKLE_MAGIC,
+    derived=(("members",),),
+    tags_apart=True,
+    nested=True,
+)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from wtxtgit.containers import zip_directory
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.torch import PICKLE
 from wtxtgit.containers.torch.pickle_values import Global, Pickle
-from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, PICKLE, STORAGE, Torch
+from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
 from wtxtgit.containers.torch.views import Storage, View, why_outside
 from wtxtgit.containers.torch.weights_only import OPCODES, is_safe
 from wtxtgit.containers.zip_directory import Member

@@ -11,11 +11,11 @@ from functools import partial
 from hashlib import sha256
 
 from wtxtgit.containers import zip_directory
-from wtxtgit.containers.magic import MAX_JSON
-from wtxtgit.containers.torch import overlay, pickle_digest, serialization_id
+from wtxtgit.containers.signatures import MAX_JSON
+from wtxtgit.containers.torch import PICKLE, overlay, pickle_digest, serialization_id
 from wtxtgit.containers.torch.dtypes import PACKED
 from wtxtgit.containers.torch.overlay import Said, Steps
-from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, PICKLE, STORAGE, Torch
+from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, STORAGE, Torch, describe
 from wtxtgit.containers.torch.views import View
 from wtxtgit.containers.zip_directory import Member
 from wtxtgit.errors import FormatError
@@ -49,7 +49,7 @@ class Contents:
 
     def __init__(self, container: Torch, options: ReadOptions) -> None:
         self.container = container
-        self.tensors = tensors = container.describe(options).tensors
+        self.tensors = tensors = describe(container, options).tensors
         views = [view for _, view in container.listing.tensors]
         self.entries: list[Entry] = []
         self.places: list[Place | None] = []

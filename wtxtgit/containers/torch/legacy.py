@@ -60,7 +60,7 @@ class Legacy:
         return Held(self.data[place[0] : place[1]], place[0])
 
 
-def is_legacy(data: ByteView) -> bool:
+def claims(data: ByteView) -> bool:
     """Whether a file starts as torch's legacy files do."""
     head = bytes(data[: PROTO_SIZE + FRAME_SIZE + len(MAGIC_PICKLE)])
     start = PROTO_SIZE + (FRAME_SIZE if head[PROTO_SIZE : PROTO_SIZE + 1] == bytes([FRAME]) else 0)

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from wtxtgit.containers import json_limits
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch.children import (
     FROM_TYPE,
     ORDERED_DICT,

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Literal, NoReturn
 
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.magic import MAX_JSON
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch.pickle_values import (
     Dict,
     Global,

@@ -15,9 +15,9 @@ from functools import partial
 from wtxtgit.containers import npy_header, ranges, zip_directory
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.magic import MAX_JSON, NPY_SUFFIX
 from wtxtgit.containers.ranges import Range, Stored
-from wtxtgit.containers.torch import archive, listing, pickle_machine, views
+from wtxtgit.containers.signatures import MAX_JSON, NPY_SUFFIX
+from wtxtgit.containers.torch import PICKLE, archive, listing, pickle_machine, views
 from wtxtgit.containers.torch.archive import MISSING, Held
 from wtxtgit.containers.torch.listing import Listing
 from wtxtgit.containers.torch.pickle_values import Pickle
@@ -28,7 +28,6 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
 
-PICKLE = "data.pkl"
 STORAGE = "data/"
 BYTEORDER = "byteorder"
 VERSION = "version"
@@ -90,31 +89,6 @@ class Torch:
                 )
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
-    def describe(self, options: ReadOptions) -> Description:
-        return Description(
-            "torch",
-            (*self._tensors(options), *(a.listed(self.data) for a in self.arrays.values())),
-            {
-                "protocol": self.pickle.protocol,
-                "byteorder": self.byteorder,
-                "version": self.word(VERSION),
-                "torchscript": self.member(CONSTANTS) is not None,
-                "globals": archive.global_names(self.pickle),
-                "members": [
-                    {
-                        "name": member.name,
-                        "offset": member.start,
-                        "size": member.size,
-                        "stored": member.end - member.start,
-                    }
-                    for member in self.directory.members
-                ],
-            },
-            tags=self.listing.tags,
-            untold=self.listing.untold,
-            parts=zip_directory.part_notes(self.directory),
-        )
-
     def member(self, name: str) -> Member | None:
         """The last member of that name below the folder."""
         return _last(self.directory, self.folder + name)
@@ -144,7 +118,7 @@ class Torch:
                 shared.add(id(member))
         return {place: tensor for place, tensor in found.items() if place not in shared}
 
-    def _tensors(self, options: ReadOptions) -> Iterator[Tensor]:
+    def tensors(self, options: ReadOptions) -> Iterator[Tensor]:
         decoded = DecodedParts(options).of_file(len(self.data))
 
         def find(storage: Storage) -> Held | str:
@@ -180,6 +154,36 @@ class Torch:
         except FormatError:
             return None
         return held.decode("ascii", "backslashreplace").strip()
+
+
+def describe(container: Torch, options: ReadOptions) -> Description:
+    """What the file says of itself."""
+    return Description(
+        "torch",
+        (
+            *container.tensors(options),
+            *(a.listed(container.data) for a in container.arrays.values()),
+        ),
+        {
+            "protocol": container.pickle.protocol,
+            "byteorder": container.byteorder,
+            "version": container.word(VERSION),
+            "torchscript": container.member(CONSTANTS) is not None,
+            "globals": archive.global_names(container.pickle),
+            "members": [
+                {
+                    "name": member.name,
+                    "offset": member.start,
+                    "size": member.size,
+                    "stored": member.end - member.start,
+                }
+                for member in container.directory.members
+            ],
+        },
+        tags=container.listing.tags,
+        untold=container.listing.untold,
+        parts=zip_directory.part_notes(container.directory),
+    )
 
 
 def read(data: ByteView) -> Torch:

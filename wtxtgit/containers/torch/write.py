@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.torch import pickle_write, zip_layout
+from wtxtgit.containers.torch import PICKLE, pickle_write, zip_layout
 from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES
-from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, PICKLE, STORAGE, VERSION
+from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, STORAGE, VERSION
 from wtxtgit.containers.torch.views import MAX_RANK, MAX_SIZE
 from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, Content
 from wtxtgit.errors import FormatError
@@ -18,7 +18,6 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
-KEEPS_TAGS = False
 FOLDER = "archive/"
 FORMAT_VERSION = (".format_version", b"1")
 FILE_VERSION = b"3\n"

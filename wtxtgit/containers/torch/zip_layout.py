@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from wtxtgit.containers.magic import ZIP_MAGIC
+from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_descriptor import DESCRIPTOR, DESCRIPTOR_ZIP64
 from wtxtgit.containers.zip_descriptor import MAGIC as DESCRIPTOR_MAGIC
 from wtxtgit.containers.zip_directory import (

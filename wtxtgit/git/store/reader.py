@@ -15,14 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from isal import isal_zlib
-
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader, check_oid, hashed, sizes
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store import streams
 from wtxtgit.git.store.files import PackIndex, Places
-from wtxtgit.git.store.streams import Damaged, inflated
+from wtxtgit.git.store.streams import Damaged, Error, codec, inflated
 from wtxtgit.git.work_tree import HEAD_SIZE
 
 _BLOB = 3
@@ -164,8 +161,8 @@ def _stream(descriptor: int, location: Location) -> _Stream | None:
     """Find a blob's stream where it is stored whole; None for a delta, and what is odd."""
     head = os.pread(descriptor, _HEAD_DEFLATED, location.offset)
     if location.is_loose:
-        with contextlib.suppress(streams.Error):
-            begin = isal_zlib.decompressobj().decompress(head, _HEAD_MOST)
+        with contextlib.suppress(Error):
+            begin = codec.decompressobj().decompress(head, _HEAD_MOST)
             if (found := _LOOSE_HEAD.match(begin)) is not None:
                 return _Stream(0, found.end(), int(found[1]))
         return None

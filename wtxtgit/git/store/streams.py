@@ -19,12 +19,18 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
-
-from isal import isal_zlib
+from typing import Any, Protocol
 
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.io.workers import Workers, keep_freed_memory, worthwhile
+
+try:
+    from isal import isal_zlib
+except (ImportError, OSError):
+    isal_zlib = None  # type: ignore[assignment]
+
+codec: Any = isal_zlib or zlib
+"""ISA-L takes a third of zlib's time. A broken install of it must not stop `git add`."""
 
 HEAD = b"\x78\x01"
 """Deflate, a window of 32 KiB, the fastest level: what `zlib` writes for level 1."""
@@ -33,8 +39,8 @@ FLUSH = b"\x00\x00\xff\xff"
 END = b"\x03\x00"
 """An empty last block, where a piece could begin."""
 RAW = -15
-Error: type[Exception] = isal_zlib.error  # type: ignore[assignment]
-"""What ISA-L raises for a stream that it can't inflate; its stubs call it an instance."""
+Error: type[Exception] = codec.error
+"""A stream can't be inflated."""
 CHECKSUM_SIZE = 4
 
 _LEVEL = 1
@@ -51,8 +57,8 @@ _ADLER_BASE = 65521
 def deflated_piece(data: Buffer) -> bytes:
     """Deflate bytes to a piece."""
     # ISA-L's first level takes armor down to its six bits a character, zlib's no further.
-    compressor = isal_zlib.compressobj(_LEVEL, zlib.DEFLATED, _NEAR)
-    return compressor.compress(data) + compressor.flush(zlib.Z_FULL_FLUSH)
+    compressor = codec.compressobj(_LEVEL, zlib.DEFLATED, _NEAR)
+    return bytes(compressor.compress(data) + compressor.flush(zlib.Z_FULL_FLUSH))
 
 
 def stored_blocks(data: Buffer) -> bytes:
@@ -69,7 +75,7 @@ def stored_blocks(data: Buffer) -> bytes:
 
 def adler32(data: Buffer) -> int:
     """Adler-32 of bytes."""
-    value: int = isal_zlib.adler32(data)
+    value: int = codec.adler32(data)
     return value
 
 
@@ -229,7 +235,7 @@ class _Check:
 
 def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
     """Inflate from a piece's begin to the end, in this thread."""
-    inflater = isal_zlib.decompressobj(RAW, check.window)
+    inflater = codec.decompressobj(RAW, check.window)
     given = b""
     while not inflater.eof:
         if not given:
@@ -321,7 +327,7 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
 def _inflate(descriptor: int, piece: _Piece) -> tuple[_Piece, _Inflated | None]:
     """Inflate a piece, which is given too; None where it is none, or is too large."""
     data = os.pread(descriptor, piece.end - piece.start, piece.start)
-    inflater = isal_zlib.decompressobj(RAW)
+    inflater = codec.decompressobj(RAW)
     try:
         out = inflater.decompress(data, _MOST_OUT)
         if len(out) >= _MOST_OUT or inflater.unconsumed_tail:

@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Self
 
-from isal import isal_zlib
-
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.files import Packed, format_index, told
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.streams import Content, deflated
+from wtxtgit.git.store.streams import Content, codec, deflated
 from wtxtgit.io.files import write_at, write_on
 from wtxtgit.io.view import Buffer
 from wtxtgit.io.workers import in_background
@@ -110,7 +108,7 @@ class PackWriter:
     def _put(self, data: Buffer) -> None:
         view = memoryview(data).cast("B")
         self._hash.update(view)
-        self._crc32 = isal_zlib.crc32(view, self._crc32)
+        self._crc32 = codec.crc32(view, self._crc32)
         with told(self._path.parent):
             write_at(self._descriptor, view, self._end)
         self._end += view.nbytes

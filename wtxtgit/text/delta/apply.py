@@ -41,7 +41,12 @@ class Regeneration:
     hmac_key: bytes | None = None
 
     def meta_after(self, base: Meta) -> Meta:
-        """The `meta` of the generation after `base`."""
+        """The `meta` of the generation after `base`.
+
+        Raises TextError "limit" where a number of one digit more would be wanted.
+        """
+        if base.gen >= grammar.MAX_GEN:
+            raise TextError("limit", f"no generation follows {base.gen}")
         return replace(
             base, gen=base.gen + 1, ts=self.ts or base.ts, build=self.build or base.build
         )

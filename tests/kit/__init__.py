@@ -1,0 +1,98 @@
+"""What tests of all folders share: repositories, the command, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kit.starts import PYTHON
+from wtxtgit.git import run
+from wtxtgit.git.config import Launcher
+from wtxtgit.git.repository import Repository
+
+LAUNCHER = Launcher((PYTHON, "-E", "-P", "-m", "wtxtgit"))
+ATTRIBUTES = "filter=wtxt diff=wtxt merge=wtxt -text"
+
+
+def safetensors(*values: float, name: str = "w") -> bytes:
+    """Make a safetensors file of one float32 tensor."""
+    data = struct.pack(f"<{len(values)}f", *values)
+    header = {name: {"dtype": "F32", "shape": [len(values)], "data_offsets": [0, len(data)]}}
+    spelled = json.dumps(header, separators=(",", ":")).encode()
+    spelled += b" " * (-len(spelled) % 8)
+    return struct.pack("<Q", len(spelled)) + spelled + data
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repository in a temporary folder, driven through the real git."""
+
+    path: Path
+
+    def run(
+        self,
+        *command: str | bytes | Path,
+        ok: Sequence[int] = (0,),
+        cwd: str = "",
+        env: dict[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run(
+            command,
+            cwd=self.path / cwd,
+            capture_output=True,
+            input=stdin,
+            env={**os.environ, **(env or {})},
+            check=False,
+        )
+        assert done.returncode in ok, (done.args, done.returncode, done.stdout, done.stderr)
+        return done
+
+    def git(self, *arguments: str | bytes, **options: object) -> bytes:
+        return self.run(run.executable(), *arguments, **options).stdout  # type: ignore[arg-type]
+
+    def wtxtgit(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+        return self.run(*LAUNCHER.arguments, *arguments, **options)  # type: ignore[arg-type]
+
+    def write(self, name: str | bytes, content: bytes | str) -> Path:
+        file = self.path / os.fsdecode(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+    def add(self, *names: str | bytes) -> None:
+        self.git("add", "--", *(names or (".",)))
+
+    def commit(self, message: str = "c", *arguments: str) -> str:
+        self.git("commit", "-q", "--allow-empty", "-m", message, *arguments)
+        return self.git("rev-parse", "HEAD").decode().strip()
+
+    def track(self, *patterns: str) -> None:
+        self.write(".gitattributes", "".join(f"{p} {ATTRIBUTES}\n" for p in patterns))
+        self.add(".gitattributes")
+
+    def blob(self, name: str, revision: str = "") -> bytes:
+        return self.git("cat-file", "blob", f"{revision}:{name}")
+
+    def status(self) -> bytes:
+        return self.git("status", "--porcelain", "-z")
+
+    def add_raw(self, name: str, content: bytes) -> None:
+        """Put a raw binary into the index as a machine without the driver does."""
+        self.write(name, content)
+        off = ("--literal-pathspecs", "-c", "filter.wtxt.process=", "-c", "filter.wtxt.clean=")
+        self.git(*off, "-c", "filter.wtxt.required=false", "add", "--", name)
+
+    def clone(self, name: str, *arguments: str) -> Repo:
+        target = self.path.parent / name
+        self.git("clone", "-q", *arguments, "--", str(self.path), str(target))
+        return Repo(target)
+
+    @property
+    def repository(self) -> Repository:
+        return Repository.discover(self.path)

@@ -1,0 +1,297 @@
+"""What the product knows of a container format: one record, which the format's package exports.
+
+Nothing outside of a package knows its format by name: what a format can do,
+how its files are called, which of its metadata follow from its tensors stands
+in its record. A record is made when the product starts, so the modules that
+do the work are named in it, and loaded when they are first used.
+Which formats there are, and in which order they are tried, is in `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from wtxtgit.io.view import Buffer, ByteView
+
+if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
+    from wtxtgit.containers.ranges import Range
+    from wtxtgit.containers.signatures import Opening
+    from wtxtgit.containers.tar_index import TarIndexing
+    from wtxtgit.model.findings import Findings, MemberFindings
+    from wtxtgit.model.tensor import Description, Entry, Placed, ReadOptions, TensorSource
+
+T_co = TypeVar("T_co", covariant=True)
+
+OpenMember = Callable[[str], ByteView]
+"""Opens a file by its path in a set; raises InputError."""
+KeyPath = tuple[str, ...]
+"""Keys that lead to a value of the metadata, ANY for each item of a list."""
+ANY = "*"
+
+
+class Lazy(Generic[T_co]):
+    """A module of a format's package, imported when it is first called for."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self) -> T_co:
+        return cast(T_co, import_module(self.path))
+
+
+def every_tag(_key: str) -> bool:
+    """The `keeps_tag` of formats that hold tags of all names."""
+    return True
+
+
+class Container(Protocol):
+    """A file that a format's `read` has read."""
+
+    def ranges(self) -> Iterable[Range]:
+        """Which bytes are tensors and parts."""
+
+
+class Describer(Protocol):
+    """What a file says of itself."""
+
+    def describe(self, container: Any, options: ReadOptions) -> Description:
+        """Tensors and metadata of a file that was read; raises FormatError."""
+
+
+class Reader(Protocol):
+    """What every format has: how its files are read."""
+
+    def read(self, data: ByteView) -> Container:
+        """Read a file with the format's magic; raises FormatError."""
+
+
+class Checker(Protocol):
+    """What every format has: what reading a file does not prove."""
+
+    def check(self, container: Any, options: ReadOptions) -> Findings:
+        """Check everything that can be checked; raises nothing."""
+
+
+class Writer(Protocol):
+    """How tensors become a file of the format.
+
+    `DTYPES` has the format's own name of each element of `model.elements`
+    that it can hold.
+    """
+
+    DTYPES: Mapping[str, object]
+
+    def build_model(
+        self, tensors: Sequence[TensorSource], tags: Mapping[str, str]
+    ) -> Iterator[Buffer]:
+        """The file's bytes; raises FormatError before the first of them.
+
+        Of a format that `lists_only` it takes `inline_data`, too.
+        """
+
+
+class SetWriter(Protocol):
+    """How tensors become a set of files."""
+
+    def build_set(
+        self, tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
+    ) -> Iterable[tuple[str, Iterator[Buffer]]]:
+        """Names and bytes of the set's files, its index last; raises FormatError before them."""
+
+
+class Resealer(Protocol):
+    """How files are taken apart by name and put together again: what merging needs."""
+
+    def entries(self, container: Any, options: ReadOptions) -> Sequence[Entry]:
+        """What a file holds by name, in its order; raises FormatError."""
+
+    def values(self, container: Any, options: ReadOptions) -> dict[str, object]:
+        """Its metadata as far as they are merged value by value; raises FormatError."""
+
+    def rest(self, container: Any, options: ReadOptions) -> dict[str, object]:
+        """What else somebody may have changed in it, by name; raises FormatError."""
+
+    def reseal(
+        self,
+        container: Any,
+        placed: Sequence[Placed],
+        values: Mapping[str, object] | None,
+        options: ReadOptions,
+    ) -> Iterator[Buffer]:
+        """The file with these entries, and other values where they are given.
+
+        Raises FormatError, before the first piece, for what can't be put together.
+        """
+
+
+class Repacker(Protocol):
+    """How a file is stored with another compression, `COMPRESSIONS` are those that there are."""
+
+    COMPRESSIONS: Sequence[str]
+
+    def repack(self, container: Any, compression: str, options: ReadOptions) -> Iterator[Buffer]:
+        """The file with another compression; raises FormatError."""
+
+
+class Signed(Protocol):
+    """Files with fields that sign how the rest is stored."""
+
+    def broken_by_repack(self, container: Any) -> tuple[str, ...]:
+        """Fields that repacking keeps, and that do not hold for what it gives."""
+
+
+class Salvager(Protocol):
+    """What is left of files that their writer did not finish."""
+
+    def is_unfinalized(self, data: ByteView) -> bool:
+        """Whether a file with the format's magic was not finished."""
+
+    def describe_unfinalized(self, data: ByteView, options: ReadOptions) -> Description:
+        """What it holds; raises FormatError."""
+
+
+class Parity(Protocol):
+    """Files that are mended from what they hold beside their content."""
+
+    def has_parity(self, container: Any) -> bool:
+        """Whether a file holds parity: then reading a tensor may have to mend it."""
+
+    def repair(
+        self, container: Any, options: ReadOptions
+    ) -> tuple[Iterator[Buffer], list[str], list[str]]:
+        """The file mended, in pieces; names of chunks mended, and of those that can't be."""
+
+
+class ChunkValues(Protocol):
+    """Metadata in chunks of their own, beside those of the index."""
+
+    def chunk_values(self, data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
+        """Names of such chunks and their values, those that can be read."""
+
+
+class WholeFiles(Protocol):
+    """Files of the format that are stored whole, `REASON` says why."""
+
+    REASON: str
+
+    def claims(self, data: ByteView) -> bool:
+        """Whether the file's first bytes say that it is one."""
+
+    def describe(self, data: ByteView, options: ReadOptions) -> Description:
+        """What the file says of itself; raises FormatError."""
+
+    def check(self, data: ByteView) -> Findings:
+        """Check everything that can be checked; raises nothing."""
+
+
+class Set(Protocol):
+    """A set of files whose index was read."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The paths of its files."""
+
+    def describe(self, options: ReadOptions) -> Description:
+        """What the set says of itself; raises FormatError."""
+
+    def check(self, options: ReadOptions) -> Findings:
+        """Check everything that can be checked; raises nothing."""
+
+    def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
+        """Check files of the set, each by itself and against the index; raises nothing."""
+
+    def combine(self, members: Iterable[MemberFindings]) -> Findings:
+        """What a check of all files, in their order, says of the set."""
+
+
+class SetReader(Protocol):
+    """How the JSON file that lists the files of a set is read."""
+
+    def is_index(self, data: ByteView) -> bool:
+        """Whether a JSON file is an index of such a set."""
+
+    def read(self, data: ByteView, open_member: OpenMember) -> Set:
+        """Read the index; raises FormatError."""
+
+
+class NestedLimits(Protocol):
+    """What is refused of a file that stands compressed in a chunk of another one."""
+
+    def refuse_values(self, data: ByteView, most: int) -> None:
+        """Raise FormatError (limit) where its header has more than `most` values."""
+
+
+class ArrayWriter(Protocol):
+    """How numpy's arrays, of any dtypes that the format has, become a file."""
+
+    def can_hold(self, name: str) -> bool:
+        """Whether the file can hold an array of this name."""
+
+    def write_arrays(self, file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+        """Write the file; raises UsageError for a dtype that it has not."""
+
+
+class Format(NamedTuple):
+    """A container format. `name`, `read`, `describe` and `check` are there for each.
+
+    Spec: the format's page, `docs/spec/NAME.md`.
+    """
+
+    name: str
+    """What layouts of texts, reports and messages call it."""
+    read: Lazy[Reader]
+    describe: Lazy[Describer]
+    check: Lazy[Checker]
+
+    magic: bytes = b""
+    """The first bytes of all its files, empty where only `claims` can tell."""
+    claims: Callable[[Opening], bool] | None = None
+    """Whether a file that starts so means to be of the format."""
+    refused: Mapping[bytes, str] | None = None
+    """Magics of other files of its makers, and what to say of these; they are opaque."""
+    endings: tuple[str, ...] = ()
+    """Endings of its files' names, in lower case with their dot."""
+
+    write: Lazy[Writer] | None = None
+    write_set: Lazy[SetWriter] | None = None
+    write_arrays: Lazy[ArrayWriter] | None = None
+    keeps_tag: Callable[[str], bool] | None = None
+    """Whether a file that is written can hold a tag of this name; None where it holds none."""
+    sole_name: str | None = None
+    """What the one tensor of a file is called where the format has one and no name for it."""
+    wraps_tensors: bool = False
+    """Whether `write` puts a file into a chunk: its tensors are called `chunk/tensor`."""
+    lists_only: bool = False
+    """Whether `write` leaves the bytes of tensors out unless it is told `inline_data`."""
+
+    reseal: Lazy[Resealer] | None = None
+    repack: Lazy[Repacker] | None = None
+    signed: Lazy[Signed] | None = None
+    salvage: Lazy[Salvager] | None = None
+    parity: Lazy[Parity] | None = None
+
+    whole: Lazy[WholeFiles] | None = None
+    whole_magic: bytes = b""
+    """First bytes that all its files which are stored whole share, with others."""
+
+    set_name: str = ""
+    """What a set of files of the format is called in reports."""
+    read_set: Lazy[SetReader] | None = None
+
+    derived: tuple[KeyPath, ...] = ()
+    """Metadata that follow from the tensors: a comparison leaves them out."""
+    derived_of_set: tuple[KeyPath, ...] = ()
+    tags_apart: bool = False
+    """Whether the tags that a file describes are not in its metadata."""
+    chunk_values: Lazy[ChunkValues] | None = None
+
+    nested: bool = False
+    """Whether a chunk of another file is looked into where it holds such a file."""
+    nested_limits: Lazy[NestedLimits] | None = None
+
+    tar_index: Lazy[TarIndexing] | None = None
+    """What `wtxtgit taridx` works with: a format whose files index the members of tars."""

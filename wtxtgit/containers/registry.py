@@ -1,0 +1,87 @@
+"""Which container formats there are, and which of them a file claims to be.
+
+Detection looks at magic bytes alone, and at the names of a zip's members: a
+file that has a format's magic and breaks its rules is opaque, and is not
+tried as another format.
+Spec: `docs/spec/containers.md`, "Order of detection".
+"""
+
+from __future__ import annotations
+
+from wtxtgit.containers import aero, fold, gguf, mlcp, npy, npz, safetensors, taridx, torch
+from wtxtgit.containers.format import Format
+from wtxtgit.containers.signatures import Opening
+from wtxtgit.io.view import ByteView
+
+FORMATS: tuple[Format, ...] = (
+    fold.FORMAT,
+    aero.FORMAT,
+    mlcp.FORMAT,
+    taridx.FORMAT,
+    gguf.FORMAT,
+    npy.FORMAT,
+    torch.FORMAT,
+    npz.FORMAT,
+    safetensors.FORMAT,
+)
+"""All formats, in order of detection."""
+OPAQUE = "opaque"
+"""What is said of a file of none of them."""
+
+_HEAD = 64
+"""Bytes in which the index of a set starts."""
+
+
+def by_name(name: str) -> Format | None:
+    """The format of this name, or with sets of this name."""
+    return next((f for f in FORMATS if name in {f.name, f.set_name or f.name}), None)
+
+
+def by_ending(ending: str) -> Format | None:
+    """The format whose files' names end so."""
+    return next((f for f in FORMATS if ending.lower() in f.endings), None)
+
+
+def set_names() -> tuple[str, ...]:
+    """What the sets of all formats are called."""
+    return tuple(f.set_name for f in FORMATS if f.read_set is not None)
+
+
+def detected(data: ByteView) -> Format | None:
+    """The format that the file's first bytes claim, None where they claim none."""
+    opening = Opening(data)
+    for f in FORMATS:
+        if f.claims(opening) if f.claims is not None else opening.head.startswith(f.magic):
+            return f
+    return None
+
+
+def detect(data: ByteView) -> str:
+    """The name of the format that the file's first bytes claim, "opaque" where they claim none."""
+    found = detected(data)
+    return OPAQUE if found is None else found.name
+
+
+def listed_by(data: ByteView) -> Format | None:
+    """The format of whose sets a JSON file is an index."""
+    if bytes(data[:_HEAD]).lstrip()[:1] != b"{" or detected(data) is not None:
+        return None
+    with_sets = (f for f in FORMATS if f.read_set is not None)
+    return next((f for f in with_sets if f.read_set and f.read_set().is_index(data)), None)
+
+
+def stored_whole(data: ByteView) -> Format | None:
+    """The format of which a file is that is no container, but known: such files are not cut."""
+    for f in FORMATS:
+        if f.whole is not None and data[: len(f.whole_magic)] == f.whole_magic:
+            return f if f.whole().claims(data) else None
+    return None
+
+
+def refusal(data: ByteView) -> str | None:
+    """Why a file is not read, where it has a magic that is refused by its name."""
+    for f in FORMATS:
+        for magic, reason in (f.refused or {}).items():
+            if data[: len(magic)] == magic:
+                return reason
+    return None

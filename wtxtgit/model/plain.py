@@ -1,0 +1,90 @@
+"""Reports as plain data: the objects of JSON that `--json` prints, and `as_dict` gives.
+
+The contract of each report stands in its class: which keys there are, in which
+order, and from where. That is looked up once a class, since a report may have an
+object for each of a hundred thousand tensors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from enum import Enum
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+_LEAVES = frozenset({int, float, str, bool, type(None)})
+"""Types whose values JSON takes as they are."""
+
+
+class Plain:
+    """A dataclass that is an object of JSON: with all of its fields, or with KEYS.
+
+    KEYS are words: the name of a field or property, `key=name` where the key is
+    another one (a name may have dots), `name?` for what is left out where it is
+    None, and `*name` for an object whose own entries stand here. Bytes are
+    those of a path; `name:hex` is for those of a hash.
+    """
+
+    __slots__ = ()
+    KEYS = ""
+
+    def entries(self) -> Iterator[tuple[str, object]]:
+        """Keys in order, with values: leaves, tuples, mappings and objects like this one."""
+        kind = type(self)
+        keys, marks, get = _PLANS.get(kind) or _PLANS.setdefault(kind, _planned(kind))
+        for key, mark, value in zip(keys, marks, get(self), strict=False):
+            if mark == "*":
+                yield from value.entries() if isinstance(value, Plain) else (value or {}).items()
+            elif value is None and mark == "?":
+                continue
+            elif type(value) in _LEAVES:
+                yield key, value
+            else:
+                yield key, value.hex() if mark == ":hex" else _spelled(value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {key: _plain(value) for key, value in self.entries()}
+
+
+def _spelled(value: Any) -> object:
+    """A value whose own text is no path and no word of an enumeration any more."""
+    if isinstance(value, tuple) and value and isinstance(value[0], bytes):
+        return tuple(map(os.fsdecode, value))
+    if isinstance(value, bytes | os.PathLike):
+        return os.fsdecode(value)
+    return str(value) if isinstance(value, Enum) else value
+
+
+def _plain(value: object) -> Any:
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, Plain):
+        return value.as_dict()
+    if isinstance(value, tuple):
+        return list(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return _spelled(value)
+
+
+class _Plan(NamedTuple):
+    """What is in the object of a class: keys, how each is marked, and what gets the values."""
+
+    keys: tuple[str, ...]
+    marks: tuple[str, ...]
+    get: Callable[[Plain], tuple[Any, ...]]
+
+
+_PLANS: dict[type[Plain], _Plan] = {}
+
+
+def _planned(kind: Any) -> _Plan:
+    words = kind.KEYS.split() or [one.name for one in fields(kind)]
+    marks = tuple(next((m for m in ("*", "?", ":hex") if m in word), "") for word in words)
+    pairs = [word.strip("*?").removesuffix(":hex").partition("=") for word in words]
+    names = [name or key for key, _, name in pairs]
+    # Of one name attrgetter gives the value alone: it is asked for once more.
+    return _Plan(tuple(key for key, *_ in pairs), marks, attrgetter(*names, names[0]))
