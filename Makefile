@@ -6,13 +6,21 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-LONGEST = tests/scale tests/fuzz
+LONGEST = tests/e2e/test_large_files.py tests/scale tests/fuzz
+TORCH = torch==2.13.*
+
+PYTEST = $(BIN)/python -m pytest -q -n auto
+# A file's tests share what is dear to make, a cluster or a history: they stay together.
+# The longest ones come first, so that no core waits for them at the end.
+BY_FILE = --dist loadfile --no-loadscope-reorder
+FOLDERS = $(filter-out $(LONGEST) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 
 # Where this is set, pytest compiles all tests anew in every process, for a quarter of a minute.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-large test-torch test-browser lint types layers wheel check structure bench bench-docs bench-deps browser-deps format clean
+.PHONY: help setup demo test test-slow test-large test-torch test-browser test-more lint types \
+  layers wheel check structure bench bench-docs bench-deps torch-deps browser-deps format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -30,24 +38,25 @@ demo: $(READY)  ## the main job on real files, in a scratch folder
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)  ## the tests, slow ones aside
-	$(BIN)/python -m pytest -q -n auto -m "not (slow or large or torch or browser)"
+	$(PYTEST) -m "not (slow or large or torch or browser)"
 
-# A file's tests share what is dear to make, a cluster or a history: they stay together.
-# The longest ones come first, so that no core waits for them at the end.
 test-slow: $(READY)  ## the slow tests
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder \
-	  -m "slow and not (large or torch or browser)" \
-	  $(LONGEST) $(filter-out $(LONGEST) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+	$(PYTEST) $(BY_FILE) -m "slow and not (large or torch or browser)" $(LONGEST) $(FOLDERS)
 
-test-large: $(READY)  ## files of 8 GiB within 1 GiB of address space; takes 33 GiB of disk
+test-large: $(READY)  ## files of 2 GiB within 512 MiB of address space; takes 9 GiB of disk
 	$(BIN)/python -m pytest -q -m large
 
-test-torch: $(READY)  ## torch files against torch itself, which is installed first
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,peers]'
-	$(BIN)/python -m pytest -q -n auto -m torch
+test-torch: torch-deps  ## torch files against torch itself, which is installed first
+	$(PYTEST) -m torch
 
 test-browser: $(READY)  ## HTML pages in Chromium, which has to be there with chromedriver
-	$(BIN)/python -m pytest -q -n auto -m browser
+	$(PYTEST) -m browser
+
+test-more: torch-deps browser-deps  ## all that `make test` leaves aside, in one run
+	$(PYTEST) $(BY_FILE) -m "slow or large or torch or browser" $(LONGEST) $(FOLDERS)
+
+torch-deps: $(READY)  ## install torch, without CUDA where pip is told of such a build
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 
 browser-deps:  ## install Chromium and its driver from Debian's packages, where there is none
 	@command -v chromedriver >/dev/null || { apt-get update -qq && \

@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import pytest
 from hypothesis import settings
 
-from tests.kit import LAUNCHER, Repo, safetensors
+from tests.kit import LAUNCHER, Repo, changes, safetensors
 from tests.kit.starts import TRUE_START, WTXTGIT, served
 from wtxtgit.git import run
 
@@ -31,6 +31,14 @@ _CONFIG = """\
 [commit]
 \tgpgSign = false
 """
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many mutants ran, and why, where there were some."""
+    passed = terminalreporter.getreports("passed")
+    if any("test_many_mutants" in report.nodeid for report in passed):
+        for line in changes.told(changes.PACKAGES):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)

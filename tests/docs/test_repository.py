@@ -10,6 +10,7 @@ import pytest
 from tests.docs.pages import ROOT, anchors, lines, page_names, tracked_files
 
 HOSTS = {
+    "download.pytorch.org",
     "sqlite.org",
     "www.w3.org",
     "distributed.dask.org",

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import ROOT
+from tests.kit.changes import MUTANTS
 
 CHECKED = {
     "vendor.github-actions": ["action.yml"],
@@ -64,17 +65,31 @@ def test_every_workflow_is_checked() -> None:
 
 
 class TestTheProjectsOwn:
-    def test_it_runs_what_make_has(self) -> None:
+    @pytest.mark.parametrize(
+        ("name", "wanted"),
+        [
+            ("ci", {"check", "demo", "test-torch", "test-browser"}),
+            ("nightly", {"test", "test-more"}),
+        ],
+    )
+    def test_it_runs_what_make_has(self, name: str, wanted: set[str]) -> None:
         steps = [
             step.get("run", "").split()
-            for job in loaded(".github/workflows/ci.yml")["jobs"].values()
+            for job in loaded(f".github/workflows/{name}.yml")["jobs"].values()
             for step in job["steps"]
         ]
         targets = {words[1] for words in steps if words[:1] == ["make"]}
-        assert targets == {"check", "demo", "test-torch", "test-browser"}
+        assert targets == wanted
         makefile = (ROOT / "Makefile").read_text()
         for target in targets:
             assert f"\n{target}:" in makefile
+
+    def test_every_night_all_is_tried(self) -> None:
+        (job,) = loaded(".github/workflows/nightly.yml")["jobs"].values()
+        assert job["env"][MUTANTS] == "all"
+        tests = "".join(file.read_text() for file in (ROOT / "tests").glob("*/*.py"))
+        for name in job["env"]:
+            assert name.startswith("PIP_") or f'"{name}"' in tests
 
     def test_its_pythons_are_those_that_are_promised(self) -> None:
         matrix = loaded(".github/workflows/ci.yml")["jobs"]["check"]["strategy"]["matrix"]

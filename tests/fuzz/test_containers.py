@@ -1,12 +1,12 @@
 """Mutants of every container format: read in every way, within bounds, never lost.
 
-Some hundreds of each format in each run, 20,000 in the slow ones.
+Some hundreds of each format in each run, 20,000 in the slow ones if it changed, 2,000 otherwise.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 
@@ -18,6 +18,7 @@ from tests.fuzz.mutations import bytes_mutant
 from tests.fuzz.numbers import number_mutant
 from tests.fuzz.seeds import FORMATS, legacy, seeds, sets
 from tests.fuzz.structure import STRUCTURED, container_mutant
+from tests.kit.changes import share
 from wtxtgit import containers
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
@@ -27,6 +28,8 @@ from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
 from wtxtgit.errors import FormatError
 
 GROUPS = (*FORMATS, "legacy", "aeroset", "safetensors-index")
+PACKAGES = {"legacy": "torch", "aeroset": "aero", "safetensors-index": "safetensors"}
+"""The package of a group that has not its name."""
 MEMBERS = {"aeroset": "aero", "safetensors-index": "safetensors"}
 """The format of a set's files."""
 QUICK = 500
@@ -37,6 +40,15 @@ MEASURED = 50
 TARS = 250
 
 Mutant = tuple[bytes, Members | None]
+
+
+def batches(groups: Iterable[str], count: int) -> list[tuple[str, int]]:
+    """Numbers of batches of each group, as many as what changed asks for."""
+    return [
+        (group, batch)
+        for group in groups
+        for batch in range(share(PACKAGES.get(group, group), count))
+    ]
 
 
 def test_every_format_is_mutated_often_enough() -> None:
@@ -53,8 +65,7 @@ def test_a_mutant_is_read_within_bounds(group: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(BATCHES))
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(("group", "batch"), batches(GROUPS, BATCHES))
 def test_many_mutants_are_read_within_bounds(group: str, batch: int) -> None:
     check_mutants(group, str(batch), BATCH)
 
@@ -65,8 +76,9 @@ def test_a_mutant_is_rewritten_or_refused(group: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(5))
-@pytest.mark.parametrize("group", sorted(f.name for f in containers.FORMATS if f.repack))
+@pytest.mark.parametrize(
+    ("group", "batch"), batches(sorted(f.name for f in containers.FORMATS if f.repack), 5)
+)
 def test_many_mutants_are_rewritten_or_refused(group: str, batch: int) -> None:
     check_rewriting(group, str(batch), BATCH)
 
@@ -76,7 +88,7 @@ def test_a_mutant_of_an_index_or_a_tar_is_checked_without_a_surprise() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(5))
+@pytest.mark.parametrize("batch", range(share("taridx", 5)))
 def test_many_mutants_of_indexes_and_tars_are_checked_without_a_surprise(batch: int) -> None:
     check_tars(str(batch), BATCH)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import Repo, safetensors
+from tests.kit import Repo, safetensors
 from wtxtgit.git import run
 from wtxtgit.git.store.reader import ObjectStore
 

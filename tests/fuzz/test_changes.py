@@ -1,0 +1,32 @@
+"""What changed decides how many mutants run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.changes import MUTANTS, _concerns, share, told, why_all
+
+
+@pytest.mark.parametrize(
+    ("path", "packages"),
+    [
+        ("wtxtgit/containers/fold/read.py", {"fold"}),
+        ("wtxtgit/containers/json_limits.py", {"fold", "npy"}),
+        ("wtxtgit/containers/shared/module.py", {"fold", "npy"}),
+        ("wtxtgit/model/reading.py", {"fold", "npy"}),
+        ("tests/fuzz/mutations.py", {"fold", "npy"}),
+        ("wtxtgit/trust/state.py", set()),
+        ("docs/containers.md", set()),
+    ],
+)
+def test_a_change_concerns_the_formats_that_go_through_it(path: str, packages: set[str]) -> None:
+    assert {package for package in ("fold", "npy") if _concerns(path, package)} == packages
+
+
+def test_a_variable_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked, count in (("all", 20), ("sample", 2)):
+        monkeypatch.setenv(MUTANTS, asked)
+        why_all.cache_clear()
+        assert share("fold", 20) == count
+    assert told(["fold", "npy"]) == ["mutants: a tenth (nothing changed) of fold, npy"]
+    why_all.cache_clear()
