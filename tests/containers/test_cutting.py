@@ -7,14 +7,14 @@ import time
 import pytest
 
 from tests.containers.samples import check_cut, spelled
-from wtxtgit.containers import cutting, opaque, ranges
+from wtxtgit.containers import ranges
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Cut
 
 
 def cut(data: bytes, *given: Range) -> Cut:
-    result = cutting.cut("fold", memoryview(data), given)
+    result = ranges.cut("fold", memoryview(data), given)
     check_cut(result, data)
     return result
 
@@ -101,7 +101,7 @@ def test_many_equal_names_are_not_quadratic() -> None:
     count = 100_000
     data = b"\1" * count
     started = time.process_time()
-    result = cutting.cut(
+    result = ranges.cut(
         "fold", memoryview(data), [tensor("w", n, n + 1, (1,)) for n in range(count)]
     )
     assert result.arrays[-1].name == f"w__{count}"
@@ -156,13 +156,13 @@ def test_fortran_order_reverses_the_shape(order: str) -> None:
 
 def test_arrays_are_views() -> None:
     data = bytearray(b"abcd")
-    result = cutting.cut("fold", memoryview(data), [ranges.part(0, 4, "a")])
+    result = ranges.cut("fold", memoryview(data), [ranges.part(0, 4, "a")])
     data[0] = 0
     assert bytes(result.arrays[0].data) == b"\0bcd"
 
 
 def test_an_array_of_too_many_chunks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "MAX_CHUNKS", 2)
+    monkeypatch.setattr(ranges, "MAX_CHUNKS", 2)
     cut(bytes(2 * 65_536), ranges.part(0, 2 * 65_536, "a"))
     with pytest.raises(FormatError, match="chunks") as caught:
         cut(bytes(2 * 65_536 + 1), ranges.part(0, 2 * 65_536 + 1, "a"))
@@ -170,8 +170,8 @@ def test_an_array_of_too_many_chunks_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_opaque_is_cut_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opaque, "PIECE", 4)
-    result = opaque.split(memoryview(b"abcdefghi"), "because")
+    monkeypatch.setattr(ranges, "PIECE", 4)
+    result = ranges.whole(memoryview(b"abcdefghi"), "because")
     check_cut(result, b"abcdefghi")
     assert spelled(result) == ["data", "data__2", "data__3"]
     assert result.reason == "because"

@@ -12,8 +12,8 @@ from tests.containers.zip_files import Entry
 from tests.fuzz.container_oracle import MIB, peak_of
 from wtxtgit import containers
 from wtxtgit.checkpoint import convert
-from wtxtgit.containers import decoded
-from wtxtgit.containers.decoded import DecodedParts
+from wtxtgit.containers import budget
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.fold import write
 from wtxtgit.containers.fold.write import ChunkSource, Compression
 from wtxtgit.errors import FormatError
@@ -68,8 +68,8 @@ def test_what_does_not_fit_is_decoded_within_bounds() -> None:
     with pytest.raises(FormatError, match="over 10 bytes together") as refused:
         alternate()
     assert refused.value.kind == "limit"
-    per_pass = options.max_chunk + decoded.MOST_RATIO
-    assert 10 * sum(part.times for part in made) <= decoded.MAX_PASSES * per_pass
+    per_pass = options.max_chunk + budget.MOST_RATIO
+    assert 10 * sum(part.times for part in made) <= budget.MAX_PASSES * per_pass
 
 
 def packed_npz(count: int, size: int) -> bytes:
@@ -132,7 +132,7 @@ def test_a_bomb_of_json_in_a_compressed_chunk(text: bytes) -> None:
 def test_chunks_of_a_fold_file_decode_to_no_more_than_a_file_may() -> None:
     data = memoryview(packed_fold(20, MIB - 1024))
     found = containers.check(data, ReadOptions(max_chunk=MIB)).errors
-    allowed = decoded.most_decoded(len(data), ReadOptions(max_chunk=MIB)) // MIB
+    allowed = budget.most_decoded(len(data), ReadOptions(max_chunk=MIB)) // MIB
     assert [(e.kind, e.field, e.chunk) for e in found] == [
         ("limit", "uncomp_len", f"c{n}") for n in range(allowed, 20)
     ]

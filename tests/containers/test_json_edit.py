@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wtxtgit.containers.json_edit import Path, replaced
+from wtxtgit.containers.json_text import Path, replaced
 from wtxtgit.errors import FormatError
 
 VALUES = st.recursive(

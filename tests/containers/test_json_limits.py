@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_text
 from wtxtgit.errors import FormatError
 
 
 def parse(raw: bytes, *, unique_keys: bool = False) -> object:
-    return json_limits.parse(memoryview(raw), "index", offset=100, unique_keys=unique_keys)
+    return json_text.parse(memoryview(raw), "index", offset=100, unique_keys=unique_keys)
 
 
 def test_depth_counts_the_outermost_container_as_one() -> None:
@@ -92,7 +92,7 @@ def test_what_is_not_json_is_told_by_its_byte(raw: bytes, offset: int) -> None:
 
 
 def test_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_limits, "MAX_JSON", 10)
+    monkeypatch.setattr(json_text, "MAX_JSON", 10)
     assert parse(b"1" + b" " * 9) == 1
     with pytest.raises(FormatError, match="too long"):
         parse(b"1" + b" " * 10)
@@ -102,8 +102,8 @@ def test_lone_surrogates_are_refused_in_names_alone() -> None:
     value = parse(rb'["\ud800"]')
     assert value == ["\ud800"]
     with pytest.raises(FormatError, match="surrogate"):
-        json_limits.check_name("a\ud800", "name", offset=0)
-    json_limits.check_name("é\U0001f600", "name", offset=0)
+        json_text.check_name("a\ud800", "name", offset=0)
+    json_text.check_name("é\U0001f600", "name", offset=0)
 
 
 @given(st.binary(max_size=200))

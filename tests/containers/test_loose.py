@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import loose
+from wtxtgit.containers import intervals
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda p: (min(p), max(p))))
 
 
-def digest(data: bytes, *spans: loose.Span) -> bytes | None:
-    return loose.digest(memoryview(data), spans)
+def digest(data: bytes, *spans: intervals.Span) -> bytes | None:
+    return intervals.digest(memoryview(data), spans)
 
 
 def test_zeros_and_what_is_read_do_not_count() -> None:
@@ -39,11 +39,11 @@ def test_gaps_tell_what_they_hold() -> None:
 
 
 @given(st.binary(max_size=40), SPANS, st.integers(1, 9))
-def test_blocks_tell_the_same(data: bytes, spans: list[loose.Span], step: int) -> None:
-    places = loose.gaps(spans, len(data))
+def test_blocks_tell_the_same(data: bytes, spans: list[intervals.Span], step: int) -> None:
+    places = intervals.gaps(spans, len(data))
     covered = {n for start, end in spans for n in range(start, end)}
     assert [n for start, end in places for n in range(start, end)] == [
         n for n in range(len(data)) if n not in covered
     ]
     blocks = [data[n : n + step] for n in range(0, len(data), step)]
-    assert loose.digest_of(blocks, places) == digest(data, *spans)
+    assert intervals.digest_of(blocks, places) == digest(data, *spans)

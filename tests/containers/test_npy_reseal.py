@@ -18,7 +18,7 @@ from tests.containers.zip_files import npy, npy_fields, npy_text
 from tests.data import fixture, golden_of
 from wtxtgit.containers import check
 from wtxtgit.containers.npy import reseal as module
-from wtxtgit.containers.npy.read import Npy, read
+from wtxtgit.containers.npy.file import Npy, read
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.tensor import Content, Placed, ReadOptions

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as npst
 from tests.containers.samples import spelled
 from tests.containers.zip_files import SPEC, Entry, as_numpy, example, npy, zipped
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, describe, split, zip_directory, zip_write
+from wtxtgit.containers import check, describe, split, zip_read, zip_write
 from wtxtgit.containers.npz import read as npz
-from wtxtgit.containers.npz.repack import repack
+from wtxtgit.containers.npz.reseal import repack
 from wtxtgit.containers.npz.write import DTYPES, build_model
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
@@ -145,7 +145,7 @@ def test_numbers_just_below_need_none() -> None:
 def test_more_members_than_an_end_record_can_count() -> None:
     member = NewMember(b"", 0, 0, 0, lambda: ())
     data = b"".join(zip_write.build([member] * 65_535))
-    assert len(zip_directory.read(memoryview(data)).members) == 65_535
+    assert len(zip_read.read(memoryview(data)).members) == 65_535
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert len(archive.infolist()) == 65_535
     fewer = b"".join(zip_write.build([member] * 65_534))
@@ -187,7 +187,7 @@ def test_repacking_leaves_other_members_deflated() -> None:
         assert [info.compress_type for info in archive.infolist()] == [8, 0]
         assert [info.flag_bits for info in archive.infolist()] == [0, 0]
         assert archive.read("a.txt") == text
-    members = zip_directory.read(memoryview(repacked(data))).members
+    members = zip_read.read(memoryview(repacked(data))).members
     assert members[1].crc32 == zlib.crc32(npy(np.zeros(9)))
 
 

@@ -15,7 +15,7 @@ from tests.containers.samples import manifest_entries, safetensors, tensor_item
 from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import check as safetensors_check
-from wtxtgit.containers.safetensors.reference import MAX_HEADER
+from wtxtgit.containers.safetensors.read import MAX_HEADER
 from wtxtgit.model.findings import Findings
 
 FILES = [entry for entry in manifest_entries() if entry["format"] == "safetensors"]

@@ -15,8 +15,7 @@ from tests.containers.sources import content, models, source
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.safetensors import sharded
 from wtxtgit.containers.safetensors.sharded import is_index
-from wtxtgit.containers.safetensors.write import build_model
-from wtxtgit.containers.safetensors.write_set import build_set
+from wtxtgit.containers.safetensors.write import build_model, build_set
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model import Problem
 from wtxtgit.model.tensor import ReadOptions, TensorSource

@@ -20,9 +20,8 @@ from tests.containers.samples import manifest_entries
 from tests.containers.sources import NAMES, SHAPES, content, models, source
 from tests.data import fixture
 from wtxtgit.containers import check, describe
-from wtxtgit.containers.safetensors import write, write_set
-from wtxtgit.containers.safetensors.write import DTYPES, build, build_model
-from wtxtgit.containers.safetensors.write_set import build_set
+from wtxtgit.containers.safetensors import write
+from wtxtgit.containers.safetensors.write import DTYPES, build, build_model, build_set
 from wtxtgit.containers.tensor_header import ELEMENTS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -198,7 +197,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "MAX_TENSORS", 2)
     with pytest.raises(FormatError, match="3 tensors are too many"):
         build_model(tensors, {})
-    monkeypatch.setattr(write_set, "MAX_FILES", 2)
+    monkeypatch.setattr(write, "MAX_FILES", 2)
     with pytest.raises(FormatError, match="3 files are too many"):
         build_set(tensors, {}, "m", 1)
 

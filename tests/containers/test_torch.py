@@ -34,7 +34,7 @@ from tests.containers.torch_files import (
 )
 from tests.data import entries, fixture
 from wtxtgit.containers import check, describe, detect, split, tensors
-from wtxtgit.containers.torch import dtypes, read
+from wtxtgit.containers.torch import read, views
 from wtxtgit.errors import FormatError
 from wtxtgit.model import Cut
 from wtxtgit.model.tensor import ReadOptions, Tensor
@@ -321,27 +321,27 @@ def test_repeated_items_are_bounded() -> None:
     assert items_of(found(archive(few, {"0": FLOATS}))["w"]) == 3 * FLOATS
 
 
-@pytest.mark.parametrize("kind", [k for k in dtypes.STORAGES if not k.startswith("_")])
+@pytest.mark.parametrize("kind", [k for k in views.STORAGES if not k.startswith("_")])
 def test_every_class_of_storage(kind: str) -> None:
-    dtype = dtypes.STORAGES[kind]
-    raw = bytes(range(4 * dtypes.SIZES[dtype]))
+    dtype = views.STORAGES[kind]
+    raw = bytes(range(4 * views.SIZES[dtype]))
     listed = found(archive(named(w=vector("0", 4, kind)), {"0": raw}))["w"]
-    assert (listed.dtype, listed.element) == (dtype, dtypes.ELEMENTS.get(dtype))
-    if dtype not in dtypes.PACKED:
+    assert (listed.dtype, listed.element) == (dtype, views.ELEMENTS.get(dtype))
+    if dtype not in views.PACKED:
         assert bytes(listed.data) == raw
 
 
-@pytest.mark.parametrize("dtype", dtypes.SIZES)
+@pytest.mark.parametrize("dtype", views.SIZES)
 def test_every_dtype_of_bytes(dtype: str) -> None:
-    raw = bytes(range(4 * dtypes.SIZES[dtype]))
+    raw = bytes(range(4 * views.SIZES[dtype]))
     rebuilt = call(
         name("torch._utils", "_rebuild_tensor_v3"),
         storage("UntypedStorage", "0", len(raw)),
         *(number(0), sizes([4]), sizes([1]), b"\x89", EMPTY_HOOKS, name("torch", dtype)),
     )
     listed = found(archive(named(w=rebuilt), {"0": raw}))["w"]
-    assert (listed.dtype, listed.element) == (dtype, dtypes.ELEMENTS.get(dtype))
-    if dtype not in dtypes.PACKED:
+    assert (listed.dtype, listed.element) == (dtype, views.ELEMENTS.get(dtype))
+    if dtype not in views.PACKED:
         assert bytes(listed.data) == raw
 
 

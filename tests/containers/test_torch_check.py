@@ -24,8 +24,8 @@ from tests.containers.torch_files import (
 )
 from tests.data import fixture
 from wtxtgit.containers import check
-from wtxtgit.containers.torch.pickle_values import Global
-from wtxtgit.containers.torch.weights_only import is_safe
+from wtxtgit.containers.torch.check import is_safe
+from wtxtgit.containers.torch.pickle_read import Global
 from wtxtgit.model import Problem
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions

@@ -16,9 +16,10 @@ from tests.containers.samples import check_cut
 from tests.containers.sources import content, source
 from tests.containers.torch_files import items_of
 from wtxtgit.containers import check, describe, split
-from wtxtgit.containers.torch import pickle_write, read, repack, weights_only, write
-from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES, STORAGES
-from wtxtgit.containers.torch.pickle_values import Global
+from wtxtgit.containers.torch import read, write, zip_layout
+from wtxtgit.containers.torch.check import is_safe
+from wtxtgit.containers.torch.pickle_read import Global
+from wtxtgit.containers.torch.views import ELEMENTS, SIZES, STORAGES
 from wtxtgit.model.tensor import ReadOptions, Tensor
 
 pytestmark = pytest.mark.torch
@@ -231,7 +232,7 @@ def test_torch_finds_the_places_of_storages_as_it_would_have_written_them(torch:
 def test_torch_loads_repacked_files(torch: Any) -> None:
     value = value_of(torch)
     container = read.read(memoryview(saved(torch, value)))
-    data = b"".join(repack.repack(container, "none", ReadOptions()))
+    data = b"".join(zip_layout.repack(container, "none", ReadOptions()))
     loaded = torch.load(io.BytesIO(data), weights_only=True)
     for (name, made), (expected, tensor) in zip(
         leaves(torch, loaded), leaves(torch, value), strict=True
@@ -248,12 +249,12 @@ def test_what_weights_only_reads(torch: Any) -> None:
         module, _, name = path.rpartition(".")
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if not is_dtype or name in SIZES:
-            assert weights_only.is_safe(Global(module, name)), path
+            assert is_safe(Global(module, name)), path
     classes = {
         v: str(k).removeprefix("torch.") for k, v in storage._dtype_to_storage_type_map().items()
     }
     assert classes == {k: v for k, v in STORAGES.items() if not k.endswith("UntypedStorage")}
-    assert {v: k for k, v in classes.items()} == pickle_write.STORAGE_OF
+    assert {v: k for k, v in classes.items()} == write.STORAGE_OF
     known = {d: SIZES.get(str(d).removeprefix("torch.")) for d in storage._new_dtypes()}
     assert len([size for size in known.values() if size]) >= 10
     assert all(size in (None, dtype.itemsize) for dtype, size in known.items())

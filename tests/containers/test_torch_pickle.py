@@ -27,22 +27,14 @@ from tests.containers.torch_files import (
     vector,
 )
 from wtxtgit.containers import describe, split
-from wtxtgit.containers.torch import pickle_machine
+from wtxtgit.containers.torch import pickle_read
 from wtxtgit.containers.torch.listing import list_tensors
-from wtxtgit.containers.torch.pickle_values import (
-    Dict,
-    Global,
-    List,
-    LongInteger,
-    Made,
-    Pickle,
-    Set,
-)
+from wtxtgit.containers.torch.pickle_read import Dict, Global, List, LongInteger, Made, Pickle, Set
 from wtxtgit.errors import FormatError
 
 
 def run(data: bytes) -> Pickle:
-    return pickle_machine.parse(memoryview(data), "pickle", lambda pid, _offset: ("id", pid))
+    return pickle_read.parse(memoryview(data), "pickle", lambda pid, _offset: ("id", pid))
 
 
 def refusal(data: bytes) -> FormatError:
@@ -101,7 +93,7 @@ def test_protocol_2_and_bytes_after_the_end(value: object) -> None:
 
 def test_a_pickle_that_does_not_start_at_0() -> None:
     data = b"....." + pickled(number(7))
-    found = pickle_machine.parse(memoryview(data), "pickle", lambda p, _: p, start=5)
+    found = pickle_read.parse(memoryview(data), "pickle", lambda p, _: p, start=5)
     assert (found.root, found.end) == (7, len(data))
 
 
@@ -136,7 +128,7 @@ def test_strings_of_python_2() -> None:
     assert run(b"\x80\x02U\x02\xff\x00.").root == b"\xff\x00"
 
 
-READ_OPCODES = {bytes([code]) for code in (*pickle_machine._STEPS, pickle_machine.STOP)}
+READ_OPCODES = {bytes([code]) for code in (*pickle_read._STEPS, pickle_read.STOP)}
 
 
 def test_which_opcodes_are_read() -> None:
@@ -155,7 +147,7 @@ def test_other_opcodes_are_refused(code: int) -> None:
     assert (error.kind, error.offset) == ("structure", 2)
 
 
-LONG = pickle_machine.MAX_INTEGER_BYTES + 1
+LONG = pickle_read.MAX_INTEGER_BYTES + 1
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "structure"),
     "protocol 6": (b"\x80\x06N.", "structure"),
@@ -224,10 +216,10 @@ def test_a_text_that_is_encoded_often_is_encoded_once() -> None:
 
 
 def test_too_many_opcodes_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickle_machine, "MAX_OPCODES", 10)
+    monkeypatch.setattr(pickle_read, "MAX_OPCODES", 10)
     assert run(b"N" * 9 + b".").root is None
     assert refusal(b"N" * 10 + b".").kind == "limit"
-    monkeypatch.setattr(pickle_machine, "MAX_CONTAINERS", 4)
+    monkeypatch.setattr(pickle_read, "MAX_CONTAINERS", 4)
     assert run(b"]" * 4 + b".")
     assert refusal(b"]" * 5 + b".").kind == "limit"
 

@@ -37,7 +37,7 @@ from tests.containers.torch_files import (
     zipped,
 )
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, zip_directory
+from wtxtgit.containers import check, zip_read
 from wtxtgit.containers.torch import overlay, write
 from wtxtgit.containers.torch.read import Torch, read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
@@ -683,7 +683,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
     assert max(map(len, pieces)) <= PIECE
     made = b"".join(pieces)
     assert tensors(made) == {"a": block * 16}
-    assert zip_directory.read(memoryview(made)) is not None
+    assert zip_read.read(memoryview(made)) is not None
 
 
 def test_any_damage_of_a_file_raises_only_our_errors() -> None:

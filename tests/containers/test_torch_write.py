@@ -15,8 +15,8 @@ from tests.containers.samples import check_cut
 from tests.containers.sources import content, models, source
 from tests.containers.torch_files import archive, items_of, named, vector, zipped
 from tests.data import fixture
-from wtxtgit.containers import check, describe, split, zip_directory
-from wtxtgit.containers.torch import read, repack, write, zip_layout
+from wtxtgit.containers import check, describe, split, zip_read
+from wtxtgit.containers.torch import read, write, zip_layout
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Findings
@@ -49,7 +49,7 @@ def test_the_layout_is_that_of_torch() -> None:
     ours = built(source("a", "f32", (3,), bytes(12)), source("b", "u8", (0,), b""))
     theirs = fixture("plain/nested_a.pt")
     for data, folder in ((ours, "archive/"), (theirs, "nested_a/")):
-        members = zip_directory.read(memoryview(data)).members
+        members = zip_read.read(memoryview(data)).members
         names = [member.name.removeprefix(folder) for member in members]
         first = ["data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0"]
         assert names[:5] == first
@@ -96,7 +96,7 @@ def test_a_source_that_gives_too_little_is_an_error() -> None:
 
 def repacked(data: bytes, **options: int) -> bytes:
     container = read.read(memoryview(data))
-    return b"".join(repack.repack(container, "none", ReadOptions(**options)))
+    return b"".join(zip_layout.repack(container, "none", ReadOptions(**options)))
 
 
 def test_repacked_members_are_stored() -> None:
@@ -108,7 +108,7 @@ def test_repacked_members_are_stored() -> None:
     before, after = (zipfile.ZipFile(io.BytesIO(d)) for d in (data, made))
     assert before.namelist() == after.namelist()
     assert [before.read(n) for n in before.namelist()] == [after.read(n) for n in after.namelist()]
-    assert all(member.stored for member in zip_directory.read(memoryview(made)).members)
+    assert all(member.stored for member in zip_read.read(memoryview(made)).members)
     (listed,) = describe(memoryview(made)).tensors
     assert bytes(listed.data) == raw
     assert (listed.offset or 0) % 64 == 0
@@ -117,7 +117,7 @@ def test_repacked_members_are_stored() -> None:
 def test_a_file_of_torch_is_repacked_to_itself() -> None:
     data = fixture("plain/nested_a.pt")
     made = repacked(data)
-    start = zip_directory.read(memoryview(data)).start
+    start = zip_read.read(memoryview(data)).start
     assert made[:start] == data[:start]
 
 
@@ -131,15 +131,15 @@ def test_what_is_not_repacked() -> None:
     data = archive(named(w=vector("0", 6)), {"0": bytes(24)}, deflated=["data/0"])
     container = read.read(memoryview(data))
     with pytest.raises(FormatError, match="no zstd"):
-        repack.repack(container, "zstd", ReadOptions())
+        zip_layout.repack(container, "zstd", ReadOptions())
     small = ReadOptions(max_chunk=23)
     with pytest.raises(FormatError) as caught:
-        repack.repack(container, "none", small)
+        zip_layout.repack(container, "none", small)
     assert caught.value.kind == "limit"
     crc32 = zlib.crc32(bytes(24)).to_bytes(4, "little")
     wrong = data.replace(crc32, b"\0\0\0\1")
     with pytest.raises(FormatError) as caught:
-        repack.repack(read.read(memoryview(wrong)), "none", ReadOptions())
+        zip_layout.repack(read.read(memoryview(wrong)), "none", ReadOptions())
     assert caught.value.field == "crc32"
 
 
@@ -149,7 +149,7 @@ def test_a_name_that_gets_too_long() -> None:
     container = read.read(memoryview(bytes(data).replace(b"x" * 40_000, b"\x82" * 40_000)))
     assert container.directory.members[1].name == name
     with pytest.raises(FormatError, match="too long"):
-        repack.repack(container, "none", ReadOptions())
+        zip_layout.repack(container, "none", ReadOptions())
 
 
 @pytest.mark.slow
@@ -177,5 +177,5 @@ def test_members_over_4_gib() -> None:
             assert [m.size for m in container.storages.values()] == [size, 3]
             second = container.storages["1"]
             assert bytes(whole[second.start : second.end]) == b"abc"
-            assert second.start % zip_layout.DEFAULT_ALIGNMENT == 0
+            assert second.start % read.DEFAULT_ALIGNMENT == 0
             del container, second

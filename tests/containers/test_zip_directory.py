@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.containers.zip_files import Entry, deflate, zip64_end, zipped
-from wtxtgit.containers import zip_directory
-from wtxtgit.containers.zip_directory import content, overlapping, read
+from wtxtgit.containers import zip_read
+from wtxtgit.containers.zip_read import content, overlapping, read
 from wtxtgit.errors import FormatError
 
 LIMIT = 1 << 20
@@ -105,12 +105,12 @@ def test_encrypted_members_are_not_looked_into(method: int) -> None:
     encrypted, plain = directory.members
     assert (encrypted.encrypted, encrypted.stored) == (True, False)
     assert (plain.encrypted, plain.stored) == (False, True)
-    for look in (content, lambda *args: list(zip_directory.blocks(*args))):
+    for look in (content, lambda *args: list(zip_read.blocks(*args))):
         with pytest.raises(FormatError, match="'a' is encrypted") as caught:
             look(data, encrypted, LIMIT)
         assert (caught.value.kind, caught.value.field) == ("structure", "flags")
         assert caught.value.offset == encrypted.entry
-    (note,) = zip_directory.part_notes(directory)
+    (note,) = zip_read.part_notes(directory)
     assert (note.offset, note.about) == (encrypted.start, "a, encrypted")
     assert (note.is_encrypted, note.is_compressed) == (True, method == 8)
 
@@ -378,7 +378,7 @@ def all_of(data: bytes) -> None:
     """Read everything that can be read; only FormatError may leave."""
     try:
         for member in read(memoryview(data)).members:
-            zip_directory.content(memoryview(data), member, LIMIT)
+            zip_read.content(memoryview(data), member, LIMIT)
     except FormatError as error:
         found = error
     else:

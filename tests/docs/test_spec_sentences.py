@@ -18,8 +18,7 @@ from tests.text.deltas import applied, made
 from tests.text.edge_texts import ALICE, Arr, Text, crc32c, file_text
 from tests.text.moved import BEGAN, BOB, Chain, at
 from wtxtgit import containers
-from wtxtgit.containers.cutting import cut
-from wtxtgit.containers.ranges import part
+from wtxtgit.containers.ranges import cut, part
 from wtxtgit.errors import TextError
 from wtxtgit.filter.clean import clean
 from wtxtgit.model.array import ArrayNames

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from tests.containers import gguf_files, samples, torch_files, zip_files
@@ -147,7 +146,10 @@ def _folder(path: Path) -> tuple[bytes, Members]:
 def _ours_in_a_set(name: str) -> tuple[bytes, Members]:
     """A model in several files of a format; the last one that is written lists the others."""
     some = [source(str(n), "f32", SHAPES[n]) for n in range(5)]
-    writer = import_module(f"wtxtgit.containers.{name}.write_set")
+    known = containers.by_name(name)
+    assert known is not None
+    assert known.write_set is not None
+    writer = known.write_set()
     files = {
         path: b"".join(map(bytes, pieces)) for path, pieces in writer.build_set(some, TAGS, "m", 24)
     }

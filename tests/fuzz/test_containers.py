@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import import_module
 
 import pytest
 
@@ -124,7 +123,10 @@ def check_rewriting(group: str, batch: str, count: int) -> None:
 
 
 def rewrite(group: str, container: containers.Container, data: memoryview) -> None:
-    repack = import_module(f"wtxtgit.containers.{group}.repack").repack
+    known = containers.by_name(group)
+    assert known is not None
+    assert known.repack is not None
+    repack = known.repack().repack
     holds = not containers.check(data, KEYED).errors
     held = tensors_of(data) if holds else []
     for compression in ("none", "zstd"):

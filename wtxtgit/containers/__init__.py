@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from wtxtgit.containers import cutting, opaque
+from wtxtgit.containers import ranges
 from wtxtgit.containers.format import Container, Format, OpenMember, Resealer, Set, WholeFiles
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
@@ -67,11 +67,11 @@ def split(data: ByteView) -> Cut:
     """
     known = detected(data)
     if known is None:
-        return opaque.split(data, _why_whole(data))
+        return ranges.whole(data, _why_whole(data))
     try:
-        return cutting.cut(known.name, data, known.read().read(data).ranges())
+        return ranges.cut(known.name, data, known.read().read(data).ranges())
     except FormatError as error:
-        return opaque.split(data, error.message)
+        return ranges.whole(data, error.message)
 
 
 def identify(data: ByteView) -> str | None:

@@ -1,9 +1,16 @@
-"""Intervals [start, end) of bytes that may overlap: which ones do, and which lie apart."""
+"""Intervals [start, end) of bytes: which ones overlap, which lie apart, what is in none.
+
+What is in none is told by a hash. Zeros that start or end a gap are padding,
+and where a gap stands follows from what stands around it: neither counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces
 
 Span = tuple[int, int]
 """First byte and end."""
@@ -38,3 +45,80 @@ def groups(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
         reached = max(reached, end)
     if group:
         yield group
+
+
+def gaps(spans: Iterable[Span], size: int) -> list[Span]:
+    """What of `size` bytes is in none of the spans, in order."""
+    found: list[Span] = []
+    reached = 0
+    for start, end in sorted(spans):
+        if start > reached and reached < size:
+            found.append((reached, min(start, size)))
+        reached = max(reached, end)
+    if reached < size:
+        found.append((reached, size))
+    return found
+
+
+def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:
+    """The SHA-256 over what is in none of the spans; None where that is zeros."""
+    hashed = _Gaps()
+    for start, end in gaps(spans, len(data)):
+        for piece in pieces(data[start:end]):
+            hashed.add(piece)
+        hashed.close()
+    return hashed.digest()
+
+
+def digest_of(blocks: Iterable[Buffer], places: Sequence[Span]) -> bytes | None:
+    """As `digest`, over bytes that come in blocks; `places` are their gaps as `gaps` has them."""
+    hashed = _Gaps()
+    pos = n = 0
+    for block in blocks:
+        end = pos + len(block)
+        while n < len(places) and places[n][0] < end:
+            start, stop = places[n]
+            hashed.add(block[max(start - pos, 0) : min(stop, end) - pos])
+            if stop > end:
+                break
+            hashed.close()
+            n += 1
+        pos = end
+    return hashed.digest()
+
+
+class _Gaps:
+    """A hash of the hashes of gaps, without their zeros at both ends."""
+
+    def __init__(self) -> None:
+        self._all = hashlib.sha256()
+        self._one = hashlib.sha256()
+        self._zeros = 0
+        self._is_open = self._is_any = False
+
+    def add(self, piece: Buffer) -> None:
+        """The next bytes of a gap."""
+        raw = bytes(piece)
+        body = raw.rstrip(b"\0")
+        if body and self._is_open:
+            # Zeros were left out as long as they could be the last bytes.
+            while self._zeros:
+                zeros = bytes(min(self._zeros, PIECE))
+                self._one.update(zeros)
+                self._zeros -= len(zeros)
+        if body:
+            self._one.update(body if self._is_open else body.lstrip(b"\0"))
+            self._is_open = True
+        self._zeros += len(raw) - len(body)
+
+    def close(self) -> None:
+        """The gap is at its end."""
+        if self._is_open:
+            self._all.update(self._one.digest())
+            self._is_any = True
+        self._one = hashlib.sha256()
+        self._zeros = 0
+        self._is_open = False
+
+    def digest(self) -> bytes | None:
+        return self._all.digest() if self._is_any else None

@@ -10,7 +10,7 @@ Spec: `docs/spec/containers.md`, "What is opaque"; https://github.com/msgpack/ms
 from __future__ import annotations
 
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.json_limits import MAX_DEPTH
+from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 

@@ -19,6 +19,7 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_MAGIC
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
@@ -280,3 +281,36 @@ def _sizes(value: object) -> tuple[int, ...] | None:
         if type(size) is not int or size < 0:
             return None
     return value
+
+
+def check_array(
+    header: Header,
+    stored: Stored,
+    end: int,
+    findings: Findings,
+    *,
+    base: int | None = 0,
+    chunk: str | None = None,
+) -> None:
+    """Warn of what numpy does not write, in an npy file or member that ends at `end`.
+
+    Offsets count from `base`; there are none where it is None.
+    """
+
+    def warn(message: str, at: int, field: str) -> None:
+        offset = None if base is None else base + at
+        findings.warn("structure", message, offset=offset, field=field, chunk=chunk)
+
+    length = header.data - header.start
+    if length % LEAST_ALIGNMENT:
+        warn(
+            f"header of {length} bytes is not aligned to {LEAST_ALIGNMENT}",
+            header.start,
+            "header length",
+        )
+    if not header.has_newline:
+        warn("header does not end with a newline", header.data, "header")
+    if header.has_objects:
+        warn("array holds Python objects, a pickle that is never read", header.data, "descr")
+    elif stored.end < end:
+        warn(f"{end - stored.end} bytes stand after the array", stored.end, "data")

@@ -42,10 +42,10 @@ class Opening:
         """The names of the members, read once for all formats that ask; None where it is no zip."""
         if not self.head.startswith(ZIP_MAGIC):
             return None
-        from wtxtgit.containers import zip_directory  # only zips need it
+        from wtxtgit.containers import zip_read  # only zips need it
 
         try:
-            members = zip_directory.read(self.data).members
+            members = zip_read.read(self.data).members
         except FormatError:
             length = int.from_bytes(self.head[_ZIP_NAME_LENGTH], "little")
             first = bytes(self.data[_ZIP_NAME_START : _ZIP_NAME_START + length])

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON, SAFETENSORS_BRACE, SAFETENSORS_LENGTH_SIZE
@@ -72,7 +72,7 @@ def read(data: ByteView, start: int, end: int) -> TensorHeader:
     length = len(body)
     if not body or body[0] != SAFETENSORS_BRACE:
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
-    items = json_limits.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
+    items = json_text.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
     has_metadata = METADATA_KEY in items
@@ -120,11 +120,11 @@ def format_header(
     items: dict[str, object] = {}
     if metadata is not None:
         for text in (*metadata.keys(), *metadata.values()):
-            json_limits.check_name(text, "metadata", offset=0)
+            json_text.check_name(text, "metadata", offset=0)
         items[METADATA_KEY] = dict(metadata)
     end = 0
     for name, dtype, shape, nbytes in entries:
-        json_limits.check_name(name, "tensor name", offset=0)
+        json_text.check_name(name, "tensor name", offset=0)
         if name in items or name == METADATA_KEY:
             raise FormatError(f"tensor name {quoted(name)} is taken", field="name")
         items[name] = {
@@ -150,13 +150,13 @@ def format_header(
 
 
 def _tensor(name: str, item: object, base: int, end: int) -> Stored:
-    json_limits.check_name(name, "tensor name", offset=base)
+    json_text.check_name(name, "tensor name", offset=base)
     if not isinstance(item, dict):
         raise _wrong(name, "entry", base)
     dtype = item.get("dtype")
     if not isinstance(dtype, str):
         raise _wrong(name, "dtype", base)
-    json_limits.check_name(dtype, "dtype", offset=base)
+    json_text.check_name(dtype, "dtype", offset=base)
     shape = _sizes(item.get("shape"))
     if shape is None:
         raise _wrong(name, "shape", base)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wtxtgit import containers
-from wtxtgit.containers import opaque as whole
+from wtxtgit.containers.ranges import whole
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.io.spool import spooled
@@ -103,7 +103,7 @@ def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False)
 
 def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
     """The sha256_all of the opaque text of a content: 32 bytes that bind each of its bytes."""
-    cut = whole.split(data, "sealed as it is")
+    cut = whole(data, "sealed as it is")
     root = TextWriter(snapshot_of(cut), threads=threads).root
     return root.sha256_all
 

@@ -17,7 +17,7 @@ from functools import partial
 
 from wtxtgit import containers
 from wtxtgit.containers import Container, Resealer
-from wtxtgit.containers.decoded import most_decoded
+from wtxtgit.containers.budget import most_decoded
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_text
 from wtxtgit.containers.aero import MAGIC
 from wtxtgit.containers.aero.check import check_file
 from wtxtgit.containers.aero.content import Allowance, digest, short
@@ -27,8 +27,8 @@ from wtxtgit.containers.aero.describe import (
 )
 from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.problems import Report
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
@@ -209,7 +209,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     and raises InputError: also where a symbolic link leads out of the folder,
     which a path does not show. Raises FormatError.
     """
-    value = json_limits.parse(data, "index", unique_keys=True)
+    value = json_text.parse(data, "index", unique_keys=True)
     if not isinstance(value, dict):
         fail("index is not an object", offset=0, field="format")
     version = _version(value.get("format"))
@@ -261,7 +261,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     path, digest, size = (value.get(key) for key in ("path", "sha256", "size_bytes"))
     if not isinstance(path, str):
         fail(f"{what} has an entry without a path", offset=0, field="path")
-    json_limits.check_name(path, "path", offset=0)
+    json_text.check_name(path, "path", offset=0)
     if not is_local(path):
         fail(f"{quoted(path)} is not a path in the set's folder", offset=0, field="path")
     if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest.lower())):

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 import msgpack
 import zstandard
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_text
 from wtxtgit.containers.aero import MAGIC, hashes, read
 from wtxtgit.containers.aero.content import digest, digest_spans, page_spans
 from wtxtgit.containers.aero.describe import ARCHITECTURE_TAG, NAME_TAG, SOURCE_KEY
@@ -259,7 +259,7 @@ def check_tensors(tensors: Sequence[TensorSource]) -> None:
         raise FormatError(f"{len(tensors)} tensors are too many", kind="limit", field="tensors")
     taken: set[str] = set()
     for source in tensors:
-        json_limits.check_name(source.name, "tensor name", offset=0)
+        json_text.check_name(source.name, "tensor name", offset=0)
         if source.name in taken:
             raise FormatError(f"tensor name {quoted(source.name)} is taken", field="name")
         taken.add(source.name)
@@ -345,7 +345,7 @@ def file_payloads(
     """All chunks of a file: control, metadata, the index of these entries, shards."""
     texts = {key: value for key, value in tags.items() if key != SOURCE_KEY}
     for text in (*texts.keys(), *texts.values()):
-        json_limits.check_name(text, "metadata", offset=0)
+        json_text.check_name(text, "metadata", offset=0)
     first = [integrity_payload()] if ihsh else []
     if texts:
         raw = json.dumps(texts, sort_keys=True, separators=(",", ":")).encode()

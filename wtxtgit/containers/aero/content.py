@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, Chunk
-from wtxtgit.containers.budget import Budget
+from wtxtgit.containers.budget import Budget, most_decoded
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.decoded import most_decoded
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import partial
 from itertools import islice
 
-from wtxtgit.containers import json_limits, msgpack_limits
+from wtxtgit.containers import json_text, msgpack_limits
 from wtxtgit.containers.aero.content import MAX_NAMES, NAMES_A_BYTE, content
 from wtxtgit.containers.aero.read import (
     FLAGS_KEY,
@@ -24,9 +24,9 @@ from wtxtgit.containers.aero.read import (
     Chunk,
     IndexEntry,
 )
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import check_inside, fail, quoted
-from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.tags import is_text
+from wtxtgit.containers.json_text import is_text
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
@@ -157,7 +157,7 @@ def mjsn(aero: Aero) -> dict[str, object]:
 def json_object(raw: ByteView) -> dict[str, object]:
     """The object in the content of an MJSN; empty where there is none to be read."""
     try:
-        value = json_limits.parse(raw[: MAX_SHOWN + 1], "mjsn")
+        value = json_text.parse(raw[: MAX_SHOWN + 1], "mjsn")
     except FormatError:
         return {}
     return value if isinstance(value, dict) and len(raw) <= MAX_SHOWN else {}

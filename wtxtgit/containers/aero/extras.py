@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from wtxtgit.containers import loose, msgpack_limits
+from wtxtgit.containers import intervals, msgpack_limits
 from wtxtgit.containers.aero import metadata, msgpack_edit
 from wtxtgit.containers.aero.chunks import INDEX_NAME, INTEGRITY_NAME, JSON_NAME, MANIFEST_NAME
 from wtxtgit.containers.aero.content import Allowance, ChunkContent
@@ -73,7 +73,7 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
     of_file = {
         RESERVED: reserved if any(reserved) else None,
         TOC_RESERVED: list(toc_reserved) if any(toc_reserved) else None,
-        GAPS: loose.digest(aero.data, _spans(aero)),
+        GAPS: intervals.digest(aero.data, _spans(aero)),
     }
     unusual = {name: value for name, value in of_file.items() if value is not None}
     return unusual | dict(_Chunks(aero, options).unusual())
@@ -191,15 +191,15 @@ class _Chunks:
     def _shard(self, chunk: Chunk) -> dict[str, object]:
         """A hash of what a shard has between its tensors."""
         size = chunk.ulen if chunk.is_compressed else chunk.length
-        places = loose.gaps(self._tensors.get(chunk, ()), size)
+        places = intervals.gaps(self._tensors.get(chunk, ()), size)
         if not places:
             return {}
         if chunk.is_compressed:
             self._allowance.decode(chunk)
-            digest = loose.digest_of(ChunkContent(self._aero, chunk), places)
+            digest = intervals.digest_of(ChunkContent(self._aero, chunk), places)
         else:
             self._allowance.hash(sum(end - start for start, end in places), chunk.offset)
-            digest = loose.digest(self._aero.stored(chunk), self._tensors.get(chunk, ()))
+            digest = intervals.digest(self._aero.stored(chunk), self._tensors.get(chunk, ()))
         return {} if digest is None else {GAPS: digest}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wtxtgit.containers import loose, msgpack_limits
+from wtxtgit.containers import intervals, msgpack_limits
 from wtxtgit.containers.aero.content import (
     STEP,
     Allowance,
@@ -77,7 +77,7 @@ def _check_seal_digest(
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
         fail("ihsh has a wrong digest", offset=chunk.offset, field="digest")
-    if loose.gaps(spans, aero.header.control_end):
+    if intervals.gaps(spans, aero.header.control_end):
         message = "IHSH does not cover all of header, TOC and string table"
         report.warn(message, "covered_ranges", chunk.offset, chunk)
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)

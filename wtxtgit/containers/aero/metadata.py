@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from wtxtgit.containers import json_limits, msgpack_limits
+from wtxtgit.containers import json_text, msgpack_limits
 from wtxtgit.containers.aero.chunks import (
     JSON_NAME,
     MANIFEST_NAME,
@@ -165,7 +165,7 @@ def content_of(aero: Aero, fourcc: bytes, options: ReadOptions) -> bytes | None:
 
 def _json(raw: bytes) -> object:
     try:
-        value = json_limits.parse(memoryview(raw[: MAX_SHOWN + 1]), "mjsn", unique_keys=True)
+        value = json_text.parse(memoryview(raw[: MAX_SHOWN + 1]), "mjsn", unique_keys=True)
     except FormatError:
         return raw
     return value if isinstance(value, dict) and len(raw) <= MAX_SHOWN else raw

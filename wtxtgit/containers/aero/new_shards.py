@@ -28,8 +28,8 @@ from wtxtgit.containers.aero.read import (
     IndexEntry,
     index_content,
 )
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import exactly, hashed

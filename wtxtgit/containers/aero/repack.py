@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from wtxtgit.containers import flat
+from wtxtgit.containers import replacing
 from wtxtgit.containers.aero import check, hashes
 from wtxtgit.containers.aero.check import TOC, extents
 from wtxtgit.containers.aero.chunks import (
@@ -40,7 +40,7 @@ from wtxtgit.containers.aero.read import (
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.containers.problems import Report
-from wtxtgit.containers.splicing import Edit, spliced
+from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Findings
@@ -80,7 +80,7 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.
             fail("page hashes are compressed", offset=chunk.offset, field="chunk_flags")
-    flat.refuse_errors(findings)
+    replacing.refuse_errors(findings)
 
 
 def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:

@@ -17,7 +17,7 @@ from typing import cast
 
 import zstandard
 
-from wtxtgit.containers import flat
+from wtxtgit.containers import replacing
 from wtxtgit.containers.aero import extras, metadata, repack
 from wtxtgit.containers.aero.check import check
 from wtxtgit.containers.aero.chunks import ZSTD_LEVEL, Payload
@@ -101,7 +101,7 @@ def reseal(
     if stays and not any(item.content for item in items) and not new.is_change:
         return pieces(container.data)
     for source in sources.values():
-        flat.refuse_errors(check(source.aero, options))
+        replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
     if not stays:
         _check_names(items)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import zlib
 
-from wtxtgit.containers import json_limits
-from wtxtgit.containers.decoded import most_decoded
+from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import most_decoded
 from wtxtgit.containers.fold import index, payloads
 from wtxtgit.containers.fold.index import TRUST_BLOCK
 from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Digests, Passes, Verdict
@@ -76,7 +76,7 @@ def _check_trust_block(fold: Fold, findings: Findings) -> None:
         return
     try:
         encoded = text.encode() if isinstance(text, str) else b""
-        held = json_limits.parse(memoryview(encoded), TRUST_BLOCK)
+        held = json_text.parse(memoryview(encoded), TRUST_BLOCK)
     except (FormatError, UnicodeEncodeError):
         held = None
     if not isinstance(held, dict):
@@ -254,7 +254,7 @@ class _ChunkCheck:
 
     def _check_json(self, chunk: Chunk, content: bytes) -> None:
         try:
-            json_limits.parse(memoryview(content), "JSON chunk")
+            json_text.parse(memoryview(content), "JSON chunk")
         except FormatError:
             reason = "content is not JSON that can be read" if content else "content is empty"
         else:

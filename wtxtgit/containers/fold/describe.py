@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wtxtgit.containers import json_limits, tensor_header
+from wtxtgit.containers import json_text, tensor_header
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import Cursor, fail, quoted, unpack_at
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import (
@@ -29,8 +29,8 @@ from wtxtgit.containers.fold.read import (
     Fold,
     read,
 )
+from wtxtgit.containers.json_text import texts
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.tags import texts
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.checksum import crc32c
@@ -205,7 +205,7 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
         left -= chunk.uncomp_len
         try:
             raw = payloads.payload(data, chunk, options)
-            yield chunk.name, json_limits.parse(raw, "chunk")
+            yield chunk.name, json_text.parse(raw, "chunk")
         except FormatError:
             # `verify` tells what is wrong with it.
             continue

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from wtxtgit.containers import json_limits, ranges, tensor_header
+from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
@@ -123,7 +123,7 @@ def read(data: ByteView) -> Fold:
         fail(f"index_off {index_off} is inside the file header", offset=12, field="index_off")
     check_inside(index_off, index_len, len(data), "index")
     index_end = index_off + index_len
-    index = json_limits.parse(data[index_off:index_end], "index", offset=index_off)
+    index = json_text.parse(data[index_off:index_end], "index", offset=index_off)
     if not isinstance(index, dict) or not isinstance(index.get("chunks"), list):
         fail("index is not an object with a list of chunks", offset=index_off, field="chunks")
     if len(index["chunks"]) > MAX_TENSORS:
@@ -163,7 +163,7 @@ class _ChunkReader:
                 offset=self._index_off,
                 field="offset",
             )
-        json_limits.check_name(name, "chunk name", offset=self._index_off)
+        json_text.check_name(name, "chunk name", offset=self._index_off)
         field = f"header of {quoted(name)}"
         check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)
         ctype, flags, uncomp_len, comp_len, crc32c, ecc_len = unpack_at(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from wtxtgit.containers import splicing
+from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.index import TRUST_BLOCK
@@ -120,7 +120,7 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
             mended.append(chunk.name)
             patches += found
     edits = ((at, at + len(new), partial(iter, (new,))) for at, new in patches)
-    return splicing.spliced(container.data, edits), mended, lost
+    return replacing.spliced(container.data, edits), mended, lost
 
 
 def _is_whole(data: ByteView, chunk: Chunk, options: ReadOptions) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from wtxtgit.containers import json_edit, loose
+from wtxtgit.containers import intervals, json_text
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.fold import MAGIC, index, payloads
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
 from wtxtgit.containers.fold.index import MERKLE_ROOT
@@ -35,8 +35,8 @@ from wtxtgit.containers.fold.write import (
     sealed,
 )
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.findings import Findings
@@ -299,7 +299,7 @@ def patched(
     if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
         return None
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
-    made = json_edit.replaced(text, _edits(fold.index, index)).encode()
+    made = json_text.replaced(text, _edits(fold.index, index)).encode()
     moved = len(made) != fold.index_end - fold.index_start
     if moved and (
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
@@ -326,9 +326,9 @@ def _is_shared(fold: Fold, changed: set[tuple[int, int]]) -> bool:
     return False
 
 
-def _edits(old: Mapping[str, object], new: Mapping[str, object]) -> dict[json_edit.Path, object]:
+def _edits(old: Mapping[str, object], new: Mapping[str, object]) -> dict[json_text.Path, object]:
     """The values in which the second index differs: those that hashing made."""
-    edits: dict[json_edit.Path, object] = {}
+    edits: dict[json_text.Path, object] = {}
     listed = zip(_entries(old), _entries(new), strict=True)
     for n, (before, after) in enumerate(listed):
         if before is not after:
@@ -352,8 +352,8 @@ def _entries(index: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _differing(
-    before: Mapping[str, object], after: Mapping[str, object], path: json_edit.Path
-) -> dict[json_edit.Path, object]:
+    before: Mapping[str, object], after: Mapping[str, object], path: json_text.Path
+) -> dict[json_text.Path, object]:
     return {
         (*path, key): value
         for key, value in after.items()
@@ -375,7 +375,7 @@ def unmerged(container: Fold) -> dict[str, object]:
     found = dict(_keys(container.index))
     spans = [(0, HEADER.size), (container.index_start, container.index_end)]
     spans += [(chunk.offset, chunk.end) for chunk in container.chunks]
-    gaps = loose.digest(container.data, spans)
+    gaps = intervals.digest(container.data, spans)
     return found if gaps is None else {**found, GAPS: gaps}
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol
 
-from wtxtgit.containers import json_limits, tensor_header
+from wtxtgit.containers import json_text, tensor_header
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.index import MERKLE_ROOT
@@ -93,7 +93,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     first piece.
     """
     for text in (*tags.keys(), *tags.values()):
-        json_limits.check_name(text, "tag", offset=0)
+        json_text.check_name(text, "tag", offset=0)
     entries = []
     for tensor in tensors:
         if tensor.element not in DTYPES:
@@ -219,7 +219,7 @@ class Planned:
 
 def plan(source: ChunkSource, form: Form, offset: int) -> Planned:
     """Measure and hash a chunk that will stand at `offset`; raises FormatError."""
-    json_limits.check_name(source.name, "chunk name", offset=offset)
+    json_text.check_name(source.name, "chunk name", offset=offset)
     if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
         raise FormatError(f"ctype of chunk {quoted(source.name)} is not 4 ASCII characters")
     if not 0 <= form.ecc < CODEWORD:
@@ -375,5 +375,5 @@ def format_index(index: dict[str, object]) -> bytes:
         raise FormatError("index can't be written as JSON", field="metadata") from None
     if len(encoded) > MAX_JSON:
         raise FormatError(f"index of {len(encoded)} bytes is too long", kind="limit", field="index")
-    json_limits.parse(memoryview(encoded), "index")
+    json_text.parse(memoryview(encoded), "index")
     return encoded

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from wtxtgit.containers.cursor import Cursor, fail
-from wtxtgit.containers.json_limits import MAX_DEPTH
+from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.io.view import mapped
 

@@ -9,14 +9,14 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
-from wtxtgit.containers import flat, loose
+from wtxtgit.containers import intervals, replacing
 from wtxtgit.containers.cursor import Cursor, quoted
-from wtxtgit.containers.flat import Part
 from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.check import check
 from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
 from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
 from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.replacing import Part
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer, ByteView
@@ -65,7 +65,7 @@ def rest(container: Gguf, options: ReadOptions) -> dict[str, object]:
         length = 0 if entry.stored is None else len(entry.stored)
         spans.append((info.tensor.start, info.tensor.start + length))
     found: dict[str, object] = {"version": container.version, "byte order": container.byteorder}
-    gaps = loose.digest(container.data, spans)
+    gaps = intervals.digest(container.data, spans)
     return found if gaps is None else {**found, GAPS: gaps}
 
 
@@ -87,14 +87,14 @@ def reseal(
     """
     sources = {id(source): source for source in (container, *map(_source, placed))}
     for source in sources.values():
-        flat.refuse_errors(check(source, options))
+        replacing.refuse_errors(check(source, options))
     parts = [Part(_info(each).tensor, _source(each).data, each.content) for each in placed]
-    flat.check_lengths(parts)
+    replacing.check_lengths(parts)
     own = _values(container)
     given = own if values is None else cast(Mapping[str, Value], values)
     if list(given.items()) == list(own.items()) and _has_places(container, placed):
-        return flat.replaced(container.data, [info.tensor for info in container.infos], parts)
-    flat.check_size(parts, (source.data for source in sources.values()))
+        return replacing.replaced(container.data, [info.tensor for info in container.infos], parts)
+    replacing.check_size(parts, (source.data for source in sources.values()))
     metadata, alignment = _metadata(given, container.byteorder)
     header = _header(container, metadata, len(given), _infos(container, placed, alignment))
     _check_padding(header, parts, alignment)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from struct import unpack
 
-from wtxtgit.containers import json_limits, ranges, tags
+from wtxtgit.containers import json_text, ranges
 from wtxtgit.containers.cursor import Cursor, fail, quoted
 from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
@@ -166,7 +166,7 @@ def read(data: ByteView) -> Mlcp:
     body = cursor.take(length, "metadata")
     header_end = cursor.pos
     start = header_end - length
-    metadata = json_limits.parse(body, "metadata", offset=start)
+    metadata = json_text.parse(body, "metadata", offset=start)
     shard_count = len(shard_list(metadata))
     shards = read_body(data, header_end, shard_count)
     return Mlcp(data, version, metadata, start, header_end, shards)
@@ -196,7 +196,7 @@ def shard_list(metadata: object) -> list[object]:
 
 def custom_fields(metadata: object) -> dict[str, str]:
     """The custom fields that are texts; they go to other formats as tags."""
-    return tags.texts(metadata.get("customFields") if isinstance(metadata, dict) else None)
+    return json_text.texts(metadata.get("customFields") if isinstance(metadata, dict) else None)
 
 
 def untold(metadata: object) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def untold(metadata: object) -> tuple[str, ...]:
         told += [f"customFields.{key}" for key in fields if key not in kept]
     elif fields is not None:
         told.append("customFields")
-    return tuple(tags.shown_key(key) for key in told)
+    return tuple(json_text.shown_key(key) for key in told)
 
 
 def _net_string(cursor: Cursor, field: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
 from wtxtgit.containers.mlcp.metadata import SHARDS, Row
@@ -145,7 +145,7 @@ def _anew(
     placement = _placement(container, ordered)
     rows = [one.row for one in ordered]
     metadata_json = metadata.updated(container, rows, wanted, placement)
-    stated = json_limits.parse(memoryview(metadata_json), "metadata")
+    stated = json_text.parse(memoryview(metadata_json), "metadata")
     head = write.header(container.version, metadata_json)
     shard_count = _shard_count(container, rows, stated)
     body = write.body_pieces([_row(one) for one in ordered], shard_count, placement)

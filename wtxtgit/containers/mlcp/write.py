@@ -18,7 +18,7 @@ from itertools import accumulate
 from struct import pack
 from typing import cast
 
-from wtxtgit.containers import json_limits, tags
+from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.mlcp.read import (
@@ -94,10 +94,10 @@ def build(
     if metadata_json is None:
         custom_fields = tags or {}
         for text in (version or VERSION, *custom_fields.keys(), *custom_fields.values()):
-            json_limits.check_name(text, "metadata", offset=0)
+            json_text.check_name(text, "metadata", offset=0)
         described = describe_shards(shards, version or VERSION, custom_fields, DTYPES)
         metadata_json = format_json(described)
-    metadata = json_limits.parse(memoryview(metadata_json), "metadata")
+    metadata = json_text.parse(memoryview(metadata_json), "metadata")
     listed = shard_list(metadata)
     if len(listed) > len(shards):
         raise FormatError(
@@ -153,7 +153,7 @@ def _row(shard: int, tensor: TensorSource) -> Row:
 
 
 def _record(name: str, dtype: str, shape: tuple[int, ...], size: int) -> bytes:
-    json_limits.check_name(name, "tensor name", offset=0)
+    json_text.check_name(name, "tensor name", offset=0)
     raw = name.encode()
     if len(raw) > MAX_STRING:
         raise FormatError("a tensor's name is too long", kind="limit", field="name")
@@ -226,7 +226,7 @@ def bytes_of(pieces: Sequence[Piece]) -> Iterator[Buffer]:
 def stated_version(metadata: object) -> str:
     """The version that the original writer puts before the metadata."""
     version = metadata.get("version") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) and tags.is_text(version) else VERSION
+    return version if isinstance(version, str) and json_text.is_text(version) else VERSION
 
 
 def describe_shards(

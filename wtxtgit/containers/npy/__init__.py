@@ -5,12 +5,12 @@ from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
 
 FORMAT = Format(
     name="npy",
-    read=Lazy(f"{__name__}.read"),
-    describe=Lazy(f"{__name__}.read"),
-    check=Lazy(f"{__name__}.check"),
+    read=Lazy(f"{__name__}.file"),
+    describe=Lazy(f"{__name__}.file"),
+    check=Lazy(f"{__name__}.file"),
     magic=NPY_MAGIC,
     endings=(NPY_SUFFIX,),
-    write=Lazy(f"{__name__}.write"),
+    write=Lazy(f"{__name__}.file"),
     sole_name="data",
     reseal=Lazy(f"{__name__}.reseal"),
     nested=True,

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import cast
 
-from wtxtgit.containers import flat
-from wtxtgit.containers.flat import Part
-from wtxtgit.containers.npy.read import TENSOR, Npy
+from wtxtgit.containers import replacing
+from wtxtgit.containers.npy.file import TENSOR, Npy
+from wtxtgit.containers.replacing import Part
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import Entry, Placed, ReadOptions
@@ -61,9 +61,9 @@ def reseal(
         raise FormatError("npy holds no metadata", field="header")
     source = cast(Npy, placed[0].source)
     part = Part(source.stored, source.data, placed[0].content)
-    flat.check_lengths([part])
+    replacing.check_lengths([part])
     if _form(source) == _form(container) and part.nbytes == _length(container):
-        return flat.replaced(container.data, [container.stored], [part])
+        return replacing.replaced(container.data, [container.stored], [part])
     end = container.stored.end
     if source.header.has_objects and end < len(container.data):
         # The pickle of the objects is all that follows the header.

@@ -17,9 +17,9 @@ FORMAT = Format(
     claims=_claims,
     endings=(".npz",),
     write=Lazy(f"{__name__}.write"),
-    write_arrays=Lazy(f"{__name__}.arrays"),
+    write_arrays=Lazy(f"{__name__}.write"),
     reseal=Lazy(f"{__name__}.reseal"),
-    repack=Lazy(f"{__name__}.repack"),
+    repack=Lazy(f"{__name__}.reseal"),
     derived=(("members",),),
     nested=True,
 )

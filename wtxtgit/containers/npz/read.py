@@ -6,13 +6,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from wtxtgit.containers import npy_header, ranges, zip_directory
+from wtxtgit.containers import npy_header, ranges, zip_read
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.npy_header import Header
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
-from wtxtgit.containers.zip_directory import Directory, Member
+from wtxtgit.containers.zip_read import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
@@ -80,7 +80,7 @@ def describe(container: Npz, options: ReadOptions) -> Description:
         tuple(tensors),
         {"members": members},
         untold=tuple(others),
-        parts=zip_directory.part_notes(container.directory),
+        parts=zip_read.part_notes(container.directory),
     )
 
 
@@ -91,8 +91,8 @@ def read(data: ByteView) -> Npz:
     only stays whole. Members may claim the same header: all of them together
     have a limit.
     """
-    directory = zip_directory.read(data)
-    shared = zip_directory.overlapping(directory.members, directory.start)
+    directory = zip_read.read(data)
+    shared = zip_read.overlapping(directory.members, directory.start)
     left = MAX_HEADERS * len(data) + npy_header.MAX_TEXT
     arrays: dict[int, StoredArray] = {}
     for n, member in enumerate(directory.members):
@@ -128,7 +128,7 @@ def inflated(data: ByteView, member: Member, options: ReadOptions) -> memoryview
     With kind "limit" where it is over `options.max_chunk`, "crc32" where it
     is not what the directory says.
     """
-    raw = mapped(zip_directory.content(data, member, options.max_chunk))
+    raw = mapped(zip_read.content(data, member, options.max_chunk))
     found = zlib.crc32(raw)
     if found != member.crc32:
         raise FormatError(
@@ -165,7 +165,7 @@ def _nothing(member: Member, why: str) -> Tensor:
 def decoded_header(data: ByteView, member: Member) -> Header:
     """The header of a member that is an npy file; raises FormatError."""
     raw = bytearray()
-    for block in zip_directory.blocks(data, member, member.size):
+    for block in zip_read.blocks(data, member, member.size):
         raw += block[: npy_header.MAX_SIZE]
         if len(raw) >= npy_header.MAX_SIZE:
             break

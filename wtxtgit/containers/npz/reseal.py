@@ -1,30 +1,24 @@
-"""What an npz file holds by name, and writing it anew with some of that changed.
+"""npz files put together anew: of entries of several, or with another compression.
 
 An entry is a member: a file, inflated.
-Spec: `docs/spec/npz.md`, "Resealing".
+Spec: `docs/spec/npz.md`, "Resealing" and "What is written".
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from wtxtgit.containers import zip_directory, zip_rest, zip_write
-from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.decoded import DecodedParts
-from wtxtgit.containers.npz.members import (
-    attributes,
-    check_crc32,
-    kept,
-    refuse_unwritable,
-)
+from wtxtgit.containers import zip_read, zip_write
+from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.npz.read import Npz, inflated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import NPY_SUFFIX
-from wtxtgit.containers.zip_directory import DEFLATED, UTF8_NAME, WITH_DESCRIPTOR, Member
+from wtxtgit.containers.zip_read import DEFLATED, ENTRY, STORED, UTF8_NAME, WITH_DESCRIPTOR, Member
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
@@ -47,7 +41,7 @@ def values(container: Npz, options: ReadOptions) -> dict[str, object]:
 
 def rest(container: Npz, options: ReadOptions) -> dict[str, object]:
     """The comment of the zip, and hashes of bytes that are no member's, where there are any."""
-    return zip_rest.rest(container.data, container.directory)
+    return zip_write.rest(container.data, container.directory)
 
 
 def reseal(
@@ -79,7 +73,7 @@ def reseal(
     names = [cast(Npz, one.source).directory.members[one.number].name for one in placed]
     if not any(name.endswith(NPY_SUFFIX) for name in names):
         raise FormatError("npz holds at least one array", field="entries")
-    return zip_write.build(members, zip_rest.comment(container.data, container.directory))
+    return zip_write.build(members, zip_write.comment(container.data, container.directory))
 
 
 def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) -> Entry:
@@ -93,7 +87,7 @@ def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) 
     if n in container.shared:
         return Entry(member.name, form, None, unread="shares bytes with another member")
     try:
-        zip_directory.check_size(member, options.max_chunk)
+        zip_read.check_size(member, options.max_chunk)
         if member.stored:
             check_crc32(member, pieces(held))
     except FormatError as error:
@@ -122,7 +116,7 @@ def _member(one: Placed, options: ReadOptions) -> NewMember:
     if one.content is None:
         return same
     # Content that is no better than what it replaces would get a CRC-32 that holds.
-    check_crc32(member, zip_directory.blocks(source.data, member, options.max_chunk))
+    check_crc32(member, zip_read.blocks(source.data, member, options.max_chunk))
     nbytes = one.content.nbytes
     if member.method == DEFLATED and nbytes > options.max_chunk:
         raise FormatError(
@@ -173,3 +167,128 @@ def _counted(content: Content, member: Member) -> Iterator[memoryview]:
         raise FormatError(
             f"content of member {quoted(member.name)} is not {content.nbytes} bytes any more"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What the directory says of a member that neither its content nor its place decides.
+
+    `time` and `date` are as a zip has them, `name` and `comment` as they stand in the file.
+    """
+
+    name: bytes
+    time: int
+    date: int
+    made_by: int
+    internal: int
+    external: int
+    comment: bytes
+
+
+def attributes(data: ByteView, member: Member) -> Attributes:
+    """What the entry of a member says, beside what `Member` has."""
+    (
+        _,
+        made_by,
+        _,
+        _,
+        _,
+        time,
+        date,
+        _,
+        _,
+        _,
+        name_length,
+        extra_length,
+        comment_length,
+        _,
+        internal,
+        external,
+        _,
+    ) = unpack_at(ENTRY, data, member.entry)
+    start = member.entry + ENTRY.size
+    comment = start + name_length + extra_length
+    return Attributes(
+        bytes(data[start : start + name_length]),
+        time,
+        date,
+        made_by,
+        internal,
+        external,
+        bytes(data[comment : comment + comment_length]),
+    )
+
+
+def kept(data: ByteView, member: Member) -> NewMember:
+    """The member with its payload and its entry as they are."""
+    said = attributes(data, member)
+    return NewMember(
+        said.name,
+        member.crc32,
+        member.end - member.start,
+        member.size,
+        lambda: pieces(data[member.start : member.end]),
+        member.method,
+        member.flags,
+        said.time,
+        said.date,
+        said.made_by,
+        said.internal,
+        said.external,
+        said.comment,
+    )
+
+
+def refuse_unwritable(container: Npz) -> None:
+    """Raise FormatError for a file whose members can't be written again one by one."""
+    if container.shared:
+        raise FormatError("members share bytes", field="payload")
+    if any(member.encrypted for member in container.directory.members):
+        # The check of a password rests on fields that would change.
+        raise FormatError("a member is encrypted", field="flags")
+
+
+def check_crc32(member: Member, blocks: Iterable[Buffer]) -> None:
+    """Raise FormatError where a member's content, inflated, is not what the directory says."""
+    if zip_write.crc32_of(blocks) != member.crc32:
+        raise FormatError(
+            f"member {quoted(member.name)} has another crc32 than the directory",
+            offset=member.start,
+            field="crc32",
+        )
+
+
+COMPRESSIONS = ("none",)
+"""What chunks can be stored with."""
+
+
+def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[Buffer]:
+    """The bytes of the file with its arrays stored ("none"); other members stay as they are.
+
+    Local headers and descriptors are written anew. Raises FormatError before
+    the first of the bytes: for other compressions, and for arrays that do not
+    inflate to what the directory says or are over `max_chunk` bytes.
+    """
+    if compression != "none":
+        raise FormatError(
+            f"numpy reads no {compression} in a zip, only none and deflate", field="method"
+        )
+    refuse_unwritable(container)
+    data, members = container.data, container.directory.members
+    for member in members:
+        if _is_packed(member):
+            check_crc32(member, zip_read.blocks(data, member, options.max_chunk))
+    return zip_write.build(_unpacked(data, member, options) for member in members)
+
+
+def _is_packed(member: Member) -> bool:
+    return member.method == DEFLATED and member.name.endswith(NPY_SUFFIX)
+
+
+def _unpacked(data: ByteView, member: Member, options: ReadOptions) -> NewMember:
+    """A member with its payload, inflated where it is an array, under the same entry."""
+    same = kept(data, member)
+    if not _is_packed(member):
+        return same
+    payload = partial(zip_read.blocks, data, member, options.max_chunk)
+    return replace(same, method=STORED, length=member.size, payload=payload)

@@ -11,8 +11,7 @@ from operator import attrgetter
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import Stored
-from wtxtgit.containers.safetensors.read import Safetensors
-from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER, Safetensors
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ALIGNMENT, METADATA_KEY
 from wtxtgit.model.findings import Findings

@@ -1,6 +1,7 @@
 """safetensors files: a header, then the tensors' bytes.
 
-Spec: `docs/spec/containers.md`, "safetensors"; `docs/spec/safetensors.md`.
+Spec: `docs/spec/containers.md`, "safetensors"; `docs/spec/safetensors.md`; what the reference
+library reads of it: https://github.com/huggingface/safetensors, `src/tensor.rs` of 0.8.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wtxtgit.containers import ranges, tags, tensor_header
+from wtxtgit.containers import json_text, ranges, tensor_header
 from wtxtgit.containers.tensor_header import METADATA_KEY, TensorHeader
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
@@ -33,8 +34,10 @@ class Safetensors:
         metadata = self.header.metadata
         if not isinstance(metadata, dict):
             return () if metadata is None else (METADATA_KEY,)
-        kept = tags.texts(metadata)
-        return tuple(f"{METADATA_KEY}.{tags.shown_key(key)}" for key in metadata if key not in kept)
+        kept = json_text.texts(metadata)
+        return tuple(
+            f"{METADATA_KEY}.{json_text.shown_key(key)}" for key in metadata if key not in kept
+        )
 
 
 def describe(container: Safetensors, options: ReadOptions) -> Description:
@@ -43,7 +46,7 @@ def describe(container: Safetensors, options: ReadOptions) -> Description:
         "safetensors",
         tuple(tensor.listed(container.data) for tensor in container.header.tensors),
         {METADATA_KEY: container.header.metadata},
-        tags=tags.texts(container.header.metadata),
+        tags=json_text.texts(container.header.metadata),
         untold=container.untold(),
     )
 
@@ -51,3 +54,33 @@ def describe(container: Safetensors, options: ReadOptions) -> Description:
 def read(data: ByteView) -> Safetensors:
     """Read a safetensors file; raises FormatError."""
     return Safetensors(data, tensor_header.read(data, 0, len(data)))
+
+
+MAX_HEADER = 100_000_000
+"""Bytes of the longest header."""
+
+ITEM_BITS = {
+    "BOOL": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "C64": 64,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+}
+"""Bits of one item of each dtype that it knows, in its order, which is that of alignment."""

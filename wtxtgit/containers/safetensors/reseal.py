@@ -9,9 +9,9 @@ import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import cast
 
-from wtxtgit.containers import flat, loose
-from wtxtgit.containers.flat import Part
+from wtxtgit.containers import intervals, replacing
 from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.replacing import Part
 from wtxtgit.containers.safetensors.check import check
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.safetensors.write import bounded_header
@@ -41,7 +41,7 @@ def rest(container: Safetensors, options: ReadOptions) -> dict[str, object]:
     """A hash of bytes that no tensor has, and whether the metadata are null, where that is so."""
     header = container.header
     spans = [(0, header.end), *((tensor.start, tensor.end) for tensor in header.tensors)]
-    found = {GAPS: loose.digest(container.data, spans), NULL: header.has_null_metadata or None}
+    found = {GAPS: intervals.digest(container.data, spans), NULL: header.has_null_metadata or None}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -62,14 +62,14 @@ def reseal(
     """
     sources = {id(source): source for source in (container, *map(_source, placed))}
     for source in sources.values():
-        flat.refuse_errors(check(source, options))
+        replacing.refuse_errors(check(source, options))
     parts = [_part(each) for each in placed]
-    flat.check_lengths(parts)
+    replacing.check_lengths(parts)
     own = _metadata(container)
     metadata = own if values is None else values
     if _spelled(metadata) == _spelled(own) and _has_places(container, placed):
-        return flat.replaced(container.data, container.header.tensors, parts)
-    flat.check_size(parts, (source.data for source in sources.values()))
+        return replacing.replaced(container.data, container.header.tensors, parts)
+    replacing.check_size(parts, (source.data for source in sources.values()))
     return _pieces(_header(placed, metadata), parts)
 
 

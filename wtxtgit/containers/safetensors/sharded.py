@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from wtxtgit.containers import json_limits
+from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
@@ -159,7 +159,7 @@ def read(data: ByteView, open_member: Callable[[str], ByteView]) -> Index:
     `open_member` gives the bytes of a file by its path in the index's folder,
     and raises InputError. Raises FormatError.
     """
-    value = json_limits.parse(data, "index", unique_keys=True)
+    value = json_text.parse(data, "index", unique_keys=True)
     weight_map = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(weight_map, dict):
         fail("index has no weight_map", offset=0, field="weight_map")
@@ -167,10 +167,10 @@ def read(data: ByteView, open_member: Callable[[str], ByteView]) -> Index:
         message = f"index lists {len(weight_map)} tensors"
         fail(message, offset=0, field="weight_map", kind="limit")
     for name, file in weight_map.items():
-        json_limits.check_name(name, "tensor name", offset=0)
+        json_text.check_name(name, "tensor name", offset=0)
         if not isinstance(file, str):
             fail(f"tensor {quoted(name)} has no file", offset=0, field="weight_map")
-        json_limits.check_name(file, "file name", offset=0)
+        json_text.check_name(file, "file name", offset=0)
     files = len(set(weight_map.values()))
     if files > MAX_FILES:
         fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")

@@ -1,20 +1,26 @@
-"""Writing safetensors files.
+"""Writing safetensors files: of tensors, of numpy's arrays, and several with an index.
 
 Tensors lie as the reference library puts them: wider items first, then by
 name, so that each is aligned for its own items.
-Spec: `docs/spec/safetensors.md`, "What is written".
+Spec: `docs/spec/safetensors.md`, "What is written" and "Sharded models".
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.safetensors.reference import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER
+from wtxtgit.containers.safetensors.sharded import is_inside
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
-from wtxtgit.containers.tensor_header import ELEMENTS, format_header
-from wtxtgit.errors import FormatError
+from wtxtgit.containers.tensor_header import ELEMENTS, METADATA_KEY, format_header
+from wtxtgit.errors import FormatError, UsageError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import TensorSource
 
@@ -79,3 +85,105 @@ def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
     yield header
     for tensor in tensors:
         yield from tensor.blocks()
+
+
+_DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+"""The dtype of each of numpy's and ml_dtypes', by its name."""
+
+
+def can_hold(name: str) -> bool:
+    """Whether a tensor can have this name."""
+    return name != METADATA_KEY
+
+
+def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a file with these tensors; raises UsageError for dtypes that the format lacks."""
+    tensors = []
+    for name in arrays:
+        array = arrays[name]
+        dtype = _DTYPES.get(array.dtype.name)
+        if dtype is None:
+            raise UsageError(f'array "{name}" is {array.dtype}: safetensors has no such dtype')
+        raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+        tensors.append((name, dtype, array.shape, raw))
+    for piece in build(tensors):
+        file.write(piece)
+
+
+SUFFIX = ".safetensors"
+INDEX_SUFFIX = ".safetensors.index.json"
+MAX_FILES = 99_999
+"""Files of a set: their numbers have five digits."""
+
+
+def build_set(
+    tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
+) -> Iterator[tuple[str, Iterator[Buffer]]]:
+    """Names that start with `stem`, and bytes, of files with up to `max_shard` tensor bytes each.
+
+    Files are filled in the order of `tensors`; a tensor that is larger has a
+    file of its own. The index comes last; what fits into one file needs none.
+    Every file has the tags. Raises FormatError as `build_model` does, and for
+    too many files, before anything is given.
+    """
+    groups = _filled(tensors, max_shard)
+    if len(groups) > MAX_FILES:
+        raise FormatError(
+            f"{len(groups)} files are too many, the most is {MAX_FILES}", kind="limit", field="name"
+        )
+    if not is_inside(stem + INDEX_SUFFIX):
+        raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
+    taken: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in taken:
+            raise FormatError(f"tensor name {quoted(tensor.name)} is taken", field="name")
+        taken.add(tensor.name)
+    files: list[tuple[str, Iterator[Buffer]]] = []
+    weight_map: dict[str, str] = {}
+    for number, group in enumerate(groups, 1):
+        count = f"-{number:05}-of-{len(groups):05}" if len(groups) > 1 else ""
+        name = stem + count + SUFFIX
+        files.append((name, build_model(group, tags)))
+        weight_map.update((tensor.name, name) for tensor in group)
+    if len(groups) > 1:
+        total = sum(tensor.nbytes for tensor in tensors)
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        spelled = json.dumps(index, indent=2, sort_keys=True) + "\n"
+        files.append((stem + INDEX_SUFFIX, iter([spelled.encode("ascii")])))
+    return iter(files)
+
+
+def _filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[TensorSource]]:
+    """Tensors by file; at least one file."""
+    groups: list[list[TensorSource]] = []
+    open_group: list[TensorSource] = []
+    held = 0
+    for tensor in tensors:
+        if tensor.nbytes > max_shard:
+            groups.append([tensor])
+            continue
+        if held + tensor.nbytes > max_shard:
+            groups.append(open_group)
+            open_group, held = [], 0
+        open_group.append(tensor)
+        held += tensor.nbytes
+    if open_group or not groups:
+        groups.append(open_group)
+    return groups

@@ -1,6 +1,6 @@
-"""Checks of what `read` does not look at.
+"""Checks of what `read` does not look at, and of what `torch.load(weights_only=True)` refuses.
 
-Spec: `docs/spec/torch.md`, "Checks"
+Spec: `docs/spec/torch.md`, "Checks"; torch/_weights_only_unpickler.py of torch 2.13.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 
-from wtxtgit.containers import zip_directory
+from wtxtgit.containers import zip_read
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import PICKLE
-from wtxtgit.containers.torch.pickle_values import Global, Pickle
+from wtxtgit.containers.torch.pickle_read import Global, Pickle
 from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
-from wtxtgit.containers.torch.views import Storage, View, why_outside
-from wtxtgit.containers.torch.weights_only import OPCODES, is_safe
-from wtxtgit.containers.zip_directory import Member
+from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
+from wtxtgit.containers.zip_read import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -125,7 +124,7 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
         message = "written without CRC-32: zip tools call it damaged"
         findings.warn("crc32", message, offset=container.directory.start, field="crc32")
         return
-    overlapping = zip_directory.overlapping(members, container.directory.start)
+    overlapping = zip_read.overlapping(members, container.directory.start)
     for number, member in enumerate(members):
         if number in overlapping:
             message = f"member {quoted(member.name)} shares bytes with another one"
@@ -140,7 +139,7 @@ def _check_crc32(findings: Findings, data: ByteView, member: Member, options: Re
     crc32 = 0
     most = max(options.max_chunk, member.end - member.start if member.stored else 0)
     try:
-        for block in zip_directory.blocks(data, member, most):
+        for block in zip_read.blocks(data, member, most):
             crc32 = zlib.crc32(block, crc32)
     except FormatError as error:
         findings.refuse(error, chunk=member.name)
@@ -167,3 +166,60 @@ def _check_alignment(findings: Findings, container: Torch) -> None:
     if off:
         message = f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}"
         findings.warn("structure", message, offset=off[0].start, field=ALIGNMENT)
+
+
+OPCODES = frozenset(b"\x80.cRb(ae)]}su\x8ft\x85\x86\x87NJKMG\x88\x89XUQ\x81hjqr\x8a")
+"""The opcodes of pickles that it reads."""
+
+_BY_MODULE = {
+    "collections": ("OrderedDict", "Counter"),
+    "torch.nn.parameter": ("Parameter",),
+    "torch.serialization": ("_get_layout",),
+    "torch": (
+        "Size",
+        "Tensor",
+        "device",
+        "per_tensor_affine",
+        "per_tensor_symmetric",
+        "per_channel_affine",
+        "per_channel_symmetric",
+        "per_channel_affine_float_qparams",
+    ),
+    "_codecs": ("encode",),
+    "builtins": ("bytearray", "set", "complex"),
+    "torch._utils": (
+        "_rebuild_parameter",
+        "_rebuild_parameter_with_state",
+        "_rebuild_qtensor",
+        "_rebuild_tensor",
+        "_rebuild_tensor_v2",
+        "_rebuild_tensor_v3",
+        "_rebuild_sparse_tensor",
+        "_rebuild_meta_tensor_no_storage",
+        "_rebuild_nested_tensor",
+        "_rebuild_wrapper_subclass",
+        "_rebuild_device_tensor_from_numpy",
+        "_rebuild_device_tensor_from_cpu_tensor",
+    ),
+    "torch._tensor": ("_rebuild_from_type_v2",),
+    "torch.storage": ("TypedStorage",),
+}
+_PYTHON_2 = {"__builtin__": "builtins"}
+"""Modules that were renamed, as far as they matter here."""
+_STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse", "torch.cuda.sparse")
+_TENSOR_SUFFIX = "Tensor"
+
+_SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in names}
+
+
+def is_safe(made: Global) -> bool:
+    """Whether a load with `weights_only=True` takes the global."""
+    module = _PYTHON_2.get(made.module, made.module)
+    if (module, made.name) in _SAFE:
+        return True
+    if module == "torch" and made.name in SIZES:
+        return True
+    kind = made.name
+    if kind.endswith(_TENSOR_SUFFIX):
+        kind = kind.removesuffix(_TENSOR_SUFFIX) + "Storage"
+    return module in _STORAGE_MODULES and kind in STORAGES

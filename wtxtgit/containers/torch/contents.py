@@ -1,5 +1,10 @@
 """What a torch file holds: its tensors, where their bytes are, and everything else.
 
+What its pickle says is told by a hash, whatever its opcodes and the keys of
+its storages. Two pickles have the same one where they make the same value out
+of the same parts: texts and numbers by what they are, everything else by its
+place in the value and by where it is met again. Storages count by the order
+in which they are named; where they were on a device has no part in it.
 Spec: `docs/spec/torch.md`, "Resealing"
 """
 
@@ -10,19 +15,33 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
-from wtxtgit.containers import zip_directory
+from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.containers.torch import PICKLE, overlay, pickle_digest, serialization_id
-from wtxtgit.containers.torch.dtypes import PACKED
+from wtxtgit.containers.torch import PICKLE, overlay
 from wtxtgit.containers.torch.overlay import Said, Steps
+from wtxtgit.containers.torch.pickle_read import (
+    FLOAT,
+    Dict,
+    Global,
+    List,
+    LongInteger,
+    Made,
+    Pickle,
+    Set,
+)
 from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, STORAGE, Torch, describe
-from wtxtgit.containers.torch.views import View
-from wtxtgit.containers.zip_directory import Member
+from wtxtgit.containers.torch.views import PACKED, Storage, View
+from wtxtgit.containers.zip_read import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, mapped, pieces
 from wtxtgit.model.tensor import Entry, Packed, ReadOptions, Tensor
 
-FROM_LAYOUT = frozenset({ALIGNMENT, serialization_id.NAME})
+SERIALIZATION_ID = ".data/serialization_id"
+"""The member with a file's fingerprint: two numbers of ID_DIGITS digits."""
+ID_DIGITS = 20
+_MASK = 2**64 - 1
+_GOLDEN = 0x9E3779B9
+FROM_LAYOUT = frozenset({ALIGNMENT, SERIALIZATION_ID})
 """Members that say how the file is written, and which one it is."""
 OUTSIDE = "../"
 """What the names of members outside of the folder are shown with."""
@@ -73,11 +92,11 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     FormatError where members share bytes.
     """
     members = container.directory.members
-    if zip_directory.overlapping(members, container.directory.start):
+    if zip_read.overlapping(members, container.directory.start):
         raise FormatError("members share bytes", field="payload")
-    content = partial(zip_directory.content, container.data, container.pickle_member, MAX_JSON)
+    content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
     found: dict[str, object] = {
-        PICKLE: pickle_digest.digest(container.pickle, lambda: mapped(content())),
+        PICKLE: digest(container.pickle, lambda: mapped(content())),
         BYTEORDER: container.byteorder,
     }
     tensors = _members_of_tensors(container)
@@ -114,7 +133,7 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
 def content_blocks(container: Torch, member: Member, options: ReadOptions) -> Iterator[Buffer]:
     """What a member holds, in pieces; raises FormatError."""
     most = max(options.max_chunk, member.end - member.start)
-    return zip_directory.blocks(container.data, member, most)
+    return zip_read.blocks(container.data, member, most)
 
 
 def _members_of_tensors(container: Torch) -> dict[int, tuple[str, Member]]:
@@ -142,7 +161,7 @@ def _readable(
 ) -> tuple[Callable[[], Iterator[Buffer]], int]:
     """What a member holds and its size; where that can't be read, its payload."""
     try:
-        zip_directory.check_size(member, max(options.max_chunk, member.end - member.start))
+        zip_read.check_size(member, max(options.max_chunk, member.end - member.start))
     except FormatError:
         payload = container.data[member.start : member.end]
         return partial(pieces, payload), len(payload)
@@ -172,3 +191,152 @@ def _place(container: Torch, tensor: Tensor, view: View) -> Place | None:
     if view.dtype not in PACKED:
         steps = overlay.item_steps(view.shape, view.strides)
     return Place(container.storages[view.storage.key], start, end, steps, view.item)
+
+
+FLUSH = 1 << 16
+"""Bytes that are gathered before they are hashed."""
+_NUMBER = 8
+"""Bytes of a count or a number."""
+
+
+def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:
+    """The SHA-256 of the value of a pickle; `content` gives its bytes.
+
+    Those count as well where they hold an integer that was passed over.
+    """
+    walk = _Walk()
+    walk.run(pickle.root)
+    if walk.has_unknown:
+        walk.add(b"*", sha256(content()).digest())
+    return walk.finish()
+
+
+class _Walk:
+    """One walk over a value, each object of it once, in the order of the pickle."""
+
+    def __init__(self) -> None:
+        self.has_unknown = False
+        self.hash = sha256()
+        self.held = bytearray()
+        self.left: list[object] = []
+        self.met: dict[int, int] = {}
+        self.texts: dict[int, int] = {}
+        self.equal_texts: dict[str | bytes, int] = {}
+        self.keys: dict[str, int] = {}
+
+    def run(self, root: object) -> None:
+        self.left.append(root)
+        while self.left:
+            self._value(self.left.pop())
+
+    def add(self, word: bytes, *parts: bytes | int) -> None:
+        self.held += word
+        for part in parts:
+            self.held += part.to_bytes(_NUMBER, "little") if isinstance(part, int) else part
+        if len(self.held) >= FLUSH:
+            self.hash.update(self.held)
+            self.held.clear()
+
+    def finish(self) -> bytes:
+        self.hash.update(self.held)
+        return self.hash.digest()
+
+    def _value(self, value: object) -> None:
+        match value:
+            case None:
+                self.add(b"N")
+            case bool():
+                self.add(b"T" if value else b"F")
+            case int():
+                raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+                self.add(b"i", len(raw), raw)
+            case float():
+                self.add(b"f", FLOAT.pack(value))
+            case str() | bytes():
+                self._text(value)
+            case Storage():
+                self._storage(value)
+            case Global():
+                self.add(b"g")
+                self.left += (value.name, value.module)
+            case ():
+                self.add(b"t", 0)
+            case _:
+                self._object(value)
+
+    def _text(self, text: str | bytes) -> None:
+        """A text in full where it is met first; any number of places may refer to it."""
+        number = self.texts.get(id(text))
+        if number is None:
+            number = self.equal_texts.setdefault(text, len(self.equal_texts))
+            self.texts[id(text)] = number
+            if number == len(self.equal_texts) - 1:
+                raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+                self.add(b"b" if isinstance(text, bytes) else b"s", len(raw), raw)
+                return
+        self.add(b"=", number)
+
+    def _storage(self, storage: Storage) -> None:
+        key = self.keys.setdefault(storage.key, len(self.keys))
+        part = storage.part or ()
+        self.add(b"P", key, storage.numel, len(part), *part)
+        self.left.append(storage.dtype)
+
+    def _object(self, value: object) -> None:
+        if id(value) in self.met:
+            self.add(b"@", self.met[id(value)])
+            return
+        self.met[id(value)] = len(self.met)
+        match value:
+            case tuple():
+                self._children(b"t", value)
+            case List():
+                self._children(b"l", value.items)
+            case Set():
+                self._children(b"e", value.items)
+            case Dict():
+                self._children(b"d", _flat(value.pairs))
+            case Made():
+                self.add(b"m", len(value.states), len(value.items))
+                pairs = _flat(value.pairs)
+                children = (
+                    value.callee,
+                    value.args,
+                    value.kwargs,
+                    *value.states,
+                    *value.items,
+                    *pairs,
+                )
+                self._children(b"c", children)
+            case LongInteger():
+                self.has_unknown = True
+                self.add(b"n", value.nbytes)
+            case _:
+                self.has_unknown = True
+                self.add(b"?")
+
+    def _children(self, word: bytes, children: list[object] | tuple[object, ...]) -> None:
+        self.add(word, len(children))
+        self.left += reversed(children)
+
+
+def _flat(pairs: list[tuple[object, object]]) -> list[object]:
+    return [value for pair in pairs for value in pair]
+
+
+def updated_id(old: bytes, was: Iterable[int], now: Iterable[int]) -> bytes:
+    """The fingerprint of the members with the CRC-32 `now`.
+
+    It stays the one that it is where it was not made of `was` in that way.
+    """
+    if len(old) != 2 * ID_DIGITS or old[ID_DIGITS:] != _hashed(was):
+        return old
+    return old[:ID_DIGITS] + _hashed(now)
+
+
+def _hashed(crc32s: Iterable[int]) -> bytes:
+    """The CRC-32 of all members in one number, as c10's hash_combine makes it."""
+    seed = 0
+    for crc32 in crc32s:
+        seed ^= (crc32 + _GOLDEN + (seed << 6) + (seed >> 2)) & _MASK
+    return f"{seed:0{ID_DIGITS}}".encode("ascii")

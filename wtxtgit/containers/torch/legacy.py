@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wtxtgit.containers.cursor import Cursor, fail, quoted
-from wtxtgit.containers.torch import archive, listing, pickle_machine, views
-from wtxtgit.containers.torch.archive import MISSING, Held
+from wtxtgit.containers.torch import listing, pickle_read, views
 from wtxtgit.containers.torch.check import check_pickle, check_storages, check_views
 from wtxtgit.containers.torch.listing import Listing
-from wtxtgit.containers.torch.pickle_values import Dict, List, Pickle
+from wtxtgit.containers.torch.pickle_read import Dict, List, Pickle
+from wtxtgit.containers.torch.read import MISSING, Held, global_names, tensor
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
@@ -77,18 +77,18 @@ def read(data: ByteView) -> Legacy:
             named.setdefault(made)
         return made
 
-    magic = pickle_machine.parse(data, "magic", load)
+    magic = pickle_read.parse(data, "magic", load)
     if magic.root != MAGIC:
         fail("magic is not that of a legacy torch file", offset=0, field="magic")
-    version = pickle_machine.parse(data, "protocol version", load, start=magic.end)
+    version = pickle_read.parse(data, "protocol version", load, start=magic.end)
     if version.root != PROTOCOL_VERSION:
         fail("protocol version is not 1001", offset=magic.end, field="protocol version")
-    facts = pickle_machine.parse(data, "system info", load, start=version.end)
+    facts = pickle_read.parse(data, "system info", load, start=version.end)
     start = facts.end
     named.clear()
-    pickle = pickle_machine.parse(data, "pickle", load, start=start)
+    pickle = pickle_read.parse(data, "pickle", load, start=start)
     listed = listing.list_tensors(pickle, start, "pickle")
-    keys = pickle_machine.parse(data, "storage keys", load, start=pickle.end)
+    keys = pickle_read.parse(data, "storage keys", load, start=pickle.end)
     storages, end = _storages(data, keys, tuple(named))
     pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
     little = next((value for key, value in pairs if key == "little_endian"), None)
@@ -101,14 +101,13 @@ def describe(data: ByteView, options: ReadOptions) -> Description:
     return Description(
         "torch",
         tuple(
-            archive.tensor(name, view, made.find, options.max_chunk)
-            for name, view in made.listing.tensors
+            tensor(name, view, made.find, options.max_chunk) for name, view in made.listing.tensors
         ),
         {
             "reason": REASON,
             "protocol": made.pickle.protocol,
             "byteorder": "little",
-            "globals": archive.global_names(made.pickle),
+            "globals": global_names(made.pickle),
             "storages": len(made.storages),
         },
         tags=made.listing.tags,

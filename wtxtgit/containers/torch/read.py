@@ -2,28 +2,27 @@
 
 All members stand in one folder: `data.pkl`, the pickle of the saved value,
 `data/<key>`, the bytes of a storage each, `byteorder`, `version` and others.
-The pickle's opcodes are read, nothing is unpickled.
+The pickle's opcodes are read, nothing is unpickled. Tensors of storages are
+the same in legacy files.
 Spec: `docs/spec/torch.md`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from wtxtgit.containers import npy_header, ranges, zip_directory
+from wtxtgit.containers import npy_header, ranges, zip_read
+from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.decoded import DecodedParts
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON, NPY_SUFFIX
-from wtxtgit.containers.torch import PICKLE, archive, listing, pickle_machine, views
-from wtxtgit.containers.torch.archive import MISSING, Held
+from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
 from wtxtgit.containers.torch.listing import Listing
-from wtxtgit.containers.torch.pickle_values import Pickle
-from wtxtgit.containers.torch.views import Storage, View
-from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT
-from wtxtgit.containers.zip_directory import Directory, Member
+from wtxtgit.containers.torch.pickle_read import Pickle
+from wtxtgit.containers.torch.views import NO_STORAGE, PACKED, Storage, View, why_outside
+from wtxtgit.containers.zip_read import Directory, Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
@@ -32,6 +31,8 @@ STORAGE = "data/"
 BYTEORDER = "byteorder"
 VERSION = "version"
 ALIGNMENT = ".storage_alignment"
+DEFAULT_ALIGNMENT = 64
+MAX_ALIGNMENT = 4096
 CONSTANTS = "constants.pkl"
 """A member that only TorchScript archives have."""
 DIRECTORY_ROLE = "_directory"
@@ -112,7 +113,7 @@ class Torch:
             member = None if key is None else self.storages.get(key)
             if key is None or member is None or not member.stored:
                 continue
-            if not archive.covers(view, member.size):
+            if not covers(view, member.size):
                 continue
             if found.setdefault(id(member), (name, view))[1] is not view:
                 shared.add(id(member))
@@ -128,18 +129,18 @@ class Torch:
             return self._held(member, decoded, options)
 
         for name, view in self.listing.tensors:
-            yield archive.tensor(name, view, find, options.max_chunk, self.byteorder)
+            yield tensor(name, view, find, options.max_chunk, self.byteorder)
 
     def _held(self, member: Member, decoded: DecodedParts, options: ReadOptions) -> Held | str:
         if member.stored:
             return Held(self.data[member.start : member.end], member.start)
         try:
-            zip_directory.check_size(member, options.max_chunk)
+            zip_read.check_size(member, options.max_chunk)
         except FormatError as error:
             return TOO_LARGE if error.kind == "limit" else error.message
 
         def inflate() -> ByteView:
-            return zip_directory.content(self.data, member, options.max_chunk)
+            return zip_read.content(self.data, member, options.max_chunk)
 
         opened = partial(decoded.open, member, member.size, inflate)
         return Held(Packed(member.size, opened), None)
@@ -150,7 +151,7 @@ class Torch:
         if member is None:
             return None
         try:
-            held = bytes(zip_directory.content(self.data, member, MAX_WORD))
+            held = bytes(zip_read.content(self.data, member, MAX_WORD))
         except FormatError:
             return None
         return held.decode("ascii", "backslashreplace").strip()
@@ -169,7 +170,7 @@ def describe(container: Torch, options: ReadOptions) -> Description:
             "byteorder": container.byteorder,
             "version": container.word(VERSION),
             "torchscript": container.member(CONSTANTS) is not None,
-            "globals": archive.global_names(container.pickle),
+            "globals": global_names(container.pickle),
             "members": [
                 {
                     "name": member.name,
@@ -182,13 +183,13 @@ def describe(container: Torch, options: ReadOptions) -> Description:
         },
         tags=container.listing.tags,
         untold=container.listing.untold,
-        parts=zip_directory.part_notes(container.directory),
+        parts=zip_read.part_notes(container.directory),
     )
 
 
 def read(data: ByteView) -> Torch:
     """Read a torch file; raises FormatError."""
-    directory = zip_directory.read(data)
+    directory = zip_read.read(data)
     folder = _folder(directory)
     member = None if folder is None else _last(directory, folder + PICKLE)
     if folder is None or member is None:
@@ -210,15 +211,13 @@ def read(data: ByteView) -> Torch:
     )
 
 
-def _read_pickle(
-    data: ByteView, member: Member, load: pickle_machine.Load
-) -> tuple[Pickle, Listing]:
-    held = zip_directory.content(data, member, MAX_JSON)
+def _read_pickle(data: ByteView, member: Member, load: pickle_read.Load) -> tuple[Pickle, Listing]:
+    held = zip_read.content(data, member, MAX_JSON)
     if member.stored:
-        pickle = pickle_machine.parse(data[: member.end], PICKLE, load, start=member.start)
+        pickle = pickle_read.parse(data[: member.end], PICKLE, load, start=member.start)
         return pickle, listing.list_tensors(pickle, member.start, PICKLE)
     try:
-        pickle = pickle_machine.parse(held, PICKLE, load)
+        pickle = pickle_read.parse(held, PICKLE, load)
         return pickle, listing.list_tensors(pickle, 0, PICKLE)
     except FormatError as error:
         # Places in what was inflated are no places in the file.
@@ -240,7 +239,7 @@ def _folder(directory: Directory) -> str | None:
 def _byteorder(data: ByteView, member: Member | None) -> str:
     if member is None:
         return "little"
-    word = bytes(zip_directory.content(data, member, MAX_WORD))
+    word = bytes(zip_read.content(data, member, MAX_WORD))
     if word not in BYTEORDERS:
         fail(f"byteorder is {word!r}", offset=member.start, field=BYTEORDER)
     return word.decode()
@@ -282,3 +281,83 @@ def _arrays(data: ByteView, directory: Directory) -> dict[int, Stored]:
 
 def _last(directory: Directory, name: str) -> Member | None:
     return next((m for m in reversed(directory.members) if m.name == name), None)
+
+
+MAX_GLOBALS = 1000
+"""Names of globals that a description tells."""
+MISSING = "its storage is missing"
+UNKNOWN = "its dtype is unknown"
+EXPANDED = "its view repeats items to more bytes than the limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The bytes of a storage; `offset` is where they stand in the file, None where decoded."""
+
+    data: ByteView | Packed
+    offset: int | None
+
+    def part(self, start: int, end: int) -> ByteView | Packed:
+        if isinstance(self.data, Packed):
+            return self.data.part(start, end - start)
+        return self.data[start:end]
+
+
+Find = Callable[[Storage], Held | str]
+"""Gives a storage's bytes, or why there are none."""
+
+
+def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "little") -> Tensor:
+    """A view as a tensor with its bytes; one that repeats items is at most `most` bytes long."""
+    none = memoryview(b"")
+    if view.storage is None:
+        return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=NO_STORAGE)
+    held = find(view.storage)
+    if isinstance(held, str):
+        # A tensor without items lacks nothing.
+        absent = held if view.numel else None
+        return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
+    start, end = view.span()
+    size = held.data.nbytes
+    absent = why_outside(view, size)
+    if view.item == 0:
+        absent = UNKNOWN
+    if absent is not None:
+        return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
+    strides = None
+    if view.dtype not in PACKED and not view.is_contiguous:
+        strides = view.strides
+        if view.numel * view.item > max(most, size):
+            absent = EXPANDED
+    return Tensor(
+        name,
+        view.dtype,
+        view.shape,
+        held.part(start, end),
+        None if held.offset is None else held.offset + start,
+        view.element,
+        byteorder=byteorder,
+        strides=strides,
+        absent=absent,
+    )
+
+
+def global_names(pickle: Pickle) -> list[str]:
+    """The globals that a pickle names, in its order, as text that JSON and terminals hold."""
+    return [
+        made.path.encode("utf-8", "backslashreplace").decode()
+        for made in pickle.globals[:MAX_GLOBALS]
+    ]
+
+
+def covers(view: View, size: int) -> bool:
+    """Whether a tensor is just all the `size` bytes of its storage."""
+    return (
+        view.dtype not in PACKED
+        and view.offset == 0
+        and view.storage is not None
+        and view.storage.part is None
+        and view.item > 0
+        and view.is_contiguous
+        and view.numel * view.item == size
+    )

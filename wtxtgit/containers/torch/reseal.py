@@ -8,18 +8,20 @@ Spec: `docs/spec/torch.md`, "Resealing"
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
-from wtxtgit.containers import zip_directory, zip_write
+from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.torch import overlay, remains, serialization_id, zip_patch
-from wtxtgit.containers.torch.contents import Contents, content_blocks, values
+from wtxtgit.containers.torch import contents, overlay, zip_layout
+from wtxtgit.containers.torch.contents import Contents, content_blocks, shown, values
 from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.read import Torch
-from wtxtgit.containers.torch.repack import check_crc32
-from wtxtgit.containers.torch.zip_patch import Changed
-from wtxtgit.containers.zip_directory import Member
+from wtxtgit.containers.torch.zip_layout import Changed, check_crc32
+from wtxtgit.containers.zip_read import Member
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
@@ -27,14 +29,13 @@ from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
 __all__ = ["entries", "reseal", "rest", "values"]
 
 
+DEVICES, COMPRESSED = "devices", "compressed"
+COMMENTS, REPEATED, FOLDERS = "comments of members", "repeated members", "folders"
+
+
 def entries(container: Torch, options: ReadOptions) -> list[Entry]:
     """The tensors of a file, in the order of its description."""
     return Contents(container, options).entries
-
-
-def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
-    """What else the zip holds, and where storages were; raises FormatError."""
-    return remains.rest(container)
 
 
 def reseal(
@@ -54,13 +55,13 @@ def reseal(
     data, directory = held.container.data, held.container.directory
     if not contents:
         return pieces(data)
-    if zip_directory.overlapping(directory.members, directory.start):
+    if zip_read.overlapping(directory.members, directory.start):
         raise FormatError("members share bytes", field="payload")
     has_crc32 = any(member.crc32 for member in directory.members)
     changed = _changed(held, contents, options, has_crc32=has_crc32)
     if all(one.member.stored for one in changed):
-        return zip_patch.in_place(data, directory, changed, has_crc32=has_crc32)
-    return zip_patch.laid_out(
+        return zip_layout.in_place(data, directory, changed, has_crc32=has_crc32)
+    return zip_layout.laid_out(
         data,
         directory,
         {one.member.entry: one for one in changed},
@@ -214,15 +215,15 @@ def _said_of(
 
 def _fingerprint(container: Torch, changed: Sequence[Changed]) -> list[Changed]:
     """torch's own fingerprint of all members, made anew where it was right."""
-    member = container.member(serialization_id.NAME)
-    size = 2 * serialization_id.DIGITS
+    member = container.member(contents.SERIALIZATION_ID)
+    size = 2 * contents.ID_DIGITS
     if member is None or member.size != size:
         return []
-    old = bytes(zip_directory.content(container.data, member, size))
+    old = bytes(zip_read.content(container.data, member, size))
     now = {one.member.entry: one.crc32 for one in changed}
     # torch passes over members that are empty.
     others = [m for m in container.directory.members if m is not member and m.size]
-    made = serialization_id.updated(
+    made = contents.updated_id(
         old,
         (other.crc32 for other in others),
         (now.get(other.entry, other.crc32) for other in others),
@@ -242,3 +243,60 @@ def _refused(what: str) -> FormatError:
     return FormatError(
         f"torch files can't {what}: only bytes of tensors are changed in them", field="entries"
     )
+
+
+def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
+    """What the zip has beside its members, and what `values` does not tell of these.
+
+    Where storages are: one word where they are all on one device, else each
+    device with how many of them follow one another there. Names of compressed
+    members, their comments, and hashes of members that are not told by their
+    names: folders, and all but the last of one name. The folder that all are
+    in is none of that: it is called as the file was when it was saved. Raises
+    FormatError where members share bytes.
+    """
+    data, members = container.data, container.directory.members
+    if zip_read.overlapping(members, container.directory.start):
+        raise FormatError("members share bytes", field="payload")
+    counts = Counter(member.name for member in members)
+    folders: list[Member] = []
+    repeated: list[Member] = []
+    for member in members:
+        counts[member.name] -= 1
+        if counts[member.name]:
+            repeated.append(member)
+        elif member.name.endswith("/") and member.name != container.folder:
+            folders.append(member)
+    comments = {
+        shown(container, member): held
+        for member in members
+        if (held := zip_write.member_comment(data, member))
+    }
+    told: dict[str, object] = {
+        DEVICES: _devices(container),
+        COMPRESSED: sorted(shown(container, member) for member in members if not member.stored),
+        COMMENTS: comments,
+        REPEATED: _hashes(container, repeated),
+        FOLDERS: _hashes(container, folders),
+    }
+    found = {name: value for name, value in told.items() if value}
+    return {**zip_write.rest(data, container.directory), **found}
+
+
+def _devices(container: Torch) -> object:
+    runs = [
+        [device, len(list(group))]
+        for device, group in groupby(storage.device for storage in container.named)
+    ]
+    return runs[0][0] if len(runs) == 1 else runs
+
+
+def _hashes(container: Torch, members: Iterable[Member]) -> list[tuple[str, bytes]]:
+    """Names of members, with the SHA-256 of their payloads as they are stored."""
+    found: list[tuple[str, bytes]] = []
+    for member in members:
+        hashed = hashlib.sha256()
+        for piece in pieces(container.data[member.start : member.end]):
+            hashed.update(piece)
+        found.append((shown(container, member), hashed.digest()))
+    return found

@@ -1,5 +1,6 @@
-"""Writing torch files.
+"""Writing torch files: an OrderedDict of names and tensors, pickled in protocol 2.
 
+Globals and words that are needed again are put into the memo.
 Spec: `docs/spec/torch.md`, "What is written"
 """
 
@@ -8,14 +9,130 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.torch import PICKLE, pickle_write, zip_layout
-from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES
-from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, STORAGE, VERSION
-from wtxtgit.containers.torch.views import MAX_RANK, MAX_SIZE
-from wtxtgit.containers.torch.zip_layout import DEFAULT_ALIGNMENT, Content
+from wtxtgit.containers.torch import PICKLE, zip_layout
+from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, DEFAULT_ALIGNMENT, STORAGE, VERSION
+from wtxtgit.containers.torch.views import ELEMENTS, MAX_RANK, MAX_SIZE, SIZES, STORAGES
+from wtxtgit.containers.torch.zip_layout import Content
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
+
+PROTOCOL = 2
+LOCATION = "cpu"
+UNTYPED = ("torch.storage", "UntypedStorage")
+BATCH = 1000
+"""Items that are set at a time."""
+STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
+"""The storage class of each dtype that has one."""
+
+
+class _Writer:
+    """The bytes of a pickle, and what its memo holds."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = [b"\x80", bytes([PROTOCOL])]
+        self.memo: dict[str | tuple[str, str], int] = {}
+
+    def put(self, *parts: bytes) -> None:
+        self.parts.extend(parts)
+
+    def put_text(self, text: str) -> None:
+        raw = text.encode()
+        self.put(b"X", len(raw).to_bytes(4, "little"), raw)
+
+    def _put_once(self, key: str | tuple[str, str]) -> bool:
+        """Take from the memo what is there already; say whether it was."""
+        if key in self.memo:
+            self.put(b"h", bytes([self.memo[key]]))
+        return key in self.memo
+
+    def _remember(self, key: str | tuple[str, str]) -> None:
+        self.memo[key] = len(self.memo)
+        self.put(b"q", bytes([self.memo[key]]))
+
+    def put_word(self, word: str) -> None:
+        if not self._put_once(word):
+            self.put_text(word)
+            self._remember(word)
+
+    def put_global(self, module: str, name: str) -> None:
+        if not self._put_once((module, name)):
+            self.put(f"c{module}\n{name}\n".encode("ascii"))
+            self._remember((module, name))
+
+    def put_integer(self, value: int) -> None:
+        if value < 2**8:
+            self.put(b"K", value.to_bytes(1, "little"))
+        elif value < 2**16:
+            self.put(b"M", value.to_bytes(2, "little"))
+        elif value < 2**31:
+            self.put(b"J", value.to_bytes(4, "little"))
+        else:
+            raw = value.to_bytes(value.bit_length() // 8 + 1, "little")
+            self.put(b"\x8a", bytes([len(raw)]), raw)
+
+    def put_sizes(self, values: Sequence[int]) -> None:
+        if not values:
+            self.put(b")")
+            return
+        self.put(b"(")
+        for value in values:
+            self.put_integer(value)
+        self.put(b"t")
+
+    def put_ordered_dict(self) -> None:
+        self.put_global("collections", "OrderedDict")
+        self.put(b")R")
+
+
+def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]) -> bytes:
+    """The pickle of tensors with their dtypes, each the whole of a storage.
+
+    The storages' keys are "0", "1", ... in the same order; `items` says how
+    many items each has.
+    """
+    made = _Writer()
+    made.put_ordered_dict()
+    for first in range(0, len(tensors), BATCH):
+        made.put(b"(")
+        for place in range(first, min(first + BATCH, len(tensors))):
+            source, dtype = tensors[place]
+            made.put_text(source.name)
+            _put_tensor(made, source.shape, dtype, str(place), items[place])
+        made.put(b"u")
+    made.put(b".")
+    return b"".join(made.parts)
+
+
+def _put_tensor(made: _Writer, shape: tuple[int, ...], dtype: str, key: str, items: int) -> None:
+    is_typed = dtype in STORAGE_OF
+    made.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
+    made.put(b"((")
+    made.put_word("storage")
+    made.put_global(*(("torch", STORAGE_OF[dtype]) if is_typed else UNTYPED))
+    made.put_text(key)
+    made.put_word(LOCATION)
+    made.put_integer(items)
+    made.put(b"tQ")
+    made.put_integer(0)
+    made.put_sizes(shape)
+    made.put_sizes(contiguous_strides(shape))
+    made.put(b"\x89")
+    made.put_ordered_dict()
+    if not is_typed:
+        made.put_global("torch", dtype)
+    made.put(b"tR")
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in items, that torch gives a tensor in C order."""
+    strides = []
+    step = 1
+    for dim in reversed(shape):
+        strides.append(step)
+        step *= max(dim, 1)
+    return tuple(reversed(strides))
+
 
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 FOLDER = "archive/"
@@ -41,10 +158,10 @@ def build_model(
     dtypes = [DTYPES[tensor.element] for tensor in tensors]
     items = [
         # Storages without a class of their own count bytes.
-        tensor.nbytes // (SIZES[dtype] if dtype in pickle_write.STORAGE_OF else 1)
+        tensor.nbytes // (SIZES[dtype] if dtype in STORAGE_OF else 1)
         for tensor, dtype in zip(tensors, dtypes, strict=True)
     ]
-    pickle = pickle_write.state_dict(list(zip(tensors, dtypes, strict=True)), items)
+    pickle = state_dict(list(zip(tensors, dtypes, strict=True)), items)
     return zip_layout.build(
         [
             _small(PICKLE, pickle),

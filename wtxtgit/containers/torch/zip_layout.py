@@ -1,52 +1,62 @@
-"""Zips as torch writes them: payloads aligned, hashes and sizes behind them.
+"""Zips as torch writes them: of new members, of the same ones stored, with other contents of some.
 
 An extra field of the id `FB`, filled with `Z`, pads each local header so
 that the payload starts at a multiple of the alignment. Sizes and CRC-32 stand
 in a descriptor; an empty member has none. There is always a zip64 end record.
-Spec: `docs/spec/torch.md`, "What is written"; caffe2/serialize/inline_container.cc
+A member that is changed in place keeps its bytes' place; its CRC-32 is changed
+wherever it stands: in the directory, in the local header, in the descriptor.
+Spec: `docs/spec/torch.md`, "What is written" and "Resealing"; PKWARE's APPNOTE.TXT 6.3.10;
+caffe2/serialize/inline_container.cc
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from struct import Struct
+from functools import partial
+from itertools import pairwise
+from struct import Struct, pack
 
+from wtxtgit.containers import zip_read, zip_write
+from wtxtgit.containers.cursor import quoted, unpack_at
+from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.containers.signatures import ZIP_MAGIC
-from wtxtgit.containers.zip_descriptor import DESCRIPTOR, DESCRIPTOR_ZIP64
-from wtxtgit.containers.zip_descriptor import MAGIC as DESCRIPTOR_MAGIC
-from wtxtgit.containers.zip_directory import (
+from wtxtgit.containers.torch.read import DEFAULT_ALIGNMENT, Torch
+from wtxtgit.containers.zip_read import (
+    BLOCK,
     DEFLATED,
+    DESCRIPTOR,
+    DESCRIPTOR_MAGIC,
+    DESCRIPTOR_ZIP64,
+    END,
+    END_MAGIC,
     ENTRY,
     ENTRY_MAGIC,
     EXTRA,
     LOCAL,
-    STORED,
-    UTF8_NAME,
-    WITH_DESCRIPTOR,
-    ZIP64_EXTRA,
-)
-from wtxtgit.containers.zip_end import (
-    END,
-    END_MAGIC,
     MAX_16,
     MAX_32,
     RECORD_SIZE_AFTER,
+    STORED,
+    UTF8_NAME,
+    WITH_DESCRIPTOR,
     ZIP64_END,
     ZIP64_END_MAGIC,
+    ZIP64_EXTRA,
     ZIP64_LOCATOR,
     ZIP64_LOCATOR_MAGIC,
+    Directory,
+    Member,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.model.tensor import ReadOptions
 
 PADDING_ID = int.from_bytes(b"FB", "little")
 PADDING = b"Z"
 MADE_BY_ZIP64 = 3 << 8 | 30
 VERSION_ZIP64 = 45
-DEFAULT_ALIGNMENT = 64
-MAX_ALIGNMENT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +183,172 @@ def _end(entries: int, size: int, offset: int) -> bytes:
     count = min(entries, MAX_16)
     end = END.pack(END_MAGIC, 0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), 0)
     return zip64 + locator + end
+
+
+COMPRESSIONS = ("none",)
+"""What chunks can be stored with."""
+
+
+def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator[Buffer]:
+    """The bytes of the file with all its members stored ("none"), laid out as torch does.
+
+    Raises FormatError before the first of the bytes: for other compressions,
+    and for members that share bytes, are over `max_chunk` bytes once
+    inflated, or do not have the CRC-32 that the directory says, where it says any.
+    """
+    if compression != "none":
+        raise FormatError(f"torch has no {compression} in its files", field="method")
+    data, members = container.data, container.directory.members
+    if zip_read.overlapping(members, container.directory.start):
+        raise FormatError("members share bytes", field="payload")
+    has_crc32 = any(member.crc32 for member in members)
+    contents = []
+    for member in members:
+        most = max(options.max_chunk, member.end - member.start)
+        blocks = partial(zip_read.blocks, data, member, most)
+        check_crc32(member, blocks, has_crc32=has_crc32)
+        contents.append(Content(encoded_name(member), member.size, blocks))
+    return build(contents, container.alignment)
+
+
+def encoded_name(member: Member) -> bytes:
+    """A member's name in UTF-8; raises FormatError where that is too long."""
+    name = member.name.encode()
+    if len(name) > MAX_16:
+        raise FormatError(f"name {quoted(member.name)} is too long in UTF-8", field="name")
+    return name
+
+
+def check_crc32(member: Member, blocks: Callable[[], Iterable[Buffer]], *, has_crc32: bool) -> int:
+    """The CRC-32 of a member's content, which `blocks` gives.
+
+    Raises FormatError where the directory has another one, unless it has none
+    at all.
+    """
+    found = zip_write.crc32_of(blocks())
+    if has_crc32 and found != member.crc32:
+        raise FormatError(
+            f"member {quoted(member.name)} has another crc32 than the directory",
+            offset=member.start,
+            field="crc32",
+        )
+    return found
+
+
+LOCAL_CRC32 = 14
+ENTRY_CRC32 = 16
+"""Where the CRC-32 stands in a local header, and in an entry of the directory."""
+
+Blocks = Callable[[], Iterable[Buffer]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changed:
+    """Another content of a member, of as many bytes, and its CRC-32."""
+
+    member: Member
+    blocks: Blocks
+    crc32: int
+
+
+def in_place(
+    data: ByteView, directory: Directory, changed: Sequence[Changed], *, has_crc32: bool
+) -> Iterator[Buffer]:
+    """The bytes of the zip with other contents of stored members, everything else as it is.
+
+    Raises FormatError before the first of the bytes where members share bytes.
+    """
+    limits = _limits(directory)
+    patches: list[Edit] = []
+    for one in changed:
+        member = one.member
+        patches.append((member.start, member.end, one.blocks))
+        if has_crc32:
+            places = _crc32_places(data, member, limits[member.entry])
+            blocks = partial(iter, (pack("<I", one.crc32),))
+            patches += [(place, place + 4, blocks) for place in places]
+    return spliced(data, sorted(patches, key=lambda patch: patch[0]))
+
+
+def laid_out(
+    data: ByteView,
+    directory: Directory,
+    changed: Mapping[int, Changed],
+    alignment: int,
+    most: int,
+    *,
+    has_crc32: bool,
+) -> Iterator[Buffer]:
+    """The bytes of a zip as torch lays it out, with other contents of some members.
+
+    `changed` has them by the place of their entries. Members are compressed as
+    they were. Raises FormatError before the first of the bytes for members
+    that can't be read, inflate to over `most` bytes, or do not have the CRC-32
+    that the directory says, where it says any.
+    """
+    contents = []
+    for member in directory.members:
+        name = encoded_name(member)
+        one = changed.get(member.entry)
+        if one is None:
+            limit = max(most, member.end - member.start)
+            blocks: Blocks = partial(zip_read.blocks, data, member, limit)
+            found = check_crc32(member, blocks, has_crc32=has_crc32)
+            if member.method == DEFLATED:
+                blocks = partial(pieces, data[member.start : member.end])
+            length = member.end - member.start
+        else:
+            blocks, found, length = one.blocks, one.crc32, member.size
+            if member.method == DEFLATED:
+                blocks = partial(_deflated, one.blocks)
+                length = sum(len(block) for block in blocks())
+        contents.append(
+            Content(
+                name,
+                member.size,
+                blocks,
+                Deflated(length, found) if member.method == DEFLATED else None,
+            )
+        )
+    return build(contents, alignment)
+
+
+def _limits(directory: Directory) -> dict[int, int]:
+    """Where each member ends, headers and payloads, by its entry: where the next one starts.
+
+    Raises FormatError where they reach into one another or into the directory:
+    what would be changed of one would be another's.
+    """
+    members = sorted((m for m in directory.members if m.end > m.start), key=lambda m: m.header)
+    limits: dict[int, int] = {}
+    for member, follows in pairwise(members):
+        limits[member.entry] = follows.header
+    if members:
+        limits[members[-1].entry] = directory.start
+    for member in members:
+        if member.end > limits[member.entry]:
+            raise FormatError("members share bytes", offset=member.start, field="payload")
+    return limits
+
+
+def _crc32_places(data: ByteView, member: Member, limit: int) -> Iterator[int]:
+    """Where a member's CRC-32 stands, outside of fields that are left empty for a descriptor."""
+    yield member.entry + ENTRY_CRC32
+    _, _, flags, _, _, _, crc32, *_ = unpack_at(LOCAL, data, member.header)
+    is_described = bool(flags & WITH_DESCRIPTOR)
+    if crc32 == member.crc32 and (crc32 or not is_described):
+        yield member.header + LOCAL_CRC32
+    if not is_described:
+        return
+    found = zip_read.find(data, member, limit)
+    if found is not None:
+        yield found[0]
+
+
+def _deflated(blocks: Blocks) -> Iterator[bytes]:
+    codec = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    for block in blocks():
+        view = memoryview(block).cast("B")
+        for start in range(0, len(view), BLOCK):
+            yield codec.compress(view[start : start + BLOCK])
+    yield codec.flush()

@@ -1,25 +1,38 @@
-"""Writing tensors into files that hold them as they are, not compressed.
+"""A file with other bytes in some places, or with tensors one after another.
 
-Either into the places that they have in a file, whose other bytes all stay,
-or one after another into a file that is laid out anew.
-What any format can use of it: `refuse_errors`.
+What is written holds tensors as they are, not compressed: either in the places
+that they have in a file, whose other bytes all stay, or in a file that is laid
+out anew.
 Spec: "Resealing" in `docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.ranges import Stored
-from wtxtgit.containers.splicing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Content
+
+Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
+"""First byte, end, and what gives the bytes that come there instead."""
+
+
+def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
+    """The file with these edits, which come in its order and lie apart."""
+    reached = 0
+    for start, end, blocks in edits:
+        yield from pieces(data[reached:start])
+        yield from blocks()
+        reached = end
+    yield from pieces(data[reached:])
+
 
 MAX_PASSES = 4
 """Tensors that share bytes are written, or compared, so many times the size of their file."""

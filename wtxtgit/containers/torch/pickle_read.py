@@ -4,28 +4,90 @@ The opcodes are those of protocols 2 to 5; those of protocols 0 and 1 that
 are lines of text, extension codes and out-of-band buffers are refused. A
 global is a name, a call is noted down, nothing is imported, called or
 unpickled. Each opcode costs constant time beside its own bytes.
+What they make are classes of our own, compared by identity alone: hashing or
+comparing what a file holds could call for time or depth without bound.
 Spec: `docs/spec/torch.md`, "Pickles"; Python's `pickletools`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Literal, NoReturn
 
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.containers.torch.pickle_values import (
-    Dict,
-    Global,
-    List,
-    LongInteger,
-    Made,
-    Pickle,
-    Set,
-)
 from wtxtgit.io.view import ByteView, mapped
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """The name of a class or function. Nothing is imported."""
+
+    module: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LongInteger:
+    """An integer of so many bytes that nothing is done with it."""
+
+    nbytes: int
+
+
+@dataclass(slots=True, eq=False)
+class List:
+    """A list."""
+
+    items: list[object] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Set:
+    """A set or frozenset, items as written."""
+
+    items: list[object] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Dict:
+    """A dict, pairs as written: a key may be there twice, then the last one counts."""
+
+    pairs: list[tuple[object, object]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """What a call of `callee` with `args` would have made, had anything been called.
+
+    `states` are what would have been given to its `__setstate__`, `items`
+    and `pairs` what would have been added to it as to a list or a dict.
+    """
+
+    callee: object
+    args: tuple[object, ...]
+    kwargs: object = None
+    states: list[object] = field(default_factory=list)
+    items: list[object] = field(default_factory=list)
+    pairs: list[tuple[object, object]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pickle:
+    """A pickle that was read: the value, the globals it names, where it ends."""
+
+    root: object
+    protocol: int
+    opcodes: frozenset[int]
+    globals: tuple[Global, ...]
+    end: int
+
 
 MAX_PROTOCOL = 5
 MAX_OPCODES = 32 * MAX_TENSORS

@@ -1,8 +1,9 @@
 """The members of a zip, as its central directory lists them. Little-endian.
 
-Local headers only say where payloads start: their sizes may be left out for
-those of a descriptor. The zip starts where it is said to. Members may share
-bytes with one another and with the directory, and bytes may stand behind it.
+The records at the end say where the directory stands. Local headers only say
+where payloads start: their sizes may be left out for those of a descriptor
+behind the payload. The zip starts where it is said to. Members may share bytes
+with one another and with the directory, and bytes may stand behind it.
 Spec: `docs/spec/npz.md`, "zip"; PKWARE's APPNOTE.TXT 6.3.10
 """
 
@@ -14,11 +15,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NoReturn
 
-from wtxtgit.containers import zip_end
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted, unpack_at
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import ZIP_MAGIC
-from wtxtgit.containers.zip_end import MAX_16, MAX_32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.tensor import PartNote
@@ -95,7 +94,7 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     Raises FormatError, also where a member is on another disk.
     """
     held = data if end is None else data[:end]
-    said = zip_end.read(held, start)
+    said = _read_end(held, start)
     first = start + said.offset
     if said.entries > MAX_TENSORS:
         fail(f"zip has {said.entries} members", offset=said.limit, field="entries", kind="limit")
@@ -279,3 +278,138 @@ def _nowhere(data: ByteView, header: int) -> int:
         return _payload(data, header)
     except FormatError:
         return min(header, len(data))
+
+
+END_MAGIC = b"PK\x05\x06"
+ZIP64_END_MAGIC = b"PK\x06\x06"
+ZIP64_LOCATOR_MAGIC = b"PK\x06\x07"
+
+END = Struct("<4sHHHHIIH")
+"""signature disk directory_disk disk_entries entries size offset comment_length."""
+ZIP64_END = Struct("<4sQHHIIQQQQ")
+"""signature record_size made_by version disk directory_disk disk_entries entries size offset."""
+ZIP64_LOCATOR = Struct("<4sIQI")
+"""signature disk offset disks."""
+
+RECORD_SIZE_AFTER = 12
+"""A zip64 record's size counts from here."""
+MAX_16 = 0xFFFF
+MAX_32 = 0xFFFFFFFF
+"""Fields with these values stand in zip64 records, where there is one."""
+MAX_COMMENT = MAX_16
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What the end of a zip says of its directory, which ends at `limit`.
+
+    `record` is where the end record stands, behind zip64's where there is one.
+    """
+
+    entries: int
+    size: int
+    offset: int
+    limit: int
+    record: int
+
+
+def _read_end(data: ByteView, start: int) -> _End:
+    """Read the last end record whose numbers fit, and its zip64 record.
+
+    Bytes may stand behind it and its comment. Offsets that it names count from
+    `start`. Raises FormatError, of the last record where none fits.
+    """
+    size = len(data)
+    lowest = max(start, size - END.size - MAX_COMMENT)
+    tail = bytes(data[lowest:size])
+    found = len(tail)
+    refused: FormatError | None = None
+    while (found := tail.rfind(END_MAGIC, 0, found + len(END_MAGIC) - 1)) >= 0:
+        comment = found + END.size
+        if comment > len(tail) or comment + END.unpack_from(tail, found)[-1] > len(tail):
+            continue
+        try:
+            return _end(data, start, lowest + found)
+        except FormatError as error:
+            refused = refused or error
+    if refused is None:
+        fail("zip has no end of central directory", offset=size, field="end of central directory")
+    raise refused
+
+
+def _end(data: ByteView, start: int, pos: int) -> _End:
+    """Read the end record at `pos`; raises FormatError where its directory does not end there."""
+    _, disk, directory_disk, disk_entries, *rest, _comment = unpack_at(END, data, pos)
+    entries, length, offset = rest
+    zip64 = _zip64_end(data, start, pos)
+    for field, value, expected, unknown in (
+        ("disk", disk, 0, MAX_16),
+        ("directory disk", directory_disk, 0, MAX_16),
+        ("disk entries", disk_entries, zip64.entries if zip64 else entries, MAX_16),
+        ("entries", entries, zip64.entries if zip64 else entries, MAX_16),
+        ("directory size", length, zip64.size if zip64 else length, MAX_32),
+        ("directory offset", offset, zip64.offset if zip64 else offset, MAX_32),
+    ):
+        if value != expected and not (zip64 and value == unknown):
+            fail(f"{field} is {value}, not {expected}", offset=pos, field=field)
+    end = zip64 or _End(entries, length, offset, pos, pos)
+    first = start + end.offset
+    if first + end.size != end.limit:
+        fail(
+            f"central directory of {end.size} bytes at byte {first} does not end",
+            offset=end.limit,
+            field="central directory",
+        )
+    return end
+
+
+def _zip64_end(data: ByteView, start: int, end: int) -> _End | None:
+    """The zip64 record before the end record at `end`, None where there is no locator."""
+    place = end - ZIP64_LOCATOR.size
+    if place < start or data[place : place + 4] != ZIP64_LOCATOR_MAGIC:
+        return None
+    field = "zip64 end of central directory"
+    _, disk, offset, disks = Cursor(data, place).record(ZIP64_LOCATOR, "zip64 locator")
+    if disk != 0 or disks > 1:
+        fail("zip is one of several disks", offset=place, field="zip64 locator")
+    pos = start + offset
+    check_inside(pos, ZIP64_END.size, place, field)
+    magic, length, _, _, disk, directory_disk, disk_entries, entries, size, first = Cursor(
+        data, pos
+    ).record(ZIP64_END, field)
+    if magic != ZIP64_END_MAGIC or pos + RECORD_SIZE_AFTER + length != place:
+        fail(f"{field} is not where its locator says", offset=pos, field=field)
+    if disk or directory_disk or disk_entries != entries:
+        fail("zip is one of several disks", offset=pos, field=field)
+    return _End(entries, size, first, pos, end)
+
+
+DESCRIPTOR_MAGIC = b"PK\x07\x08"
+DESCRIPTOR = Struct("<4sIII")
+DESCRIPTOR_ZIP64 = Struct("<4sIQQ")
+"""signature crc32 compressed_size size."""
+LAYOUTS = (
+    (DESCRIPTOR_ZIP64, (DESCRIPTOR_MAGIC,)),
+    (DESCRIPTOR, (DESCRIPTOR_MAGIC,)),
+    (Struct("<IQQ"), ()),
+    (Struct("<III"), ()),
+)
+"""With 64 or 32 bits for sizes, with a signature or without one."""
+
+
+def find(data: ByteView, member: Member, limit: int) -> tuple[int, int] | None:
+    """Where the CRC-32 stands behind the member, and where its descriptor ends.
+
+    None where there is none that says what the directory says and ends at
+    byte `limit` at the latest.
+    """
+    length = member.end - member.start
+    for layout, magic in LAYOUTS:
+        is_narrow = layout.size < DESCRIPTOR_ZIP64.size - len(DESCRIPTOR_MAGIC)
+        if is_narrow and max(length, member.size) > MAX_32:
+            continue
+        raw = layout.pack(*magic, member.crc32, length, member.size)
+        end = member.end + len(raw)
+        if end <= limit and data[member.end : end] == raw:
+            return member.end + sum(map(len, magic)), end
+    return None

@@ -1,0 +1,77 @@
+"""npy files: the one array in them, what numpy does not write, and writing them as numpy does.
+
+Spec: `docs/spec/npy.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from wtxtgit.containers import npy_header, ranges
+from wtxtgit.containers.npy_header import Header
+from wtxtgit.containers.ranges import Stored
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.model.findings import Findings
+from wtxtgit.model.tensor import Description, ReadOptions, TensorSource
+
+HEADER_ROLE = "_header"
+TENSOR = "data"
+"""The name of the array, which has none in the file."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Npy:
+    """An npy file that was read."""
+
+    data: ByteView
+    header: Header
+    stored: Stored
+
+    def ranges(self) -> Iterator[ranges.Range]:
+        yield ranges.part(0, self.header.data, HEADER_ROLE)
+        yield ranges.tensor(self.stored)
+
+
+def describe(container: Npy, options: ReadOptions) -> Description:
+    """What the file says of itself."""
+    version = ".".join(map(str, container.header.version))
+    return Description("npy", (container.stored.listed(container.data),), {"version": version})
+
+
+def read(data: ByteView) -> Npy:
+    """Read an npy file; raises FormatError."""
+    header = npy_header.read(data, 0, len(data))
+    return Npy(data, header, header.stored(TENSOR, len(data)))
+
+
+def check(
+    container: Npy,
+    options: ReadOptions,
+) -> Findings:
+    """Check everything in the file; there are no hashes."""
+    findings = Findings()
+    npy_header.check_array(container.header, container.stored, len(container.data), findings)
+    return findings
+
+
+DTYPES = npy_header.DESCR
+
+
+def build_model(
+    tensors: Sequence[TensorSource],
+    tags: Mapping[str, str],
+) -> Iterator[Buffer]:
+    """The bytes of an npy file with the one tensor; its name and `tags` have no place.
+
+    Raises FormatError before the first of them.
+    """
+    if len(tensors) != 1:
+        raise FormatError(f"npy holds one array, not {len(tensors)}", field="data")
+    return _pieces(npy_header.build(tensors[0].element, tensors[0].shape), tensors[0])
+
+
+def _pieces(header: bytes, tensor: TensorSource) -> Iterator[Buffer]:
+    yield header
+    yield from tensor.blocks()
