@@ -41,9 +41,10 @@ def test_the_caller_and_every_follower_get_every_result_in_order(threads: int) -
 
 
 @THREADS
-def test_no_tasks_at_all(threads: int) -> None:
+@pytest.mark.parametrize("ahead", [None, 0])
+def test_no_tasks_at_all(threads: int, ahead: int | None) -> None:
     followed: list[int] = []
-    assert results((), threads, followers=(followed.append,)) == followed == []
+    assert results((), threads, followers=(followed.append,), ahead=ahead) == followed == []
 
 
 @THREADS

@@ -120,7 +120,8 @@ class Workers(Generic[T]):
     ) -> None:
         self._tasks = iter(tasks)
         self._followers = followers
-        self._ahead = _AHEAD * threads if ahead is None else ahead
+        # That there is no task at all is seen by asking for one.
+        self._ahead = max(1, _AHEAD * threads if ahead is None else ahead)
         self._is_last = is_last
         self._others = [Thread(target=self._help) for _ in range(threads - 1)]
         # Taken by itself, never through the condition: a signal that raises in
