@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.kit import LAUNCHER, Repo, changes, safetensors
-from tests.kit.starts import TRUE_START, WTXTGIT, served
+from tests.kit.starts import PYTHON, TRUE_START, WTXTGIT, served
 from wtxtgit.git import run
 
 # Timings are never judged, and what is tried is the same in every run, so that a
@@ -69,6 +70,9 @@ def home(homes: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     monkeypatch.setenv("GIT_TERMINAL_PROMPT", "0")
     if request.node.get_closest_marker("true_start"):
         monkeypatch.setenv(TRUE_START, "1")
+    else:
+        # What `install` writes down, which tests call in this process too.
+        monkeypatch.setattr(sys, "executable", PYTHON)
     (folder / ".gitconfig").write_text(_CONFIG)
     return folder
 

@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from tests.conftest import Repo
+from tests.kit import Repo
 from tests.trust import histories
 from wtxtgit.chain import reader
 from wtxtgit.chain.reader import ChainReader

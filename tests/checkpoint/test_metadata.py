@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.data import FIXTURES, fixture
 from wtxtgit import containers
-from wtxtgit.checkpoint import metadata
-from wtxtgit.checkpoint.metadata import changes, metadata_of
+from wtxtgit.checkpoint.contents import metadata_of
+from wtxtgit.diff import compare
+from wtxtgit.diff.compare import metadata_changes as changes
 from wtxtgit.model.tensor import ReadOptions
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -76,7 +77,7 @@ def test_long_strings_are_cut_and_changes_bounded() -> None:
     (change,) = told({"a": "x" * 10_000}, {"a": "y" * 10_000})
     assert len(str(change["before"])) < 300
     found, is_all = changes({}, {str(n): n for n in range(5000)})
-    assert (len(found), is_all) == (metadata.MAX_CHANGES, False)
+    assert (len(found), is_all) == (compare.MAX_CHANGES, False)
 
 
 def described(path: str) -> dict[str, Any]:

@@ -114,7 +114,6 @@ class Command:
             tempfile.TemporaryFile("w+", encoding="utf-8") as err,
             patch.dict(os.environ, environment(self._home), clear=True),
             patch.object(sys, "stdin", given),
-            patch.object(sys, "executable", PYTHON),
             contextlib.chdir(self.folder),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),

@@ -283,7 +283,9 @@ def test_a_signal_while_a_file_is_written_takes_it_back(
 def test_a_signal_while_a_pipe_is_written_ends_the_command(
     number: signal.Signals, wtxtgit: Command
 ) -> None:
-    process = wtxtgit.start("emit", MODEL, stdout=subprocess.PIPE)
+    # More than a pipe has room for, or the command may have ended before the signal.
+    big_file(wtxtgit.folder)
+    process = wtxtgit.start("emit", "big", stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.read(1) == b"W"
     process.send_signal(number)
@@ -291,6 +293,49 @@ def test_a_signal_while_a_pipe_is_written_ends_the_command(
     done = Done(process.returncode, b"", err.decode())
     assert done.code == 128 + number
     done.complaint()
+
+
+FOLD = FIXTURES / "fold/pair_zstd3_v1.fold"
+OUTPUTS = {
+    "emit": ("emit", FOLD),
+    "restore": ("restore", "text.wtxt"),
+    "make": ("delta", "make", FOLD, FIXTURES / "fold/pair_zstd3_v2.fold"),
+    "repack": ("repack", FOLD, "--compression", "none"),
+    "recover": ("recover", "--ecc", FIXTURES / "fold/none_rs16_flipped_a.fold"),
+    "merge": ("merge-file", FOLD, FOLD, FIXTURES / "fold/pair_zstd3_v2.fold"),
+    "build": ("taridx", "build", *sorted((FIXTURES / "taridx/enforced_a").glob("*.tar"))),
+}
+
+
+@pytest.mark.parametrize("arguments", OUTPUTS.values(), ids=OUTPUTS)
+def test_an_output_may_be_a_pipe_or_a_device(
+    wtxtgit: Command, arguments: tuple[str | Path, ...]
+) -> None:
+    assert wtxtgit("emit", FOLD, "-o", "text.wtxt").code == 0
+    done = wtxtgit(*arguments, "-o", "file")
+    assert done.code == 0
+    content = (wtxtgit.folder / "file").read_bytes()
+    assert wtxtgit(*arguments, "-o", "/dev/null").code == 0
+    fifo = wtxtgit.folder / "fifo"
+    os.mkfifo(fifo)
+    with (wtxtgit.folder / "copy").open("wb") as copy:
+        reader = subprocess.Popen(["cat", fifo], stdout=copy)
+        assert wtxtgit(*arguments, "-o", "fifo").code == 0
+        assert reader.wait(timeout=60) == 0
+    assert (wtxtgit.folder / "copy").read_bytes() == content
+    assert fifo.is_fifo()
+    piped = wtxtgit(*arguments, "-o", "/dev/stdout", prefix=wtxtgit.argv())
+    assert (piped.code, piped.out[: len(content)]) == (0, content)
+
+
+def test_standard_output_that_is_a_file_is_written_on(wtxtgit: Command) -> None:
+    out = wtxtgit.folder / "out"
+    for path in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        out.write_bytes(b"before ")
+        with out.open("ab") as file:
+            argv = wtxtgit.argv("emit", FOLD, "-o", path)
+            subprocess.run(argv, stdout=file, check=True, timeout=60, **wtxtgit.options())
+        assert out.read_bytes() == b"before " + wtxtgit("emit", FOLD).out
 
 
 def test_a_pipe_and_a_device_are_read_to_their_end(wtxtgit: Command) -> None:

@@ -166,6 +166,50 @@ def test_a_native_text_is_inspected_by_its_arrays(case: Any, wtxtgit: Command) -
     assert found["metadata"]["sha256_all"] == case.expected["sha256_all"]
 
 
+def test_a_native_text_has_the_names_dtypes_and_values_of_its_arrays(wtxtgit: Command) -> None:
+    arrays = {
+        "layers.0.q": np.ones((2, 3), "f2"),
+        "embed": np.array([[0.0, -1.0], [2.0, np.nan]], "f4"),
+        "mask": np.array([True, False]),
+        "text": np.array(["ab", "c"]),
+        "none": np.zeros((0, 4)),
+    }
+    api.dump(arrays, wtxtgit.folder / "n.wtxt")
+    found = {tensor["name"]: tensor for tensor in inspected(wtxtgit, "n.wtxt")["tensors"]}
+    assert {name: (t["dtype"], t["shape"]) for name, t in found.items()} == {
+        "layers.0.q": ("f16", [2, 3]),
+        "embed": ("f32", [2, 2]),
+        "mask": ("bool", [2]),
+        "text": ("<U2", [2]),
+        "none": ("f64", [0, 4]),
+    }
+    for name, values in arrays.items():
+        assert found[name]["sha256"] == sha256(values.tobytes()).hexdigest()
+        assert found[name]["size"] == values.nbytes
+    assert found["layers.0.q"]["array"] == "layers_0_q"
+    assert found["layers.0.q"]["statistics"]["mean"] == 1
+    assert found["embed"]["statistics"]["min"] == -1
+    assert found["embed"]["statistics"]["nan"] == 1
+    assert found["mask"]["statistics"]["zeros"] == 1
+    assert "statistics" not in found["text"]
+    api.dump({}, wtxtgit.folder / "empty.wtxt")
+    diffed = json.loads(wtxtgit("diff", "empty.wtxt", "n.wtxt", "--json").out)["tensors"]
+    assert {t["name"]: (t["dtype"], t["shape"]) for t in diffed} == {
+        name: (t["dtype"], t["shape"]) for name, t in found.items()
+    }
+
+
+def test_a_damaged_native_text_still_lists_its_arrays(wtxtgit: Command) -> None:
+    api.dump({"layers.0.q": np.arange(8, dtype="f2")}, wtxtgit.folder / "n.wtxt")
+    text = (wtxtgit.folder / "n.wtxt").read_bytes()
+    at = text.index(b" merkle_this=")
+    (wtxtgit.folder / "n.wtxt").write_bytes(text[: at + 20] + b"0" * 4 + text[at + 24 :])
+    found = inspected(wtxtgit, "n.wtxt")
+    assert "problems" in found["reason"]
+    assert [tensor["array"] for tensor in found["tensors"]] == ["layers_0_q"]
+    assert "statistics" not in found["tensors"][0]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -26,8 +26,7 @@ from tests.e2e.weights import (
     fold_with,
     read_fold,
 )
-from tests.kit import Repo
-from wtxtgit.filter.clean import clean
+from tests.kit import Repo, text_of
 
 NAME = SAFETENSORS.name
 OURS = edited(base(), {"embed": {3: -1.0}, "norm": {0: 4.0}})
@@ -46,10 +45,6 @@ def folder(tmp_path: Path) -> Sealed:
         here.write(name, SAFETENSORS.make(model))
     here.write("empty", b"")
     return here
-
-
-def text_of(file: bytes) -> bytes:
-    return b"".join(clean(memoryview(file), threads=1).pieces())
 
 
 def merge(here: Sealed, *arguments: str, ok: tuple[int, ...] = (0,)) -> Said:
@@ -303,7 +298,7 @@ class TestBlobs:
     @pytest.mark.slow
     def test_ours_in_a_commit_needs_a_place(self, committed: Sealed) -> None:
         said = merge(committed, f"one:{NAME}", f"two:{NAME}", NAME, ok=(2,))
-        assert f"'two:{NAME}' is in a commit: -o FILE says where the result goes" in said.err
+        assert f"two:{NAME} is in a commit: -o FILE says where the result goes" in said.err
         said = merge(committed, f"one:{NAME}", f"none:{NAME}", NAME, "-o", "out", ok=(5,))
         assert not (committed.path / "out").exists()
 

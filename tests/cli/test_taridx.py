@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command, Done
+from tests.cluster.stores import HTTP, USER, http_store
 from tests.data import FIXTURES, entries, fixture
 from wtxtgit.checkpoint.taridx import fold_of
 from wtxtgit.cli.taridx_rows import json_lines
@@ -174,6 +175,21 @@ def test_a_blob_has_no_shards_beside_it(wtxtgit: Command) -> None:
     done = wtxtgit("taridx", "verify", "HEAD:d/t.taridx")
     assert "--shards says where the tars are" in complaint(done, 2)
     assert fold_of("HEAD:d/t.taridx") == fold_of("d/t.taridx") == fold_of("t.taridx.wtxt") == "t"
+
+
+def test_an_index_at_a_url_has_no_shards_beside_it(wtxtgit: Command, shards: Path) -> None:
+    assert wtxtgit("taridx", "build", "t_0.tar", "t_1.tar", "-o", "t.taridx").code == 0
+    with http_store(shards) as host:
+        url = f"{HTTP}{USER}@{host}/t.taridx"
+        for arguments in (["verify", url], ["cat", url, "only0.json"]):
+            told = complaint(wtxtgit("taridx", *arguments), 2)
+            assert told == f"{HTTP}{host}/t.taridx is at a URL: --shards says where the tars are"
+        done = wtxtgit("taridx", "verify", url, "--shards", ".")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith(f"ok      {HTTP}{host}/t.taridx  (taridx)\n".encode())
+        assert wtxtgit("taridx", "cat", url, "only0.json", "--shards", ".").out
+    done = wtxtgit("taridx", "verify", f"file://{shards}/t.taridx")
+    assert (done.code, done.err) == (0, "")
 
 
 def test_an_index_with_another_name_takes_all_tars_and_says_so(

@@ -128,6 +128,15 @@ def test_strings_of_python_2() -> None:
     assert run(b"\x80\x02U\x02\xff\x00.").root == b"\xff\x00"
 
 
+def test_a_mark_that_is_open_where_the_pickle_stops() -> None:
+    assert "stops with an open mark" in str(refusal(b"\x80\x02(K\x01."))
+    assert "stops with an open mark" in str(refusal(b"\x80\x02K\x01(."))
+    open_mark = archive(b"(" + named(w=vector("0", 2)), {"0": bytes(8)})
+    result = split(memoryview(open_mark))
+    assert result.layout.format == "opaque"
+    assert "stops with an open mark" in (result.reason or "")
+
+
 READ_OPCODES = {bytes([code]) for code in (*pickle_read._STEPS, pickle_read.STOP)}
 
 

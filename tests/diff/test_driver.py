@@ -14,13 +14,13 @@ from tests.data import FIXTURES
 from tests.diff.test_diff import WEIGHTS, changed_rows, edited, file, text_of
 from wtxtgit.diff.driver import OTHER_BYTES, Inventory, compare_pair
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
-from wtxtgit.git.external_diff import Pair, Side
+from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Status
 
 
 def pair(old: Path | None, new: Path | None) -> Pair:
-    before, after = (None if p is None else Side(p, None, 0o100644) for p in (old, new))
+    before, after = (None if p is None else DiffFile(p, None, 0o100644) for p in (old, new))
     return Pair(b"sub/m", before, after)
 
 

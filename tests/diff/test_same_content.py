@@ -11,7 +11,7 @@ from wtxtgit.diff.diff import diff, same_content
 from wtxtgit.errors import EnvironmentFailure, InputError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import Known, content_digest
-from wtxtgit.git import index
+from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.model.tensor import ReadOptions
 
 NAME = "model.safetensors"
@@ -54,7 +54,7 @@ def test_a_report_is_the_same(stored: Repo, name: str) -> None:
 
 def test_the_blob_is_not_read(stored: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = diff(f":{NAME}", NAME, ReadOptions(), threads=1)
-    monkeypatch.setattr(index, "blob_chunks", None)
+    monkeypatch.setattr(ObjectStore, "blob", None)
     known = diff(f":{NAME}", NAME, ReadOptions(), key_file=facts_key(), threads=1)
     assert known == plain
     with pytest.raises(TypeError):

@@ -10,8 +10,8 @@ import pytest
 
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
-from wtxtgit.checkpoint import metadata
 from wtxtgit.cli import diff_table
+from wtxtgit.diff.compare import MAX_CHANGES
 from wtxtgit.tensors import compare
 
 pytestmark = pytest.mark.slow
@@ -50,4 +50,4 @@ def test_the_bounds_that_the_page_names() -> None:
     text = " ".join(line.text for line in lines(PAGE))
     assert f"at most {compare.MAX_RANGES} `row_ranges`" in text
     assert f"at most {compare.MAX_BLOCKS} blocks" in text
-    assert f"At most {metadata.MAX_CHANGES:,} changes" in text
+    assert f"At most {MAX_CHANGES:,} changes" in text

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import review as command
-from wtxtgit.report import review_markdown
+from wtxtgit.report import markdown
 from wtxtgit.report.review import Risk, Sealing
 from wtxtgit.review import changes, contents, flags
 from wtxtgit.tensors import statistics
@@ -56,15 +56,15 @@ def test_layers_are_cut_as_told() -> None:
 def test_the_bounds_that_the_page_names() -> None:
     text = " ".join(line.text for line in lines(PAGE))
     assert f"of at least {flags.LEAST_GROUPS}, and" in text
-    assert f"is told of {flags.MOST_TENSORS} of them" in text
+    assert f"at most {flags.MOST_TENSORS} are listed" in text
     assert f"of at least {flags.LEAST_CHANGES} layers" in text
     assert f"of {flags.LEAST_SCORE} on" in text
-    assert f"less than {flags.LEAST_SPREAD} after" in text
+    assert f"counts as {flags.LEAST_SPREAD} at least" in text
     assert f"about {10 ** (flags.LEAST_SCORE * flags.LEAST_SPREAD):.1f} times" in text
     assert f"of the {contents.MOST_DISTRIBUTIONS} tensors" in text
     assert f"have {statistics.BINS} bins" in text
     assert statistics.SPREAD == 4
     assert f"{command._MOST} rows of each" in text
     assert f"in Markdown the first {command._MOST}" in text
-    assert command._MOST == review_markdown.MOST_ROWS
+    assert command._MOST == markdown.MOST_ROWS
     assert f"Of more than {changes.MOST_SEARCHED} files" in text

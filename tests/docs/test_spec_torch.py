@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from wtxtgit.containers.torch.dtypes import ELEMENTS, SIZES, STORAGES
-
 from tests.data import file_cases
 from tests.docs.pages import spans, tables
+from wtxtgit.containers.torch.views import ELEMENTS, SIZES, STORAGES
 
 PAGE = "docs/spec/torch.md"
 

@@ -15,7 +15,7 @@ from wtxtgit.model.tensor import TensorSource
 
 MOST = 5200
 """Bytes of a seed, as many as most of the original writers' small files have."""
-FORMATS = ("fold", "aero", "mlcp", "taridx", "safetensors", "npy", "npz", "torch", "gguf")
+FORMATS = tuple(known.name for known in containers.FORMATS)
 TAGS = {"model_name": "m\n☃", "architecture": "é", "general.architecture": "llama"}
 SHAPES = ((), (3,), (0, 2), (2, 3), (1, 2, 1, 2), (5, 1), (32,), (4, 32))
 

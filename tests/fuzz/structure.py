@@ -29,7 +29,7 @@ def container_mutant(name: str, seeds: Sequence[bytes], rng: random.Random) -> b
 
 def structured(name: str, data: bytes, rng: random.Random) -> bytes:
     """A file of the format with its own structure changed."""
-    return rng.choice(STRUCTURED[name])(data, rng)
+    return rng.choice(STRUCTURED.get(name, (number_mutant,)))(data, rng)
 
 
 STRUCTURED: dict[str, tuple[Mutant, ...]] = {
@@ -46,4 +46,4 @@ STRUCTURED: dict[str, tuple[Mutant, ...]] = {
     "aeroset": (json_text,),
     "safetensors-index": (json_text,),
 }
-"""What of each format is changed."""
+"""What of each format is changed; of others numbers are."""

@@ -52,7 +52,7 @@ def batches(groups: Iterable[str], count: int) -> list[tuple[str, int]]:
 
 def test_every_format_is_mutated_often_enough() -> None:
     known = {*(f.name for f in containers.FORMATS), *containers.set_names()}
-    assert set(GROUPS) == set(STRUCTURED) >= known
+    assert set(GROUPS) >= set(STRUCTURED) | known
     assert BATCHES * BATCH >= 20_000
     for group in FORMATS:
         assert sum(len(seed) <= 8192 for seed in seeds(group)) >= 5

@@ -77,6 +77,7 @@ def test_the_command_survives_sh(tmp_path: Path) -> None:
     assert config.is_ours("filter.wtxt.process", command)
 
 
+@pytest.mark.true_start
 def test_the_launcher_ignores_the_folder_and_pythonpath(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_the_launcher_ignores_the_folder_and_pythonpath(
     assert found.arguments == (sys.executable, "-E", "-P", "-m", "wtxtgit")
 
 
+@pytest.mark.true_start
 def test_a_repository_of_hostile_modules_is_not_imported(tracked: Repo) -> None:
     for name in ("numpy", "wtxtgit", "pybase64", "hashlib", "json", "sitecustomize"):
         tracked.write(f"{name}.py", "open('executed', 'w')\nraise SystemExit(99)\n")

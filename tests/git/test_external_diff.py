@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wtxtgit.errors import UsageError
-from wtxtgit.git.external_diff import Kind, Pair, Side, Unmerged, parse
+from wtxtgit.git.external_diff import DiffFile, Kind, Pair, Unmerged, parse
 
 A, B, NULL = b"a" * 40, b"b" * 64, b"0" * 40
 OLD = (b"git-blob-x/m", A, b"100644")
@@ -25,8 +25,8 @@ def pair(*arguments: bytes) -> Pair:
 def test_two_sides() -> None:
     assert pair(b"sub/m", *OLD, *NEW) == Pair(
         b"sub/m",
-        Side(Path("git-blob-x/m"), A.decode(), 0o100644),
-        Side(Path("sub/m"), B.decode(), 0o100755),
+        DiffFile(Path("git-blob-x/m"), A.decode(), 0o100644),
+        DiffFile(Path("sub/m"), B.decode(), 0o100755),
     )
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from wtxtgit.checkpoint.inspect import inspect
-from wtxtgit.errors import UsageError
-from wtxtgit.io.files import replace_file, write_all
+from wtxtgit.errors import EnvironmentFailure, UsageError
+from wtxtgit.io.files import replace_file, write_all, write_output
 from wtxtgit.model.tensor import ReadOptions
 
 
@@ -22,6 +22,65 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
         replace_file(pipe, lambda fd: write_all(fd, (b"x",)))
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_an_output_that_is_a_device_or_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_output(pipe, lambda fd: write_all(fd, (b"a", b"b")))
+        assert os.read(reader, 10) == b"ab"
+    finally:
+        os.close(reader)
+    write_output(Path(os.devnull), lambda fd: write_all(fd, (b"x",)))
+    assert Path(os.devnull).is_char_device()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_an_output_is_given_whole_or_not_at_all(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def write(descriptor: int) -> None:
+        write_all(descriptor, (b"half",))
+        raise UsageError("no more")
+
+    try:
+        with pytest.raises(UsageError):
+            write_output(pipe, write)
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)
+
+
+def test_an_output_may_be_written_anywhere_and_read_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def write(descriptor: int) -> None:
+        os.pwrite(descriptor, b"second", 5)
+        os.pwrite(descriptor, b"first", 0)
+        assert os.pread(descriptor, 20, 0) == b"firstsecond"
+
+    try:
+        write_output(pipe, write)
+        assert os.read(reader, 20) == b"firstsecond"
+    finally:
+        os.close(reader)
+
+
+def test_an_output_that_is_a_file_or_nothing_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for name in ("file", "none", "link"):
+        write_output(tmp_path / name, lambda fd: write_all(fd, (b"new",)))
+        assert (tmp_path / name).read_bytes() == b"new"
+        assert not (tmp_path / name).is_symlink()
+    with pytest.raises(EnvironmentFailure, match="directory"):
+        write_output(tmp_path, lambda fd: write_all(fd, (b"x",)))
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from tests.report.test_review_markdown import inline
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
 from wtxtgit.report.figures import NONE
 from wtxtgit.report.html.page import page
+from wtxtgit.report.markdown import MOST_ROWS, comment
 from wtxtgit.report.review import Review, Sizes
-from wtxtgit.report.review_figures import (
+from wtxtgit.report.tables import (
     layer_change,
     layer_tensors,
     parameters_changed,
@@ -21,7 +22,6 @@ from wtxtgit.report.review_figures import (
     sizes_told,
     tensors_changed,
 )
-from wtxtgit.report.review_markdown import MOST_ROWS, comment
 from wtxtgit.review.flags import groups
 
 ADDED = TensorDiff("l.1.new", Status.ADDED, "f32", (2, 3))

@@ -24,8 +24,8 @@ from tests.report.reviews import (
 from tests.report.test_markdown import STRUCTURE, tokens
 from tests.report.test_markdown_text import BREAK
 from wtxtgit.report.figures import escaped
+from wtxtgit.report.markdown import MOST_CHARACTERS, MOST_LISTED, MOST_ROWS, comment
 from wtxtgit.report.review import Commit, Flag, Generation, LayerGroup, Review, Risk
-from wtxtgit.report.review_markdown import MOST_CHARACTERS, MOST_LISTED, MOST_ROWS, comment
 
 _SUMMARY = re.compile(r"<details><summary><code>([^<>]*)</code>: [a-z0-9 ,]+</summary>")
 COLUMNS = ["tensor", "relative", "elements", "L2", "max", "dtype", "shape"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from wtxtgit.io.files import replace_file, view_file
+from wtxtgit.io.files import view_file, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model import Meta, Snapshot
 from wtxtgit.text import verify as text_verify
@@ -52,7 +52,7 @@ def dump(
     """
     snapshot = _snapshot(arrays, meta, prev, audit, rows_per_chunk, pending)
     writer = TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign)
-    replace_file(Path(path), writer.write_file)
+    write_output(Path(path), writer.write_file)
 
 
 def dumps(

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 
@@ -20,7 +19,15 @@ from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, open_target
 from wtxtgit.containers.format import Format, SetWriter, Writer
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
-from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import (
+    failures,
+    named,
+    replace_file,
+    shown,
+    view_file,
+    write_all,
+    write_output,
+)
 from wtxtgit.io.view import Buffer, ByteView, view_of
 from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
@@ -94,15 +101,14 @@ def digests(
     sources: Iterable[TensorSource], progress: Callable[[int], None] | None = None
 ) -> Digests:
     """What each tensor is, to be compared with what was written."""
-    found: Digests = {}
-    for source in sources:
-        hasher = sha256()
-        for block in source.blocks():
-            hasher.update(block)
-        found[source.name] = (source.element, source.shape, hasher.digest())
-        if progress is not None:
-            progress(source.nbytes)
-    return found
+    return {
+        source.name: (
+            source.element,
+            source.shape,
+            tensor_bytes.digest_of(source.blocks(), progress),
+        )
+        for source in sources
+    }
 
 
 def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
@@ -268,7 +274,7 @@ def _write(
         if wanted is not None:
             _prove(shown(out), containers.describe(data, options), len(data), wanted, options)
 
-    replace_file(out, write)
+    write_output(out, write)
 
 
 def _write_set(

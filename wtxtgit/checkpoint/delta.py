@@ -15,10 +15,10 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.emit import hmac_key
-from wtxtgit.checkpoint.open import is_blob, read
+from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.filter.clean import is_pending
-from wtxtgit.io.files import replace_file, shown, write_all
+from wtxtgit.io.files import shown, write_all, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.model import Problem
 from wtxtgit.text import grammar
@@ -57,7 +57,7 @@ class Output:
 
     def write_to(self, path: Path) -> None:
         """Write a file, which appears only when it is complete."""
-        replace_file(path, lambda fd: write_all(fd, self.pieces))
+        write_output(path, lambda fd: write_all(fd, self.pieces))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +75,8 @@ def default_output(delta: str) -> Path:
     what is overwritten has to be named.
     """
     path = Path(delta)
-    if is_blob(delta) or path.suffix != ENDING or not path.stem:
-        raise UsageError(f"{shown(path)} is no file in {ENDING}: say where to, with -o")
+    if not is_file(delta) or path.suffix != ENDING or not path.stem:
+        raise UsageError(f"{shown_name(delta)} is no file in {ENDING}: say where to, with -o")
     out = path.with_suffix("")
     if os.path.lexists(out):
         raise UsageError(f"{shown(out)} is there already", hint=f"-o {shown(out)} replaces it")

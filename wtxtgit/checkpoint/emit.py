@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit import containers
+from wtxtgit.checkpoint.open import shown_name
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import text_of
-from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model import Meta, Signature, Snapshot
 from wtxtgit.remotes import urls
@@ -75,7 +76,7 @@ class Emission:
         if urls.is_url(str(out)):
             urls.write_url(str(out), self._write)
         else:
-            replace_file(Path(out), self._write)
+            write_output(Path(out), self._write)
 
     def _write(self, descriptor: int) -> None:
         if self.text is None:
@@ -157,11 +158,6 @@ def out_in(folder: str, path: str) -> str:
     """Where the text of a file goes in a folder, or below a URL: NAME.wtxt."""
     name = urls.file_name(path) if urls.is_url(path) else Path(path).name
     return f"{folder.rstrip('/')}/{name}{TEXT_SUFFIX}"
-
-
-def shown_name(path: str) -> str:
-    """What a message calls a file or URL."""
-    return urls.shown_url(path) if urls.is_url(path) else shown(path)
 
 
 def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot, str | None]:

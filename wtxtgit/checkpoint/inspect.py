@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
-
-import numpy as np
 
 from wtxtgit import containers
+from wtxtgit.checkpoint.contents import NATIVE, Budget, native_metadata, native_tensors
 from wtxtgit.checkpoint.open import Target, members, open_target
 from wtxtgit.errors import FormatError, InputError, counted
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import Pages
 from wtxtgit.model import Extent
 from wtxtgit.model.plain import Plain
-from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.compare import label
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import content_size
-from wtxtgit.text.arrays import LazyArray
-from wtxtgit.text.index import ArrayIndex
-from wtxtgit.text.layout import NUMPY_DTYPES
+from wtxtgit.text.file import TextFile
 from wtxtgit.text.verify import Report
 
-_READ_TIMES = 4
-"""Tensors of a hostile file may all span all of it: reading ends there."""
-_LEAST_READ = 64 * 1024 * 1024
 _SET = "a list of other files, which are stored on their own"
-_ELEMENTS = {
-    "|b1": "bool",
-    "<f2": "f16",
-    "<c8": "c64",
-    "<c16": "c128",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8_e4m3",
-    "float8_e5m2": "f8_e5m2",
-}
-"""What the items of a native array are whose dtype is none of the ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +118,7 @@ def inspect(
     """
     target = open_target(name, threads=threads)
     if target.report is not None:
-        return _inspect_text(target, target.report, progress)
+        return _inspect_text(target, target.report, threads, progress)
     return _inspect_container(target, options, threads, progress)
 
 
@@ -155,16 +140,20 @@ def _inspect_container(
     try:
         description = containers.describe(data, options, members(target.name, threads=threads))
     except FormatError as error:
-        left = containers.salvage(data, options)
+        unfinished = containers.salvage(data, options)
         kind = containers.identify(data) or "opaque"
         reason = error.message if kind in containers.set_names() else cut.reason or error.message
-        if left is None:
+        if unfinished is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
-        description = left
+        description = unfinished
     arrays: dict[tuple[int | None, str | None], str | None] = {
         (part.offset, part.name): part.array for part in parts if part.kind == "tensor"
     }
-    facts = tuple(_facts(description, options, arrays, len(data), progress))
+    budget = Budget.of(description, options, len(data))
+    facts = tuple(
+        _facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
+        for tensor in containers.tensors(description, options)
+    )
     return Inspection(
         target.name,
         description.format,
@@ -179,78 +168,68 @@ def _inspect_container(
 
 
 def _inspect_text(
-    target: Target, report: Report, progress: Callable[[int], None] | None
+    target: Target,
+    report: Report,
+    threads: int | None,
+    progress: Callable[[int], None] | None,
 ) -> Inspection:
-    """A native text, or one that is damaged: its own arrays."""
+    """A native text, or one that is damaged: its own arrays, as they were given to be written."""
     index = report.index
     if index.stop is not None and not index.has_header:
         raise InputError(f"{target.name}: {index.stop}")
+    layout = report.layout
+    if layout is not None and layout.is_container:
+        # Of a container's text that is left as a text the arrays are all there is.
+        layout = None
+    pages = Pages(progress)
     facts = []
-    for array in index.arrays:
-        claim = array.claim
-        found = None
+    with ExitStack() as until:
+        text = None
         if report.ok:
-            found = statistics(_decoded(target.data, array, report))
-            if progress is not None:
-                progress(array.nbytes)
-        facts.append(
-            TensorFacts(
-                array.name,
-                claim.dtype,
-                claim.shape,
-                array.nbytes,
-                claim.sha256.hex(),
-                statistics=found,
+            text = TextFile(target.name, target.data, pages, threads, until)
+        for array, tensor in native_tensors(index, layout):
+            found = None
+            if text is not None:
+                text.fill([array.name])
+                start = text.places[array.name]
+                content = text.view[start : start + array.nbytes]
+                found = statistics(replace(tensor, held=content))
+            facts.append(
+                TensorFacts(
+                    tensor.name,
+                    label(tensor),
+                    tensor.shape,
+                    array.nbytes,
+                    array.claim.sha256.hex(),
+                    array=None if layout is None else array.name,
+                    statistics=found,
+                )
             )
-        )
     reason = None if report.ok else f"{len(report.problems)} problems, wtxtgit verify lists them"
     return Inspection(
         target.name,
-        "wtxt",
+        NATIVE,
         len(target.data),
-        "wtxt",
+        NATIVE,
         reason,
         tensors=tuple(facts),
         metadata=_header(report),
     )
 
 
-def _decoded(text: ByteView, array: ArrayIndex, report: Report) -> Tensor:
-    """An array of a text that verified, as the tensor that it stands for."""
-    claim = array.claim
-    extents = report.layout.extents if report.layout is not None else ()
-    dtype = next((e.dtype for e in extents if e.array == array.name and e.dtype), claim.dtype)
-    element = _ELEMENTS.get(dtype, claim.dtype if dtype == claim.dtype else None)
-    values = LazyArray(text, array, np.dtype(NUMPY_DTYPES[claim.dtype]), claim.shape)[...]
-    data = memoryview(values.reshape(-1).view(np.uint8)) if values.size else memoryview(b"")
-    shape = claim.shape if element == claim.dtype else (array.nbytes // _item_bytes(element),)
-    return Tensor(array.name, dtype, shape, data, None, element)
-
-
-def _item_bytes(element: str | None) -> int:
-    return 1 if element is None else ITEM_BYTES[element]
-
-
 def _header(report: Report) -> dict[str, object]:
-    meta = report.index.meta
-    root = report.index.root
-    header: dict[str, object] = {
-        "schema": meta.schema,
-        "gen": meta.gen,
-        "ts": meta.ts,
-        "build": meta.build,
-        "host": meta.host,
-        "cuda": meta.cuda,
-        "pending": report.index.pending,
-    }
-    if root is not None:
-        header["sha256_all"] = root.sha256_all.hex()
-        header["merkle_prev"] = root.merkle_prev.hex()
-        header["merkle_this"] = root.merkle_this.hex()
-    if report.index.signature is not None:
-        header["keyid"] = report.index.signature.keyid
-    if report.index.audit is not None:
-        header["audit"] = report.index.audit
+    """What the text says of its generation, and the hashes of its root."""
+    index = report.index
+    header: dict[str, object] = {**native_metadata(index), "pending": index.pending}
+    audit = header.pop("audit", None)
+    if index.root is not None:
+        header["sha256_all"] = index.root.sha256_all.hex()
+        header["merkle_prev"] = index.root.merkle_prev.hex()
+        header["merkle_this"] = index.root.merkle_this.hex()
+    if index.signature is not None:
+        header["keyid"] = index.signature.keyid
+    if audit is not None:
+        header["audit"] = audit
     return header
 
 
@@ -293,49 +272,32 @@ def _notes(description: Description, options: ReadOptions) -> Iterator[str]:
 
 
 def _facts(
-    description: Description,
-    options: ReadOptions,
-    arrays: Mapping[tuple[int | None, str | None], str | None],
-    size: int,
+    tensor: Tensor,
+    budget: Budget,
+    array: str | None,
     progress: Callable[[int], None] | None,
-) -> Iterator[TensorFacts]:
-    """What is to be told of each tensor."""
-    left = max(_READ_TIMES * (description.size or size), _LEAST_READ)
-    # What is compressed may be any number of times larger than what is stored.
-    packed = sum(part.is_compressed for part in description.parts)
-    left += options.max_chunk * max(len(description.nested), packed)
-    left_at_first = left
-    for tensor in containers.tensors(description, options):
-        length = content_size(tensor)
-        digest = found = None
-        absent = tensor.absent
-        if absent is None and length > left:
-            absent = f"not read: more than {left_at_first} bytes are not"
-        if absent is None:
-            left -= length
-            try:
-                digest = _sha256(tensor)
-                found = statistics(tensor)
-            except FormatError as error:
-                digest, absent = None, error.message
-            if progress is not None:
-                progress(length)
-        yield TensorFacts(
-            tensor.name,
-            tensor.dtype,
-            tensor.shape,
-            length,
-            digest,
-            tensor.offset,
-            arrays.get((tensor.offset, tensor.name)),
-            tensor.order,
-            found,
-            absent,
-        )
-
-
-def _sha256(tensor: Tensor) -> str:
-    hasher = sha256()
-    for block in tensor_bytes.blocks(tensor):
-        hasher.update(block)
-    return hasher.hexdigest()
+) -> TensorFacts:
+    """What is to be told of a tensor, which is read as far as the budget goes."""
+    length = content_size(tensor)
+    digest = found = None
+    absent = tensor.absent or budget.take(tensor)
+    if absent is None:
+        try:
+            digest = tensor_bytes.sha256_of(tensor).hex()
+            found = statistics(tensor)
+        except FormatError as error:
+            digest, absent = None, error.message
+        if progress is not None:
+            progress(length)
+    return TensorFacts(
+        tensor.name,
+        tensor.dtype,
+        tensor.shape,
+        length,
+        digest,
+        tensor.offset,
+        array,
+        tensor.order,
+        found,
+        absent,
+    )

@@ -1,4 +1,4 @@
-"""What a command is pointed at: a file, a URL, or a blob of a repository as REV:PATH.
+"""Opening what a command is pointed at: a file, a URL, or a blob of a repository as REV:PATH.
 
 A text that stands for a container is looked at as that container. Files that
 a set lists are found beside it, and nowhere else.
@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wtxtgit.errors import EnvironmentFailure, InputError
+from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.filter.smudge import smudge_verified
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.store import reader
+from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
+from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes import urls
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.verify import Report, verify
@@ -27,11 +28,16 @@ from wtxtgit.text.verify import Report, verify
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """The bytes of a target. `report` is there for a text that stands for no container."""
+    """What a target holds: the file that a checkout would give.
+
+    `report` is there for a text that stands for no container, `warning` where
+    it should stand for one.
+    """
 
     name: str
     data: ByteView
     report: Report | None = None
+    warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,9 @@ class Place:
 HERE = Place()
 
 
-def read(target: str, place: Place = HERE) -> ByteView:
-    """The bytes of a file or blob as they are. A file that exists wins over a revision."""
-    if _is_url(target, place):
-        return urls.read_url(target)
-    return _blob(target, place) if is_blob(target, place) else view_file(Path(target), place.folder)
+def is_url(target: str, place: Place = HERE) -> bool:
+    """Whether a target is a URL; a file that exists wins."""
+    return urls.is_url(target) and not _exists(target, place)
 
 
 def is_blob(target: str, place: Place = HERE) -> bool:
@@ -73,42 +77,77 @@ def is_blob(target: str, place: Place = HERE) -> bool:
     return ":" in target and not urls.is_url(target) and not _exists(target, place)
 
 
-def _is_url(target: str, place: Place) -> bool:
-    return urls.is_url(target) and not _exists(target, place)
+def is_file(target: str, place: Place = HERE) -> bool:
+    """Whether a target is a path, whatever stands there."""
+    return not (is_url(target, place) or is_blob(target, place))
 
 
 def _exists(target: str, place: Place) -> bool:
     return os.path.lexists(place.file(target))
 
 
-def _blob(target: str, place: Place) -> ByteView:
+def file_of(target: str, otherwise: str) -> Path:
+    """The file that a target is, which something else is to stand beside or replace.
+
+    Raises UsageError for a blob or URL; `otherwise` says what the user can do.
+    """
+    if is_file(target):
+        return Path(target)
+    where = "in a commit" if is_blob(target) else "at a URL"
+    raise UsageError(f"{shown_name(target)} is {where}: {otherwise}")
+
+
+def public_name(target: str) -> str:
+    """What a report calls a target: a URL without what may be credentials."""
+    return urls.shown_url(target) if urls.is_url(target) else target
+
+
+def shown_name(target: str) -> str:
+    """What a message calls a target."""
+    return shown(public_name(target))
+
+
+def read(target: str, place: Place = HERE, *, threads: int | None = None) -> ByteView:
+    """The bytes of a target as they are; `threads` may inflate a blob.
+
+    Raises InputError and EnvironmentFailure.
+    """
+    if is_url(target, place):
+        return urls.read_url(target)
+    if is_file(target, place):
+        return view_file(Path(target), place.folder)
     repo = place.repository()
-    oid = history.resolve_blob(repo, blob_name(target, repo))
-    return spooled(reader.blob_chunks(repo, oid), repo.state_dir)
+    return blob(repo, blob_oid(target, repo), threads)
 
 
-def blob_name(target: str, repo: Repository) -> str:
-    """REV:PATH as git takes it at the top level."""
+def blob_oid(target: str, repo: Repository) -> str:
+    """The object id of REV:PATH; `./PATH` starts where the command does, as for git itself."""
     revision, _, path = target.partition(":")
     if path.startswith(("./", "../")):
-        # Relative to the folder here, as for git itself.
         path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
-    return f"{revision}:{path}"
+    return history.resolve_blob(repo, f"{revision}:{path}")
+
+
+def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
+    """The content of a blob; raises EnvironmentFailure."""
+    with ObjectStore(repo) as store:
+        return spooled(store.blob(oid, threads or default_threads()), repo.state_dir)
 
 
 def open_target(target: str, *, threads: int | None = None) -> Target:
-    """A target as the file that a checkout would give."""
-    return _opened(target, read(target), threads)
+    """Open a target as the file that a checkout would give."""
+    return as_checked_out(target, read(target, threads=threads), threads)
 
 
-def _opened(target: str, data: ByteView, threads: int | None) -> Target:
+def as_checked_out(name: str, data: ByteView, threads: int | None) -> Target:
+    """What a checkout makes of bytes that git stores, or that stand in a file."""
     if data[: len(MAGIC)] != MAGIC:
-        return Target(target, data)
+        return Target(name, data)
     report = verify(data, threads=threads)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
-        return Target(target, data, report)
-    return Target(target, spooled(smudged.pieces()))
+        return Target(name, data, report, smudged.warning)
+    return Target(name, spooled(smudged.pieces()))
 
 
 def members(
@@ -119,29 +158,31 @@ def members(
     Raises InputError for what is not in the set's folder: paths that lead
     out of it, by themselves or through a symbolic link, included.
     """
-    if _is_url(target, place) and (local := urls.local_path(target)) is not None:
+    if is_url(target, place) and (local := urls.local_path(target)) is not None:
         return members(str(local), place, threads=threads)
 
     def open_url(path: str) -> ByteView:
-        return _opened(path, urls.member_of(target, path), threads).data
+        return as_checked_out(path, urls.member_of(target, path), threads).data
 
     def open_blob(path: str) -> ByteView:
         revision, _, index = target.partition(":")
         member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
-        return _opened(member, _blob(member, place), threads).data
+        repo = place.repository()
+        data = blob(repo, blob_oid(member, repo), threads)
+        return as_checked_out(member, data, threads).data
 
     def open_file(path: str) -> ByteView:
         file = Path(target).parent / path
         there, folder = place.file(file), place.file(target).parent
         if not there.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{shown(Path(path))} leads out of the set's folder")
+            raise InputError(f"{shown(path)} leads out of the set's folder")
         if not there.is_file():
             # A pipe or a device would be read without end.
-            raise InputError(f"{shown(Path(path))} is no file")
-        return _opened(str(file), view_file(file, place.folder), threads).data
+            raise InputError(f"{shown(path)} is no file")
+        return as_checked_out(str(file), view_file(file, place.folder), threads).data
 
     opener = open_file
-    if _is_url(target, place):
+    if is_url(target, place):
         opener = open_url
     elif is_blob(target, place):
         opener = open_blob
@@ -152,7 +193,7 @@ def members(
             return opener(path)
         except (OSError, RuntimeError, ValueError, EnvironmentFailure) as error:
             # Of a set a file that can't be opened is a finding, not the end.
-            raise InputError(f"{shown(Path(path))} can't be opened: {error}") from error
+            raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
     return open_member
 
@@ -172,10 +213,10 @@ def tree_members(
             entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
                 raise InputError("there is no such file")
-            data = spooled(reader.blob_chunks(repo, entry.oid), repo.state_dir)
-            return _opened(shown(Path(path)), data, threads).data
+            data = blob(repo, entry.oid, threads)
+            return as_checked_out(shown(path), data, threads).data
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
-            raise InputError(f"{shown(Path(path))} can't be opened: {error}") from error
+            raise InputError(f"{shown(path)} can't be opened: {error}") from error
 
     return open_member
 
@@ -183,4 +224,4 @@ def tree_members(
 def _refuse_outside(path: str) -> None:
     parts = path.split("/")
     if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:
-        raise InputError(f"{shown(Path(path.replace(chr(0), '?')))} leads out of the set's folder")
+        raise InputError(f"{shown(path.replace(chr(0), '?'))} leads out of the set's folder")

@@ -8,7 +8,7 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.errors import CheckError, InputError
-from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import view_of
 from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ReadOptions
@@ -44,5 +44,5 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         refuse_errors(shown(out), view_of(descriptor), options)
 
     if mended or out != path:
-        replace_file(out, write)
+        (replace_file if out == path else write_output)(out, write)
     return Recovery(str(out), tuple(mended))

@@ -9,18 +9,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.convert import refuse_errors
 from wtxtgit.errors import CheckError, InputError, UsageError
-from wtxtgit.io.files import named, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.tensor_bytes import content_size
 
 _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 
@@ -81,7 +79,7 @@ def repack(
             raise CheckError(f"{shown(out)}: the tensors would not be what they were")
         sizes.append(len(written))
 
-    replace_file(out, write)
+    (replace_file if out == path else write_output)(out, write)
     broken = known.signed().broken_by_repack(container) if known.signed is not None else ()
     return Repacking(str(out), known.name, len(data), sizes[0], len(before), broken)
 
@@ -91,10 +89,6 @@ def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None]
     facts = []
     description = containers.describe(data, options)
     for tensor in containers.tensors(description, options):
-        hasher = sha256()
-        for block in tensor_bytes.blocks(tensor):
-            hasher.update(block)
-        if progress is not None:
-            progress(content_size(tensor))
-        facts.append((tensor.name, tensor.dtype, tensor.shape, hasher.digest()))
+        digest = tensor_bytes.sha256_of(tensor, progress)
+        facts.append((tensor.name, tensor.dtype, tensor.shape, digest))
     return sorted(facts)

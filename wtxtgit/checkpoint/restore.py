@@ -14,7 +14,7 @@ from pathlib import Path
 from wtxtgit import containers
 from wtxtgit.checkpoint.emit import MAX_WSUM
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
-from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import read_small, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
@@ -71,7 +71,7 @@ def restore(
             if not is_whole:
                 raise InputError(f"{shown(path)}: changed while it was read")
 
-        replace_file(out, fill)
+        write_output(out, fill)
         return
     report = verify(text, indexed=indexed, wsum=wsum_bytes, threads=threads, progress=progress)
     _check(report, path)
@@ -81,7 +81,7 @@ def restore(
         return
     pieces = file_pieces(text, indexed, layout, threads=threads)
     if out is not None:
-        replace_file(out, lambda fd: write_all(fd, pieces))
+        write_output(out, lambda fd: write_all(fd, pieces))
     elif write is not None:
         write(pieces)
 
@@ -116,4 +116,4 @@ def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
         with open(descriptor, "wb", closefd=False) as file:
             writer.write_arrays(file, weights)
 
-    replace_file(out, write)
+    write_output(out, write)

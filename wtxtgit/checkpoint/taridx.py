@@ -15,13 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.open import open_target
+from wtxtgit.checkpoint.open import file_of, is_blob, is_url, open_target, public_name, shown_name
 from wtxtgit.containers.tar_index import SHARD_ENDING, Tar, TarIndex
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
-from wtxtgit.io.files import failures, replace_file, shown, view_file, write_all
+from wtxtgit.io.files import failures, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import Problem
 from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.remotes import urls
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 TEXT_ENDING = ".wtxt"
@@ -63,12 +64,12 @@ def build(
     ordered = sorted(shards, key=lambda path: indexing.shard_order(path.name))
     for path, following in pairwise(ordered):
         if path.name == following.name:
-            raise UsageError(f"two shards are called {shown(Path(path.name))}")
+            raise UsageError(f"two shards are called {shown(path.name)}")
     if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
         raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
     made = indexing.index(_opened(ordered, progress), contiguous=contiguous)
     if out is not None:
-        replace_file(out, lambda descriptor: write_all(descriptor, made.pieces()))
+        write_output(out, lambda descriptor: write_all(descriptor, made.pieces()))
     elif write_out is not None:
         write_out(made.pieces())
     warnings = []
@@ -77,7 +78,7 @@ def build(
     fold = "" if out is None else out.name.removesuffix(_ENDING)
     if out is not None and not all(indexing.is_shard_of(p.name, fold) for p in ordered):
         warnings.append(
-            f"readers look for {shown(Path(fold))}_*.tar, not all of the shards are called so"
+            f"readers look for {shown(fold)}_*.tar, not all of the shards are called so"
         )
     return warnings
 
@@ -90,7 +91,7 @@ def open_index(target: str) -> TarIndex:
         index.extensions()
         index.crash_stems()
     except FormatError as error:
-        raise InputError(f"{shown(Path(target))}: {error.message}") from error
+        raise InputError(f"{shown_name(target)}: {error.message}") from error
     return index
 
 
@@ -105,21 +106,21 @@ def find(target: str, name: str, folder: Path) -> Hit:
     wanted = indexing.decoded(os.fsencode(name))
     places = indexing.find(index, wanted)
     if not len(places):
-        raise CheckError(f'{shown(Path(target))}: no member "{shown(Path(name))}"')
+        raise CheckError(f'{shown_name(target)}: no member "{shown(name)}"')
     shards = _map(_list(folder, fold_of(target)).paths)
     found = list(indexing.find_in_shards(index, places, wanted, shards))
     if not found:
         raise CheckError(
-            f'{shown(Path(target))}: no row for "{shown(Path(name))}" leads to it '
+            f'{shown_name(target)}: no row for "{shown(name)}" leads to it '
             f"in the {len(shards)} shards in {shown(folder)}",
-            hint=f"wtxtgit taridx verify {shlex.quote(shown(Path(target)))} "
+            hint=f"wtxtgit taridx verify {shlex.quote(shown_name(target))} "
             f"--shards {shlex.quote(shown(folder))} lists all that is wrong",
         )
     best = next((member for member in found if member.name == wanted), found[0])
     warnings = []
     if len(found) > 1:
         others = f"{len(found) - 1} more members match"
-        warnings.append(f'{others} "{shown(Path(name))}", this is "{best.name}" of {best.shard}')
+        warnings.append(f'{others} "{shown(name)}", this is "{best.name}" of {best.shard}')
     if not best.by_place:
         warnings.append(f"taken from {best.shard}, as an older writer counts after an empty shard")
     return Hit(best.data, tuple(warnings))
@@ -136,7 +137,7 @@ def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None 
         index = containers.read(data)
     except FormatError as error:
         problem = Problem(error.kind, error.message, offset=error.offset, field=error.field)
-        return Verdict((FileVerdict(target, _FORMAT.name, (problem,)),))
+        return Verdict((FileVerdict(public_name(target), _FORMAT.name, (problem,)),))
     alone = _FORMAT.check().check(index, ReadOptions())
     together = _INDEXING().check_shards(index, _map(listing.paths), progress)
     warnings = [*alone.warnings, *together.warnings]
@@ -144,7 +145,7 @@ def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None 
         message = f"no shard is called {fold_of(target)}_*.tar, all tars are taken in order"
         warnings.append(Problem("structure", message, field="fid"))
     errors = (*alone.errors, *together.errors)
-    return Verdict((FileVerdict(target, _FORMAT.name, errors, tuple(warnings)),))
+    return Verdict((FileVerdict(public_name(target), _FORMAT.name, errors, tuple(warnings)),))
 
 
 def shards_size(target: str, folder: Path) -> int:
@@ -158,17 +159,17 @@ def shards_size(target: str, folder: Path) -> int:
 def folder_of(target: str) -> Path:
     """Where the shards of an index are unless the user says otherwise: beside it.
 
-    Raises UsageError for a blob, which has nothing beside it.
+    Raises UsageError for a blob or a URL of another store than this file system.
     """
-    if _is_blob(target):
-        raise UsageError(f"{shown(Path(target))} is in a commit: --shards says where the tars are")
-    return Path(target).parent
+    local = urls.local_path(target) if is_url(target) else None
+    return (local or file_of(target, "--shards says where the tars are")).parent
 
 
 def fold_of(target: str) -> str:
     """What the shards of an index are called after: its name without endings."""
-    path = target.partition(":")[2] if _is_blob(target) else target
-    return Path(path).name.removesuffix(TEXT_ENDING).removesuffix(_ENDING)
+    path = target.partition(":")[2] if is_blob(target) else target
+    name = urls.file_name(target) if is_url(target) else Path(path).name
+    return name.removesuffix(TEXT_ENDING).removesuffix(_ENDING)
 
 
 def _opened_index(target: str) -> ByteView:
@@ -176,12 +177,8 @@ def _opened_index(target: str) -> ByteView:
     data = open_target(target).data
     if containers.detected(data) is not _FORMAT:
         name = _FORMAT.name.upper()
-        raise InputError(f"{shown(Path(target))}: no index of tars, a {name} file is wanted")
+        raise InputError(f"{shown_name(target)}: no index of tars, a {name} file is wanted")
     return data
-
-
-def _is_blob(target: str) -> bool:
-    return ":" in target and not os.path.lexists(target)
 
 
 def _list(folder: Path, fold: str) -> _Listing:
@@ -204,7 +201,7 @@ def _list(folder: Path, fold: str) -> _Listing:
 
 
 def _map(paths: Sequence[Path]) -> list[Tar]:
-    return [Tar(shown(Path(path.name)), view_file(path)) for path in paths]
+    return [Tar(shown(path.name), view_file(path)) for path in paths]
 
 
 def _opened(

@@ -14,14 +14,13 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.emit import MAX_WSUM, hmac_key
-from wtxtgit.checkpoint.open import HERE, Place, members, read
+from wtxtgit.checkpoint.open import HERE, Place, members, public_name, read
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Problem
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.remotes import urls
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
 from wtxtgit.text.delta import index as delta_lines
@@ -130,7 +129,7 @@ def verify_file(
 def unreadable(name: str, error: WtxtgitError) -> FileVerdict:
     """The verdict of what could not be read at all."""
     problem = Problem("structure", error.message)
-    return FileVerdict(shown_name(name), "unreadable", (problem,), known=False, failure=error)
+    return FileVerdict(public_name(name), "unreadable", (problem,), known=False, failure=error)
 
 
 def verify_data(
@@ -144,7 +143,7 @@ def verify_data(
     progress: Progress | None = None,
 ) -> FileVerdict:
     """Verify what was read of `name`; of a set whose files were `checked` already the rest."""
-    path = shown_name(name)
+    path = public_name(name)
     if data[: len(MAGIC)] == MAGIC:
         report = verify(
             data,
@@ -170,11 +169,6 @@ def verify_data(
     if progress is not None:
         progress(data.nbytes)
     return verdict
-
-
-def shown_name(name: str) -> str:
-    """What a verdict calls a file: a URL without what may be credentials."""
-    return urls.shown_url(name) if urls.is_url(name) else name
 
 
 def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:

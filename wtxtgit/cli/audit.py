@@ -25,8 +25,6 @@ from wtxtgit.cli.output import print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import size
-from wtxtgit.report.forges import outputs, workflow_commands
-from wtxtgit.report.markdown import summary
 from wtxtgit.version import __version__
 
 _MOST = 200
@@ -208,6 +206,8 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
 
 def annotate(report: AuditReport) -> None:
     """Print the findings as annotations."""
+    from wtxtgit.report.forges import workflow_commands
+
     for line in workflow_commands(report):
         print(line)
 
@@ -225,6 +225,9 @@ def plain_lines() -> Iterator[None]:
 
 def hand_over(report: AuditReport) -> None:
     """Add to the step's summary and outputs, as far as a runner gave files for them."""
+    from wtxtgit.report.forges import outputs
+    from wtxtgit.report.markdown import summary
+
     if (file := environment.step_summary()) is not None:
         _append(file, summary(report))
     if (file := environment.step_output()) is not None:

@@ -15,7 +15,7 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.output import file_size, print_line, print_table, progress
 from wtxtgit.errors import UsageError, WtxtgitError, counted
-from wtxtgit.git.external_diff import Kind, Pair, Side, Unmerged, parse
+from wtxtgit.git.external_diff import DiffFile, Kind, Pair, Unmerged, parse
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
@@ -147,5 +147,5 @@ def _print_failed(pair: Pair, reason: str) -> None:
     print_line(_HINT)
 
 
-def _sides(pair: Pair) -> list[Side]:
+def _sides(pair: Pair) -> list[DiffFile]:
     return [side for side in (pair.old, pair.new) if side is not None]

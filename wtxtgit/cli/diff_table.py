@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from wtxtgit.cli.output import print_line, print_table
 from wtxtgit.errors import clipped, counted
@@ -12,7 +12,9 @@ from wtxtgit.report.figures import digits, extents, percent
 
 if TYPE_CHECKING:
     from wtxtgit.report.diff import DiffReport, MetadataChange, RowFacts, TensorDiff
+    from wtxtgit.report.tables import Cell, Table
 
+_T = TypeVar("_T")
 _LISTED = ("tensor", "relative", "elements", "rows")
 _VALUES = ("L2", "max", "cosine", "mean", "std", "zeros", "flips", "new NaN/Inf")
 _MOST_RANGES = 3
@@ -94,10 +96,42 @@ def print_tensors(tensors: list[TensorDiff]) -> None:
 
 def print_others(tensors: Sequence[TensorDiff]) -> None:
     """Print tensors that were added, removed or renamed."""
-    if tensors:
+    from wtxtgit.report.tables import OTHERS
+
+    print_cells(OTHERS, tensors)
+
+
+def print_cells(
+    table: Table[_T],
+    things: Sequence[_T],
+    titles: Mapping[str, str] | None = None,
+) -> None:
+    """Print a table of a report, below an empty line; nothing where there is nothing in it.
+
+    `titles` are those that are shorter here.
+    """
+    if things:
+        short = titles or {}
         print_line()
-        rows = [(str(t.status), _renamed(t), t.dtype, extents(t.shape)) for t in tensors]
-        print_table(("change", "tensor", "dtype", "shape"), rows)
+        print_table(
+            [short.get(title, title) for title in table.columns],
+            [list(map(_cell, row)) for row in table.rows(things)],
+            right=[short.get(title, title) for title in table.right],
+        )
+
+
+def _cell(cell: Cell) -> str:
+    from wtxtgit.report.tables import Change, Measure, Share, Signers
+
+    if isinstance(cell, Change):
+        return f"{cell.before} -> {cell.after}"
+    if isinstance(cell, Share):
+        return percent(cell.value)
+    if isinstance(cell, Measure):
+        return digits(cell.value)
+    if isinstance(cell, Signers):
+        return ", ".join(cell) or "none"
+    return "" if cell is None else str(cell)
 
 
 def print_metadata(changes: Sequence[MetadataChange], most: int = MOST_METADATA) -> None:
@@ -153,10 +187,6 @@ def _rows(rows: RowFacts) -> str:
 
 def _value(value: object) -> str:
     return clipped(json.dumps(value, ensure_ascii=False, default=str), _MOST_VALUE)
-
-
-def _renamed(tensor: TensorDiff) -> str:
-    return tensor.name if tensor.base_name is None else f"{tensor.base_name} -> {tensor.name}"
 
 
 def _moved(before: float | None, after: float | None) -> str:

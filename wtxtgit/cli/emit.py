@@ -136,7 +136,8 @@ def _emit_there(
 
 def _outs(files: tuple[str, ...], output: str | None) -> list[str] | None:
     """Where each text goes, None for standard output."""
-    from wtxtgit.checkpoint.emit import out_in, shown_name
+    from wtxtgit.checkpoint.emit import out_in
+    from wtxtgit.checkpoint.open import shown_name
 
     if output is None or output == "-":
         if len(files) > 1:
@@ -158,7 +159,7 @@ def _label(file: str) -> str:
 
 
 def _warn(file: str, warning: str) -> None:
-    from wtxtgit.checkpoint.emit import shown_name
+    from wtxtgit.checkpoint.open import shown_name
 
     boundary.warn(f"{shown_name(file)}: {warning}, given as it is")
 

@@ -8,12 +8,12 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from wtxtgit.cli import environment
-from wtxtgit.cli.diff_table import print_metadata, print_others, print_tensors, totals
+from wtxtgit.cli.diff_table import print_cells, print_metadata, print_tensors, totals
 from wtxtgit.cli.options import (
     cluster,
     cluster_options,
@@ -25,16 +25,19 @@ from wtxtgit.cli.options import (
     reading_options,
     root_of_trust,
 )
-from wtxtgit.cli.output import print_json, print_line, print_table, progress
+from wtxtgit.cli.output import print_json, print_line, progress
 from wtxtgit.errors import counted
-from wtxtgit.report.figures import NONE, digits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from wtxtgit.report.review import Review, Reviewed
+    from wtxtgit.report.tables import Table
 
 _MOST = 20
 """Tensors, layers, generations and commits of a checkpoint that are printed."""
-_OID_SHOWN = 12
+_TITLES = {"generation": "gen", "signed by": "signers"}
+_T = TypeVar("_T")
 
 
 @click.command()
@@ -123,7 +126,7 @@ def review(
 def _page(found: Review, form: str) -> bytes | None:
     """A review as Markdown or HTML; None where the other forms are asked for."""
     if form == "md":
-        from wtxtgit.report.review_markdown import comment
+        from wtxtgit.report.markdown import comment
 
         return comment(found).encode("utf-8", "backslashreplace")
     if form == "html":
@@ -142,13 +145,13 @@ def _print(found: Review, form: str) -> None:
 
 def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
     """Write the same to a file, whole or not at all."""
-    from wtxtgit.io.files import replace_file, write_all
+    from wtxtgit.io.files import write_all, write_output
 
     if page is None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             _print(found, form)
         page = printed.getvalue().encode("utf-8", "backslashreplace")
-    replace_file(output, partial(write_all, pieces=[page]))
+    write_output(output, partial(write_all, content=[page]))
 
 
 def _print_text(found: Review) -> None:
@@ -162,7 +165,15 @@ def _print_text(found: Review) -> None:
 
 
 def _print_checkpoint(one: Reviewed) -> None:
-    from wtxtgit.report.review_figures import sizes_told
+    from wtxtgit.report.tables import (
+        FLAGS,
+        GENERATIONS,
+        LAYERS,
+        OID_SHOWN,
+        OTHERS,
+        TENSORS,
+        sizes_told,
+    )
 
     path = os.fsdecode(one.path)
     came = one.base_path is not None and one.base_path != one.path
@@ -176,63 +187,26 @@ def _print_checkpoint(one: Reviewed) -> None:
     print_line(sizes_told(one.sizes, "->"))
     for note in one.diff.notes if one.diff is not None else ():
         print_line(f"note: {note}")
-    if one.flags:
-        print_line()
-        rows = [(str(flag.risk), flag.tensor or "", flag.message) for flag in one.flags]
-        print_table(("risk", "tensor", "what"), rows)
+    print_cells(FLAGS, one.flags)
     changed = one.changed
     print_tensors(changed[:_MOST])
-    _print_more(len(changed), "changed tensor")
-    print_others(one.others[:_MOST])
-    _print_more(len(one.others), "such tensor")
+    _print_more(len(changed), TENSORS.noun)
+    _print_first(OTHERS, one.others)
     print_metadata(one.diff.metadata if one.diff is not None else (), _MOST)
-    _print_layers(one)
-    _print_history(one)
-
-
-def _print_layers(one: Reviewed) -> None:
-    from wtxtgit.report.review_figures import layer_change, layer_tensors
-
-    changed = one.layers
-    if not changed:
-        return
-    print_line()
-    rows = [
-        (
-            group.name,
-            layer_change(group),
-            digits(group.l2) if group.is_measured else NONE,
-            layer_tensors(group),
-            str(group.changed_elements) if group.is_measured else NONE,
-        )
-        for group in changed[:_MOST]
-    ]
-    columns = ("layer", "relative", "L2", "tensors", "elements")
-    print_table(columns, rows, right=columns[1:])
-    _print_more(len(changed), "changed layer")
-
-
-def _print_history(one: Reviewed) -> None:
-    if one.seal.generations:
-        print_line()
-        generations = [
-            (
-                str(g.gen),
-                g.ts,
-                ", ".join(g.signers) or "none",
-                (g.commit or "")[:_OID_SHOWN],
-                g.verdict,
-            )
-            for g in one.seal.generations[:_MOST]
-        ]
-        columns = ("gen", "time", "signers", "commit", "verdict")
-        print_table(columns, generations, right=("gen",))
-        _print_more(len(one.seal.generations), "generation")
+    _print_first(LAYERS, one.layers)
+    _print_first(GENERATIONS, one.seal.generations, _TITLES)
     if one.commits:
         print_line()
         for commit in one.commits[:_MOST]:
-            print_line(f"{commit.oid[:_OID_SHOWN]} {commit.subject}")
+            print_line(f"{commit.oid[:OID_SHOWN]} {commit.subject}")
         _print_more(len(one.commits), "commit")
+
+
+def _print_first(
+    table: Table[_T], things: Sequence[_T], titles: Mapping[str, str] | None = None
+) -> None:
+    print_cells(table, things[:_MOST], titles)
+    _print_more(len(things), table.noun)
 
 
 def _print_more(count: int, noun: str) -> None:

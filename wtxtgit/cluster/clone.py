@@ -14,6 +14,7 @@ from wtxtgit.filter.clean import examine
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.files import reason, shown
 from wtxtgit.io.spool import spooled
 from wtxtgit.model.tensor import ReadOptions
@@ -115,8 +116,8 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
 
 
 def _compare(asked: _Comparison, progress: Progress) -> Contents:
-    with clone_at(asked.clone) as repo, BlobReader(repo) as blobs:
+    with clone_at(asked.clone) as repo, ObjectStore(repo) as store:
         reader = Reader(
-            repo, blobs, asked.branch, asked.options, 1, asked.with_distributions, progress
+            repo, store, asked.branch, asked.options, 1, asked.with_distributions, progress
         )
         return reader.compare(asked.changed)

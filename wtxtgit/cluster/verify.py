@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.open import HERE, Place, blob_name, is_blob, members, read
+from wtxtgit.checkpoint.open import HERE, Place, blob_oid, is_blob, members, read
 from wtxtgit.checkpoint.verify import Demands, Keys, demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.cluster.clone import clone_at
@@ -154,7 +154,7 @@ def _file(name: str, asked: Demands, clone: Path | None) -> _File:
 def _names(name: str, place: Place) -> tuple[str, str | None]:
     """The ids of a blob, named REV:PATH, and of the revision's tree; None for the index."""
     repo = place.repository()
-    blob = history.resolve_blob(repo, blob_name(name, repo))
+    blob = blob_oid(name, repo)
     revision = name.partition(":")[0]
     return blob, history.resolve_tree(repo, revision) if revision else None
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from wtxtgit.diff.diff import compare, listed
-from wtxtgit.diff.side import Side, Source, open_source
+from wtxtgit.checkpoint.contents import Side, open_side
+from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
-from wtxtgit.git.external_diff import Pair
-from wtxtgit.git.external_diff import Side as GitSide
+from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import failures, shown, shown_path
 from wtxtgit.io.view import ByteView, Pages, view_of
 from wtxtgit.model.tensor import ReadOptions
@@ -72,10 +71,9 @@ def compare_pair(
     pages = Pages(progress)
     with ExitStack() as until:
 
-        def opened(side: GitSide, name: str) -> Source:
-            return open_source(
-                Side(name, _content(side.file, name), _no_member), pages, threads, until
-            )
+        def opened(file: DiffFile, name: str) -> Side:
+            data = _content(file.file, name)
+            return open_side(name, data, _no_member, pages, threads, until)
 
         if pair.old is not None and pair.new is not None:
             before, after = opened(pair.old, "before"), opened(pair.new, "after")
@@ -91,8 +89,8 @@ def compare_pair(
         raise InputError(f"{name}: on neither side")
 
 
-def _inventory(source: Source, status: Status, options: ReadOptions, pages: Pages) -> Inventory:
-    report, held = listed(source, status, options, pages)
+def _inventory(side: Side, status: Status, options: ReadOptions, pages: Pages) -> Inventory:
+    report, held = listed(side, status, options, pages)
     tensors: Counter[str] = Counter()
     elements: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
@@ -102,7 +100,7 @@ def _inventory(source: Source, status: Status, options: ReadOptions, pages: Page
         nbytes[told.dtype] += 0 if tensor.absent is not None else content_size(tensor)
     totals = [DtypeTotal(name, n, elements[name], nbytes[name]) for name, n in tensors.items()]
     totals.sort(key=lambda total: (-total.nbytes, total.dtype))
-    return Inventory(held.format, source.size, tuple(totals), report.notes)
+    return Inventory(held.format, side.size, tuple(totals), report.notes)
 
 
 def _is_empty(report: DiffReport) -> bool:
@@ -111,11 +109,11 @@ def _is_empty(report: DiffReport) -> bool:
     return is_same and not report.metadata
 
 
-def _equal(a: Source, b: Source, pages: Pages) -> bool:
+def _equal(a: Side, b: Side, pages: Pages) -> bool:
     """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
     if a.text is not None or b.text is not None:
         return True
-    before, after = a.side.data, b.side.data
+    before, after = a.data, b.data
     return len(before) == len(after) and pages.equal(before, after)
 
 

@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DiffFile:
     """One side of a diff: the file that has its content, as a checkout would.
 
     `file` is absolute, or relative to the folder that git starts the program
@@ -64,8 +64,8 @@ class Pair:
     """
 
     path: bytes
-    old: Side | None
-    new: Side | None
+    old: DiffFile | None
+    new: DiffFile | None
     new_path: bytes | None = None
     relation: str | None = None
     similarity: int | None = None
@@ -112,10 +112,10 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
     return Pair(path, old, new, new_path, relation, similarity)
 
 
-def _side(file: bytes, oid: bytes, mode: bytes) -> Side | None:
+def _side(file: bytes, oid: bytes, mode: bytes) -> DiffFile | None:
     if mode == oid == _ABSENT:
         return None
     if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
         raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are no object id and mode of git")
     named = oid.decode() if oid.strip(b"0") else None
-    return Side(Path(os.fsdecode(file)), named, int(mode, 8))
+    return DiffFile(Path(os.fsdecode(file)), named, int(mode, 8))

@@ -23,7 +23,7 @@ from wtxtgit.errors import (
     UsageError,
     WtxtgitError,
 )
-from wtxtgit.io.view import Buffer, ByteView, mapped, view_of
+from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, view_of
 
 _UMASK_PROBE = 0o666
 _UMASK_LOCK = Lock()
@@ -88,11 +88,49 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             raise
 
 
-def write_all(descriptor: int, pieces: Iterable[Buffer]) -> None:
+def write_output(path: Path, write: Callable[[int], None]) -> None:
+    """Write the file that a user named for the output: as `replace_file`, or into a stream.
+
+    What can't be replaced (a pipe, a device, `/dev/stdout`) is written to once
+    all of the output is complete: `write` gets a temporary file, where it may
+    write anywhere, and read again what it wrote.
+    """
+    with failures(path, missing=EnvironmentFailure):
+        stream = _stream(path)
+        if stream is None:
+            replace_file(path, write)
+            return
+        try:
+            with tempfile.TemporaryFile(prefix="wtxtgit-") as whole:
+                write(whole.fileno())
+                write_all(stream, pieces(view_of(whole.fileno())))
+        finally:
+            os.close(stream)
+
+
+def _stream(path: Path) -> int | None:
+    """A descriptor of the stream that a path stands for; None where a file can take its place."""
+    link = path
+    if link.is_symlink() and os.path.realpath(link.parent) == "/dev":
+        # /dev/stdout leads to an open file of this process: `> FILE` makes that a regular one,
+        # which is neither replaced nor written from its start.
+        link = link.parent / link.readlink()
+    if os.path.realpath(link.parent) == f"/proc/{os.getpid()}/fd" and link.name.isdecimal():
+        return os.dup(int(link.name))
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None
+    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def write_all(descriptor: int, content: Iterable[Buffer]) -> None:
     """Write pieces in order, whatever the system takes at a time, small ones together."""
     step = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
     small = bytearray()
-    for piece in pieces:
+    for piece in content:
         view = memoryview(piece).cast("B")
         is_small = view.nbytes < _SMALL_PIECE
         if is_small:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from wtxtgit import containers
+from wtxtgit.checkpoint.contents import Key
 from wtxtgit.containers import Container, Resealer
 from wtxtgit.containers.budget import most_decoded
 from wtxtgit.errors import FormatError
@@ -23,7 +24,6 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes
 from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, equal_values, in_order
 from wtxtgit.merge.version import (
-    Key,
     Opener,
     Version,
     described,

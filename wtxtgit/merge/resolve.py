@@ -7,14 +7,13 @@ import os
 import shlex
 from dataclasses import dataclass
 
+from wtxtgit.checkpoint.open import blob
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import attributes, index, staging, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
-from wtxtgit.git.store import reader
 from wtxtgit.io.files import shown_path, view_file
-from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import PIECE, ByteView, mapped
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
@@ -117,7 +116,7 @@ def _check(path: bytes, stages: dict[int, Entry]) -> None:
 def _content(repo: Repository, entry: Entry | None) -> ByteView:
     if entry is None:
         return memoryview(b"")
-    return spooled(reader.blob_chunks(repo, entry.oid), repo.state_dir)
+    return blob(repo, entry.oid)
 
 
 def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> None:

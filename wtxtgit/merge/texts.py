@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import is_blob, read
-from wtxtgit.errors import UsageError
+from wtxtgit.checkpoint.open import Target, as_checked_out, file_of, read
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.smudge import smudge_verified
-from wtxtgit.io.files import replace_file, write_all
+from wtxtgit.io.files import replace_file, write_all, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.merge.container import Merged, Merger
@@ -16,7 +14,6 @@ from wtxtgit.merge.driver import side_taken
 from wtxtgit.merge.policy import check_takes
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.verify import verify
 
 
 def merge_texts(
@@ -36,15 +33,15 @@ def merge_texts(
     side = side_taken(base, ours, theirs)
     if side is not None:
         return MergeReport("", side), ours if side == "ours" else theirs
-    found: list[ByteView] = []
+    files = []
     for name, content in (("base", base), ("ours", ours), ("theirs", theirs)):
-        data, fault = _file_of(content, threads)
-        if fault is not None:
+        target = as_checked_out(name, content, threads)
+        if (fault := _fault(target)) is not None:
             reason = f"{name} is {fault}"
             merged = merger.by_side(base if len(base) else None, ours, theirs, reason)
             return _report(merged), merged.data
-        found.append(data)
-    merged = merger.merge(found[0] if len(base) else None, found[1], found[2])
+        files.append(target.data)
+    merged = merger.merge(files[0] if len(base) else None, files[1], files[2])
     report = _report(merged)
     if merged.conflicts:
         return report, ours
@@ -62,17 +59,13 @@ def _is_text(content: ByteView) -> bool:
     return content[: len(MAGIC)] == MAGIC
 
 
-def _file_of(content: ByteView, threads: int | None) -> tuple[ByteView, str | None]:
-    """The file that a content stands for, or why there is none."""
-    if not _is_text(content):
-        return content, None
-    report = verify(content, threads=threads)
-    smudged = smudge_verified(content, report, threads=threads)
-    if smudged.layout is not None:
-        return spooled(smudged.pieces()), None
-    if smudged.warning is not None:
-        return content, f"no text of a file: {smudged.warning.replace(', left as text', '', 1)}"
-    return content, "a native text, which has a generation and maybe a signature of its own"
+def _fault(target: Target) -> str | None:
+    """Why there is no file that a content stands for, where there is none."""
+    if target.report is None:
+        return None
+    if target.warning is not None:
+        return f"no text of a file: {target.warning.replace(', left as text', '', 1)}"
+    return "a native text, which has a generation and maybe a signature of its own"
 
 
 def _report(merged: Merged) -> MergeReport:
@@ -97,15 +90,14 @@ def merge_files(
     result is a text where ours is one. With conflicts nothing is written.
     Raises UsageError, InputError and EnvironmentFailure.
     """
+    write = write_output
     if out is None:
-        if is_blob(ours):
-            raise UsageError(f"{ours!a} is in a commit: -o FILE says where the result goes")
-        out = Path(ours)
-    contents = read(base), read(ours), read(theirs)
-    report, merged = merge_texts(*contents, merger, threads=threads)
+        out, write = file_of(ours, "-o FILE says where the result goes"), replace_file
+    contents = [read(one, threads=threads) for one in (base, ours, theirs)]
+    report, merged = merge_texts(contents[0], contents[1], contents[2], merger, threads=threads)
     check_takes(merger.policy.takes, report)
     if report.ok and out == STDOUT:
         write_all(1, pieces(merged))
     elif report.ok and not (out == Path(ours) and report.taken == "ours"):
-        replace_file(out, lambda descriptor: write_all(descriptor, pieces(merged)))
+        write(out, lambda descriptor: write_all(descriptor, pieces(merged)))
     return report

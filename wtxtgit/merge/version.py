@@ -6,11 +6,11 @@ file holds what it has to.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wtxtgit import containers
+from wtxtgit.checkpoint.contents import Key, keys_of
 from wtxtgit.containers import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
@@ -19,9 +19,6 @@ from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions, Te
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import is_same, label, logical_shape
 from wtxtgit.tensors.tensor_bytes import as_numbers
-
-Key = tuple[str, int]
-"""An entry's name, and how many entries of that name came before it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,11 +33,8 @@ class Version:
     numbers: dict[Key, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        seen: Counter[str] = Counter()
-        self.numbers = {}
-        for number, entry in enumerate(self.entries):
-            self.numbers[entry.name, seen[entry.name]] = number
-            seen[entry.name] += 1
+        keys = keys_of(entry.name for entry in self.entries)
+        self.numbers = {key: number for number, key in enumerate(keys)}
 
     def entry(self, key: Key) -> Entry | None:
         number = self.numbers.get(key)

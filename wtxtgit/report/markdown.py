@@ -4,20 +4,48 @@ Whatever comes out of one is spelled in character references, which no parser
 takes for structure (CommonMark, section "Entity and numeric character
 references"). GitHub looks for more in the text that comes out: people, teams,
 issues, addresses. A space without width is put into what it would find. A
-commit's id may become a link to a commit of the same repository.
+commit's id may become a link to a commit of the same repository. A comment on a
+review has the worst first, and ends within GitHub's limit.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TypeVar
 
-from wtxtgit.errors import MAX_MESSAGE, clipped
+from wtxtgit.errors import MAX_MESSAGE, clipped, counted
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import escaped
+from wtxtgit.report.figures import NONE, count, digits, escaped, percent
+from wtxtgit.report.review import Fate, Review, Reviewed
+from wtxtgit.report.tables import (
+    COMMITS,
+    FLAGS,
+    GENERATIONS,
+    LAYERS,
+    METADATA,
+    OTHERS,
+    TENSORS,
+    Cell,
+    Change,
+    Json,
+    Measure,
+    Message,
+    Name,
+    Share,
+    Signers,
+    Table,
+    Words,
+    parameters_changed,
+    relative_change,
+    sizes_told,
+    tensors_changed,
+)
 
-MOST_CHARACTERS = 200
+MOST_OF_A_NAME = 200
 """Of a path, a principal or another name."""
 _PLAIN = frozenset(" -0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _BREAK = "\u200b"
@@ -27,6 +55,25 @@ MOST_FINDINGS = 100
 MOST_SIGNERS = 50
 """With all at its most a summary stays below the 1 MiB of a step."""
 _OID_SHOWN = 12
+MOST_CHARACTERS = 65_000
+"""GitHub takes 65,536 of a comment: there is room for a line of whoever posts it."""
+MOST_ROWS = 20
+"""Rows of a table within a checkpoint's section."""
+MOST_LISTED = 100
+"""Checkpoints in the table of all of them."""
+MOST_NAME = 120
+MOST_MESSAGE = 300
+MOST_VALUE = 60
+"""Characters of a name, a message and a value of the metadata."""
+_OVERVIEW_SHARE = 0.5
+"""Of a comment, at most, for the table of all checkpoints."""
+_SECTION_SHARE = 0.5
+"""Of what is left, at most, for the section of one checkpoint where others follow."""
+_RESERVE = 400
+"""Characters for what says that something was left out."""
+_T = TypeVar("_T")
+_END = ["", "</details>"]
+_ELSEWHERE = "the HTML page and the JSON have all"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -38,7 +85,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(row)} |"
 
 
-def code(name: str, most: int = MOST_CHARACTERS) -> str:
+def code(name: str, most: int = MOST_OF_A_NAME) -> str:
     """Spell a name, its middle left out where it is long."""
     # An element, not backticks: in those no character can be spelled otherwise.
     return f"<code>{text(clipped(escaped(name), most))}</code>" if name else ""
@@ -65,7 +112,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
     shown = report.findings[:MOST_FINDINGS]
     if shown:
         columns = ("", "commit", "path", "kind", "finding")
-        yield from table(columns, [_row(finding) for finding in shown])
+        yield from table(columns, [_finding(finding) for finding in shown])
     if len(report.findings) > len(shown):
         yield ""
         yield f"and {len(report.findings) - len(shown)} more"
@@ -82,7 +129,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"note: {text(clipped(note, MAX_MESSAGE))}"
 
 
-def _row(finding: Finding) -> tuple[str, ...]:
+def _finding(finding: Finding) -> tuple[str, ...]:
     return (
         str(finding.severity),
         code(finding.commit[:_OID_SHOWN]),
@@ -90,3 +137,177 @@ def _row(finding: Finding) -> tuple[str, ...]:
         code(finding.kind),
         text(clipped(finding.message, MAX_MESSAGE)),
     )
+
+
+pass
+
+
+def comment(review: Review) -> str:
+    """The review: totals, a table of all checkpoints, and a section that unfolds for each."""
+    lines = [*_head(review)]
+    room = MOST_CHARACTERS - _RESERVE - _length(lines)
+    overview = _overview(review.artifacts, int(room * _OVERVIEW_SHARE))
+    lines += overview
+    room -= _length(overview)
+    left = len(review.artifacts)
+    for one in review.artifacts:
+        section = _section(one, int(room * _SECTION_SHARE) if left > 1 else room)
+        if not section:
+            break
+        lines += section
+        room -= _length(section)
+        left -= 1
+    if left:
+        lines += ["", f"{counted(left, 'checkpoint')} without a section: {_ELSEWHERE}"]
+    return "\n".join(lines) + "\n"
+
+
+def _head(review: Review) -> Iterator[str]:
+    flags = review.flags
+    checkpoints = counted(len(review.artifacts), "checkpoint")
+    yield f"### wtxtgit review: {checkpoints}, {counted(flags, 'risk flag')}"
+    yield ""
+    yield (
+        f"{code(review.base, MOST_NAME)} to {code(review.head, MOST_NAME)}"
+        f" ({code(review.base_commit[:_OID_SHOWN])} to {code(review.head_commit[:_OID_SHOWN])}),"
+        f" {counted(review.commits, 'commit')}"
+    )
+    for note in review.notes[:MOST_ROWS]:
+        yield ""
+        yield f"note: {text(clipped(note, MOST_MESSAGE))}"
+    yield from _more(len(review.notes), "note")
+
+
+def _overview(artifacts: Sequence[Reviewed], room: int) -> list[str]:
+    """The table of checkpoints, as many rows as there is room for."""
+    if not artifacts:
+        return ["", "No checkpoint changes."]
+    columns = (
+        "checkpoint", "change", "changed tensors", "changed parameters", "relative L2", "risks",
+        "seal",
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for one in artifacts[:MOST_LISTED]:
+        row = _row(one)
+        room -= sum(map(len, row)) + 3 * len(row) + 1
+        if room < 0:
+            break
+        rows.append(row)
+    lines = list(table(columns, rows))
+    if len(rows) < len(artifacts):
+        lines += ["", f"and {counted(len(artifacts) - len(rows), 'more checkpoint')}"]
+    return lines
+
+
+def _row(one: Reviewed) -> tuple[str, ...]:
+    risks = Counter(str(flag.risk) for flag in one.flags)
+    named = [risk if times == 1 else f"{risk} ({times})" for risk, times in risks.items()]
+    changed = parameters = change = NONE
+    if one.diff is not None:
+        changed = tensors_changed(one.diff)
+        parameters = parameters_changed(one.diff)
+        change = relative_change(one.diff)
+    return (
+        code(os.fsdecode(one.path), MOST_NAME),
+        str(one.fate),
+        changed,
+        parameters,
+        change,
+        ", ".join(named),
+        str(one.seal.state),
+    )
+
+
+def _section(one: Reviewed, room: int) -> list[str]:
+    """What there is to say of a checkpoint, the least first left out; nothing without room."""
+    lines = [*_summary_of(one)]
+    room -= _length([*lines, *_END])
+    if room < 0:
+        return []
+    metadata = one.diff.metadata if one.diff is not None else ()
+    for part in (
+        _facts(one),
+        _table(FLAGS, one.flags),
+        _table(TENSORS, one.changed),
+        _table(OTHERS, one.others),
+        _table(METADATA, metadata),
+        _table(LAYERS, one.layers),
+        chain(_table(GENERATIONS, one.seal.generations), _table(COMMITS, one.commits)),
+    ):
+        said = list(part)
+        if _length(said) <= room:
+            lines += said
+            room -= _length(said)
+    return lines + _END
+
+
+def _summary_of(one: Reviewed) -> Iterator[str]:
+    yield ""
+    words = [str(one.fate), str(one.seal.state), counted(len(one.flags), "risk flag")]
+    yield f"<details><summary>{code(os.fsdecode(one.path))}: {', '.join(words)}</summary>"
+
+
+def _facts(one: Reviewed) -> Iterator[str]:
+    if one.fate is Fate.RENAMED:
+        yield ""
+        yield f"- was {code(os.fsdecode(one.base_path or b''))}"
+    else:
+        yield ""
+    if one.reason is not None:
+        yield f"- not compared: {text(clipped(one.reason, MOST_MESSAGE))}"
+    if one.diff is not None:
+        counts = one.diff.summary.counts
+        told = [f"{count(n)} {status}" for status, n in counts.items() if n]
+        yield f"- tensors: {', '.join(told) or 'none'}"
+        for note in one.diff.notes[:MOST_ROWS]:
+            yield f"- {text(clipped(note, MOST_MESSAGE))}"
+        if one.diff.metadata:
+            yield f"- {counted(len(one.diff.metadata), 'change')} of metadata"
+    yield f"- {one.seal.state}: {text(clipped(one.seal.message, MOST_MESSAGE))}"
+    yield f"- {sizes_told(one.sizes, 'to')}"
+
+
+def _table(told: Table[_T], things: Sequence[_T]) -> Iterator[str]:
+    """A table of the first things, and how many are left out; nothing where there is none."""
+    if things:
+        rows = told.rows(things[:MOST_ROWS])
+        yield from table(tuple(told.columns), [list(map(_cell, row)) for row in rows])
+        yield from _more(len(things), told.noun)
+
+
+def _cell(cell: Cell) -> str:
+    """Spell a cell; what is not ours is harmless, and not longer than a comment has room for."""
+    match cell:
+        case None:
+            return NONE
+        case Name():
+            return code(cell, MOST_NAME)
+        case Json():
+            return code(cell, MOST_VALUE)
+        case Message():
+            return text(clipped(cell, MOST_MESSAGE))
+        case Words():
+            return text(clipped(cell, MOST_NAME))
+        case str():
+            return clipped(cell, MOST_NAME)
+        case int():
+            return count(cell)
+        case Share():
+            return percent(cell.value)
+        case Measure():
+            return digits(cell.value)
+        case Change():
+            return f"{_cell(cell.before)} to {_cell(cell.after)}"
+        case Signers():
+            return text(clipped(", ".join(cell) or "nobody", MOST_NAME))
+
+
+def _more(there: int, noun: str) -> Iterator[str]:
+    if there > MOST_ROWS:
+        first, _, what = noun.partition(" of ")
+        yield ""
+        yield f"and {counted(there - MOST_ROWS, f'more {first}')}{what and f' of {what}'}"
+
+
+def _length(lines: Sequence[str]) -> int:
+    return sum(map(len, lines)) + len(lines)

@@ -8,16 +8,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit import containers
+from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
 from wtxtgit.checkpoint.open import tree_members
-from wtxtgit.diff import diff
-from wtxtgit.diff.diff import Compared
-from wtxtgit.diff.side import Checkpoint, NoCheckpoint, Side, Source, open_source
+from wtxtgit.diff import compare
+from wtxtgit.diff.compare import Compared
 from wtxtgit.errors import CheckError, FormatError, InputError
-from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.history import Commit
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, Status
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
@@ -64,7 +66,7 @@ class Reader:
     """Compares changed checkpoints of a branch; `progress` gets counts of bytes read."""
 
     repo: Repository
-    blobs: BlobReader
+    store: ObjectStore
     branch: Branch
     options: ReadOptions
     threads: int | None
@@ -76,46 +78,47 @@ class Reader:
 
         Raises EnvironmentFailure where git can't give a blob.
         """
-        entries = {_BASE: changed.before, _HEAD: changed.after}
+        threads = self.threads or default_threads()
+        ends = self._ends(changed)
         blobs = {
-            name: spooled(self.blobs.chunks(entry.oid), self.repo.state_dir)
-            for name, entry in entries.items()
-            if entry is not None and entry.is_file
+            name: spooled(self.store.blob(entry.oid, threads), self.repo.state_dir)
+            for name, _, entry in ends
+            if entry.is_file
         }
         stored = _stored(blobs.get(_BASE)), _stored(blobs.get(_HEAD))
-        if any(entry is not None and not entry.is_file for entry in entries.values()):
+        if len(blobs) < len(ends):
             unread = _unread(Risk.UNREAD, "a link or submodule stands in its place")
             return replace(unread, stored=stored)
         pages = Pages(self.progress)
-        sources: dict[str, Source] = {}
+        sides: dict[str, Side] = {}
         with ExitStack() as until:
             try:
-                for name, entry in entries.items():
-                    if entry is not None:
-                        side = self._side(name, entry, blobs.pop(name))
-                        sources[name] = open_source(side, pages, self.threads, until)
-                found = self._compared(changed, sources, pages)
+                for name, commit, entry in ends:
+                    members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
+                    sides[name] = open_side(name, blobs[name], members, pages, self.threads, until)
+                found = self._compared(changed, sides, pages)
             except CheckError as error:
                 found = _unread(Risk.DAMAGED, error.message)
             except NoCheckpoint as error:
                 found = _unread(Risk.OPAQUE, error.message)
             except InputError as error:
                 found = _unread(Risk.UNREAD, error.message)
-            sizes = [sources[name].size if name in sources else None for name in (_BASE, _HEAD)]
+            sizes = [sides[name].size if name in sides else None for name in (_BASE, _HEAD)]
         return replace(found, sizes=(sizes[0], sizes[1]), stored=stored)
 
-    def _side(self, name: str, entry: Entry, data: ByteView) -> Side:
-        commit = self.branch.before if name == _BASE else self.branch.after
-        members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
-        return Side(name, data, members)
+    def _ends(self, changed: Changed) -> list[tuple[str, Commit, Entry]]:
+        """What stands at the ends of the branch where there is something."""
+        before = (_BASE, self.branch.before, changed.before)
+        after = (_HEAD, self.branch.after, changed.after)
+        return [(name, commit, one) for name, commit, one in (before, after) if one is not None]
 
-    def _compared(self, changed: Changed, sources: dict[str, Source], pages: Pages) -> Contents:
+    def _compared(self, changed: Changed, sides: dict[str, Side], pages: Pages) -> Contents:
         """Compare, or list, what is open; raises CheckError and InputError."""
         if changed.fate in (Fate.ADDED, Fate.REMOVED):
-            (source,) = sources.values()
-            return self._listed(changed, source, pages)
-        before, after = sources[_BASE], sources[_HEAD]
-        found = diff.compare(before, after, self.options, pages, self.threads)
+            (side,) = sides.values()
+            return self._listed(changed, side, pages)
+        before, after = sides[_BASE], sides[_HEAD]
+        found = compare.compare(before, after, self.options, pages, self.threads)
         report = self._named(changed, found.report)
         by_layer = groups(report)
         flags = [
@@ -130,26 +133,23 @@ class Reader:
             distributions=dict(self._distributions(found, pages)),
         )
 
-    def _listed(self, changed: Changed, source: Source, pages: Pages) -> Contents:
+    def _listed(self, changed: Changed, side: Side, pages: Pages) -> Contents:
         is_new = changed.fate is Fate.ADDED
         status = Status.ADDED if is_new else Status.REMOVED
-        found, held = diff.listed(source, status, self.options, pages)
+        found, held = compare.listed(side, status, self.options, pages)
         report = self._named(changed, found)
         flags = []
         if is_new:
-            flags = [*_not_numbers(held, report, pages), *_held_back(held, source)]
+            flags = [*_not_numbers(held, report, pages), *_held_back(held, side)]
         return Contents(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: Changed, report: DiffReport) -> DiffReport:
         """A report whose sides are called as they can be asked for."""
-        names = [
-            "" if entry is None else f"{commit.oid[:_OID_SHOWN]}:{os.fsdecode(entry.path)}"
-            for commit, entry in (
-                (self.branch.before, changed.before),
-                (self.branch.after, changed.after),
-            )
-        ]
-        return replace(report, a=names[0], b=names[1])
+        names = {
+            name: f"{commit.oid[:_OID_SHOWN]}:{os.fsdecode(entry.path)}"
+            for name, commit, entry in self._ends(changed)
+        }
+        return replace(report, a=names.get(_BASE, ""), b=names.get(_HEAD, ""))
 
     def _distributions(self, found: Compared, pages: Pages) -> Iterator[tuple[str, Distributions]]:
         """Count the values of the tensors that changed most, in a second reading of them."""
@@ -183,7 +183,7 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
     added = {tensor.name for tensor in report.of(Status.ADDED)}
     nan, inf = [], []
     for tensor in checkpoint.tensors:
-        if tensor.name not in added or tensor.absent or checkpoint.take(tensor) is not None:
+        if tensor.name not in added or tensor.absent or checkpoint.budget.take(tensor) is not None:
             continue
         checkpoint.prepare(tensor)
         try:
@@ -199,11 +199,11 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
     yield from limited(Risk.NEW_INF, inf)
 
 
-def _held_back(checkpoint: Checkpoint, source: Source) -> Iterator[Flag]:
+def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
     """What of the head is not looked into."""
     for note in checkpoint.notes:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
-    layout = source.text.layout if source.text is not None else None
+    layout = side.text.layout if side.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
     if is_whole and checkpoint.format not in containers.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"

@@ -22,6 +22,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory, CommitReader, changing
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.audit import Finding
@@ -78,13 +79,14 @@ def review(
     branch = branch_of(repo, request.asked)
     with (
         BlobReader(repo) as blobs,
+        ObjectStore(repo) as store,
         CommitFilesReader(repo) as snapshots,
         CommitReader(repo) as commits,
     ):
         seals, notes = _seals(repo, request, branch, blobs, snapshots)
         contents = Reader(
             repo,
-            blobs,
+            store,
             branch,
             request.options,
             threads,

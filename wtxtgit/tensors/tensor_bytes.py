@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -97,6 +98,24 @@ def blocks(tensor: Tensor, size: int = BLOCK) -> Iterator[memoryview]:
         stored = _gathered(tensor.data, steps, item, size)
     for piece in stored:
         yield piece if swap is None else _little(tensor, piece, swap)
+
+
+def sha256_of(tensor: Tensor, advance: Callable[[int], None] | None = None) -> bytes:
+    """The SHA-256 of the tensor's bytes as `blocks` gives them; `advance` gets counts of bytes.
+
+    Raises FormatError as `blocks` does.
+    """
+    return digest_of(blocks(tensor), advance)
+
+
+def digest_of(pieces: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> bytes:
+    """The SHA-256 of pieces in order; `advance` gets counts of bytes."""
+    hasher = sha256()
+    for piece in pieces:
+        hasher.update(piece)
+        if advance is not None:
+            advance(len(piece))
+    return hasher.digest()
 
 
 def array(tensor: Tensor) -> NDArray[Any]:

@@ -209,25 +209,25 @@ class TextFile:
         )
 
 
-def shared_arrays(a: TextFile, b: TextFile) -> dict[tuple[str, str], int]:
-    """Number the contents that arrays of both texts have: ("a" or "b", array) to number.
+def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, int]]:
+    """Number the contents that arrays of both texts have: of each text, array to number.
 
     A claim of equal hashes is believed only where the lines are equal, too:
     the same lines decode to the same bytes, whatever a text says of them.
     """
     kinds: dict[tuple[bytes, int, int], tuple[TextFile, ArrayIndex, int]] = {}
-    sides: dict[int, set[str]] = {}
-    numbered: dict[tuple[str, str], int] = {}
-    for side, text in (("a", a), ("b", b)):
+    numbered: tuple[dict[str, int], dict[str, int]] = {}, {}
+    for text, numbers in zip((a, b), numbered, strict=True):
         for array in text.by_name.values():
             if not array.nbytes:
                 continue
             key = (array.claim.sha256, array.nbytes, array.chunk_size)
             other, model, number = kinds.setdefault(key, (text, array, len(kinds)))
             if model is array or text.same_lines(array, other, model):
-                numbered[side, array.name] = number
-                sides.setdefault(number, set()).add(side)
-    return {key: number for key, number in numbered.items() if len(sides[number]) == 2}
+                numbers[array.name] = number
+    both = set(numbered[0].values()) & set(numbered[1].values())
+    of_a, of_b = ({name: n for name, n in numbers.items() if n in both} for numbers in numbered)
+    return of_a, of_b
 
 
 def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:

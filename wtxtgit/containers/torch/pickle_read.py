@@ -162,6 +162,8 @@ class _Machine:
             if step is None:
                 self._fail(f"has the opcode {bytes([code])!r}, which is not read")
             step(self)
+        if self.marked:
+            self._fail("stops with an open mark")
         opcodes = frozenset(code for code in range(256) if self.opcodes[code])
         names = tuple(self.globals.values())
         return Pickle(self._pop(), self.protocol, opcodes, names, self.pos)

@@ -25,6 +25,8 @@ LISTED_OF_PAGE = 1000
 MOST_SIGNERS = 5
 MOST_NAME = 160
 """Characters of a name."""
+MOST_VALUE = 200
+"""Characters of a value of the metadata."""
 MOST_TEXT = 500
 """Characters of a message."""
 

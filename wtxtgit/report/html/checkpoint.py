@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,15 +39,17 @@ from wtxtgit.report.review import (
     chip,
     chips,
 )
-from wtxtgit.report.review_figures import (
+from wtxtgit.report.tables import (
+    after_cell,
+    before_cell,
     layer_change,
     layer_tensors,
+    name_cell,
     parameters_changed,
     relative_change,
     tensors_changed,
 )
 
-_MOST_VALUE = 200
 OID_SHOWN = 12
 _SEALINGS = {
     Sealing.SEALED: Chip("Sealed", "good"),
@@ -208,21 +209,18 @@ def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> List
 
 
 def _other(tensor: TensorDiff) -> Other:
-    name = clipped(tensor.name, MOST_NAME)
-    if tensor.base_name is not None:
-        name = f"{clipped(tensor.base_name, MOST_NAME)} \u2192 {name}"
     kind = f"{tensor.dtype}, {extents(tensor.shape)}"
-    return Other(str(tensor.status), name, clipped(kind, MOST_TEXT))
+    return Other(
+        str(tensor.status), tensors.page_cell(name_cell(tensor)).text, clipped(kind, MOST_TEXT)
+    )
 
 
 def _value(change: MetadataChange) -> Value:
-    before = NONE if change.kind is Status.ADDED else _json(change.before)
-    after = NONE if change.kind is Status.REMOVED else _json(change.after)
-    return Value(clipped(change.path, MOST_NAME), before, after)
-
-
-def _json(value: object) -> str:
-    return clipped(json.dumps(value, ensure_ascii=False, default=str), _MOST_VALUE)
+    return Value(
+        clipped(change.path, MOST_NAME),
+        tensors.page_cell(before_cell(change)).text,
+        tensors.page_cell(after_cell(change)).text,
+    )
 
 
 def _same(diff: DiffReport) -> Iterator[str]:

@@ -35,7 +35,7 @@ from wtxtgit.report.html.bounds import (
 from wtxtgit.report.html.checkpoint import OID_SHOWN, Checkpoint, checkpoint
 from wtxtgit.report.html.tensors import COLUMNS
 from wtxtgit.report.review import Chip, Review, chips
-from wtxtgit.report.review_figures import parameters_changed
+from wtxtgit.report.tables import parameters_changed
 
 if TYPE_CHECKING:
     from jinja2 import Template

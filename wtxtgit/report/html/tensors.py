@@ -10,11 +10,23 @@ from math import inf
 from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
+from wtxtgit.report import tables
 from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts, TensorDiff
 from wtxtgit.report.figures import NONE, count, extents, number, percent
 from wtxtgit.report.html import svg
-from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT
+from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, MOST_VALUE
 from wtxtgit.report.review import Chip, Distributions, Flag, Histogram, chips
+from wtxtgit.report.tables import (
+    Change,
+    Json,
+    Measure,
+    Name,
+    Share,
+    l2_cell,
+    max_cell,
+    relative_cell,
+    share_cell,
+)
 
 _MOST_RANGES = 8
 _MOST_PLAIN = 16
@@ -109,26 +121,34 @@ def _kind(tensor: TensorDiff) -> str:
 
 
 def _cells(tensor: TensorDiff) -> tuple[Cell, ...]:
-    change = tensor.change
-    if change is None:
-        return (Cell("not compared", inf), *(Cell(NONE, None),) * 4)
-    share = Cell(percent(change.changed_share), change.changed_share)
-    if isinstance(change, ByteChange):
-        return (Cell("bytes", inf), share, _changed_rows(change.rows), *(Cell(NONE, None),) * 2)
-    relative = change.relative_l2
-    return (
-        Cell("from 0", inf) if relative is None else Cell(percent(relative), relative),
-        share,
-        _changed_rows(change.rows),
-        Cell(number(change.l2), change.l2),
-        Cell(number(change.max_abs), change.max_abs),
-    )
+    relative, share = page_cell(relative_cell(tensor)), page_cell(share_cell(tensor))
+    if relative.key is None:
+        # What can't be measured is looked at first.
+        relative = Cell(relative.text, inf)
+    rows = Cell(NONE, None)
+    if tensor.change is not None and (changed := tensor.change.rows) is not None:
+        told = f"{count(changed.changed)} / {count(changed.rows)}"
+        rows = Cell(told, changed.changed / changed.rows)
+    return relative, share, rows, page_cell(l2_cell(tensor)), page_cell(max_cell(tensor))
 
 
-def _changed_rows(rows: RowFacts | None) -> Cell:
-    if rows is None:
-        return Cell(NONE, None)
-    return Cell(f"{count(rows.changed)} / {count(rows.rows)}", rows.changed / rows.rows)
+def page_cell(cell: tables.Cell) -> Cell:
+    """What a cell of a report is on a page, and by what it is sorted."""
+    match cell:
+        case None:
+            return Cell(NONE, None)
+        case Share():
+            return Cell(percent(cell.value), cell.value)
+        case Measure():
+            return Cell(number(cell.value), cell.value)
+        case Change():
+            before, after = (page_cell(side).text for side in cell)
+            return Cell(f"{before} \u2192 {after}", None)
+        case Json():
+            return Cell(clipped(cell, MOST_VALUE), None)
+        case Name():
+            return Cell(clipped(cell, MOST_NAME), None)
+    return Cell(str(cell), None)
 
 
 def _facts(tensor: TensorDiff) -> Iterator[tuple[str, str]]:

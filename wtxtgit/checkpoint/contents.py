@@ -1,0 +1,323 @@
+"""What a checkpoint holds, whatever holds it: its tensors, and what it says of itself.
+
+Of a text no more is decoded than is asked for. Metadata that only tell where
+bytes stand, how many there are and what they hash to are left out: they change
+with every tensor, and are not what anybody wrote down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from wtxtgit import containers
+from wtxtgit.containers.format import ANY
+from wtxtgit.errors import FormatError, InputError
+from wtxtgit.io.view import ByteView, Pages
+from wtxtgit.model import LAYOUT_ARRAY, Layout
+from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
+from wtxtgit.tensors.tensor_bytes import content_size
+from wtxtgit.text.grammar import MAGIC
+
+if TYPE_CHECKING:  # a diff of two files does without all that reads texts
+    from wtxtgit.text.file import TextFile
+    from wtxtgit.text.index import ArrayIndex, TextIndex
+
+_READ_TIMES = 4
+"""Times its size that tensors of a file may have: those of a hostile one may all span all of it."""
+_LEAST_READ = 64 * 1024 * 1024
+NATIVE = "wtxt"
+NATIVE_ELEMENTS = {
+    "|b1": "bool",
+    "<f2": "f16",
+    "<c8": "c64",
+    "<c16": "c128",
+    "<f4": "f32",
+    "<f8": "f64",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "f8_e4m3",
+    "float8_e5m2": "f8_e5m2",
+    "float8_e8m0fnu": "f8_e8m0",
+    "float8_e4m3fnuz": "f8_e4m3fnuz",
+    "float8_e5m2fnuz": "f8_e5m2fnuz",
+    **{
+        f"{'|' if n == 1 else '<'}{kind}{n}": f"{kind}{8 * n}"
+        for kind in "iu"
+        for n in (1, 2, 4, 8)
+    },
+}
+"""What the items of an array are that numpy calls so."""
+
+Shared = Mapping[str, int]
+"""Numbers of what arrays of a text hold, by their names; another text has the same."""
+
+
+Key = tuple[str, int]
+"""The name of a tensor or entry, and how many of that name came before it in its file."""
+
+
+def keys_of(names: Iterable[str]) -> Iterator[Key]:
+    """The keys of what is called so, in order: names may be there more than once."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        yield name, seen[name]
+        seen[name] += 1
+
+
+class NoCheckpoint(InputError):
+    """A file of no format that we know."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes of tensors that may be read, `left` of them still."""
+
+    most: int
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.most
+
+    @classmethod
+    def of(cls, description: Description, options: ReadOptions, size: int) -> Budget:
+        """What is read of a file of `size` bytes, or of its set."""
+        most = max(_READ_TIMES * (description.size or size), _LEAST_READ)
+        # What is compressed may be any number of times larger than what is stored.
+        packed = sum(part.is_compressed for part in description.parts)
+        return cls(most + options.max_chunk * max(len(description.nested), packed))
+
+    def take(self, tensor: Tensor) -> str | None:
+        """Count the reading of a tensor; gives the reason where it is not to be read."""
+        size = content_size(tensor)
+        if size > self.left:
+            return f"not read: more than {self.most} bytes are not"
+        self.left -= size
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """An input of a comparison: what messages call it, its bytes, and the text if they are one.
+
+    `open_member` opens a file that it lists, by its path there; it raises
+    InputError.
+    """
+
+    name: str
+    data: ByteView
+    open_member: Callable[[str], ByteView]
+    text: TextFile | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file that a checkout has."""
+        if self.text is not None and self.text.is_container:
+            return self.text.size
+        return len(self.data)
+
+
+def open_side(
+    name: str,
+    data: ByteView,
+    open_member: Callable[[str], ByteView],
+    pages: Pages,
+    threads: int | None,
+    until: ExitStack,
+) -> Side:
+    """Open a side, which stays so until `until` is closed; raises CheckError for a broken text."""
+    pages.watch(data)
+    text = None
+    if data[: len(MAGIC)] == MAGIC:
+        from wtxtgit.text.file import TextFile
+
+        text = TextFile(name, data, pages, threads, until)
+    return Side(name, data, open_member, text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A checkpoint that is open.
+
+    `shared` and `text` are there for texts, of which tensors are decoded by
+    `prepare`.
+    """
+
+    name: str
+    format: str
+    tensors: list[Tensor]
+    metadata: dict[str, object]
+    tags: dict[str, str]
+    budget: Budget
+    notes: tuple[str, ...] = ()
+    text: TextFile | None = None
+    shared: Shared = field(default_factory=dict)
+
+    def content(self, tensor: Tensor) -> Hashable:
+        """What stands for the tensor's bytes on both sides, None where nothing does."""
+        if self.text is None or tensor.offset is None or isinstance(tensor.held, Packed):
+            return None
+        found = self.text.array_at(tensor.offset, tensor.nbytes)
+        if found is None or found[0] not in self.shared:
+            return None
+        layout = (tensor.order, tensor.byteorder, tensor.strides)
+        return self.shared[found[0]], found[1], tensor.nbytes, layout
+
+    def prepare(self, tensor: Tensor) -> None:
+        """Bring a tensor's bytes to where its view looks for them; raises CheckError."""
+        if self.text is None:
+            return
+        if tensor.offset is None:
+            # What it is decoded from may stand anywhere.
+            self.text.fill_all()
+        else:
+            self.text.fill_range(tensor.offset, tensor.nbytes)
+
+
+def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pages) -> Checkpoint:
+    """List what a side holds; raises InputError where it is no checkpoint.
+
+    Of a text's arrays those in `shared` stay undecoded where they are tensors.
+    """
+    text = side.text
+    if text is None:
+        return _of_file(side, side.data, options, pages)
+    if not text.is_container:
+        tensors = []
+        for array, tensor in native_tensors(text.index, text.layout):
+            start = text.places[array.name]
+            held = text.view[start : start + array.nbytes]
+            tensors.append(replace(tensor, held=held, offset=start))
+        metadata = native_metadata(text.index)
+        return Checkpoint(
+            side.name, NATIVE, tensors, metadata, {}, Budget(text.size), (), text, shared
+        )
+    extents = text.layout.extents if text.layout is not None else ()
+    late = {e.array for e in extents if e.array is not None and e.is_tensor} & shared.keys()
+    text.fill(array for array in text.by_name if array not in late)
+    # Where the structure is not what the layout says, tensors may be part of it.
+    is_apart = containers.split(text.view).layout == text.layout
+    if not is_apart or _reads_tensors(text.view):
+        text.fill_all()
+    return _of_file(side, text.view, options, pages, shared)
+
+
+def _reads_tensors(data: ByteView) -> bool:
+    """Whether listing tensors reads their bytes: where parity mends what is damaged."""
+    known = containers.detected(data)
+    if known is None or known.parity is None:
+        return False
+    try:
+        return known.parity().has_parity(containers.read(data))
+    except FormatError:
+        return True
+
+
+def _of_file(
+    side: Side, data: ByteView, options: ReadOptions, pages: Pages, shared: Shared | None = None
+) -> Checkpoint:
+    def open_member(path: str) -> ByteView:
+        member = side.open_member(path)
+        pages.watch(member)
+        return member
+
+    name = side.name
+    notes = []
+    try:
+        description = containers.describe(data, options, open_member)
+        tensors = list(containers.tensors(description, options))
+    except FormatError as error:
+        unfinished = containers.salvage(data, options)
+        if unfinished is None:
+            hint = f"wtxtgit verify {name} lists all that is wrong"
+            raise InputError(f"{name}: {error.message}", hint=hint) from None
+        description, tensors = unfinished, list(containers.tensors(unfinished, options))
+        notes.append(f"{name}: {error.message}")
+    if description.format == "opaque":
+        reason = description.metadata.get("reason", "file has no known magic")
+        raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
+    encrypted = any(part.is_encrypted for part in description.parts)
+    if encrypted and options.decryption_key is None:
+        notes.append(f"{name}: parts are encrypted, --key F opens them")
+    return Checkpoint(
+        name,
+        description.format,
+        tensors,
+        metadata_of(data, description, options),
+        description.tags,
+        Budget.of(description, options, len(data)),
+        tuple(notes),
+        side.text,
+        shared or {},
+    )
+
+
+def native_tensors(index: TextIndex, layout: Layout | None) -> Iterator[tuple[ArrayIndex, Tensor]]:
+    """The arrays of a native text, and each as it was given to be written, without its bytes."""
+    extents = {} if layout is None else {extent.array: extent for extent in layout.extents}
+    for array in index.arrays:
+        if array.name == LAYOUT_ARRAY:
+            continue
+        claim = array.claim
+        name, dtype, shape = array.name, claim.dtype, claim.shape
+        element: str | None = claim.dtype
+        extent = extents.get(array.name)
+        if extent is not None:
+            name = name if extent.name is None else extent.name
+            shape = shape if extent.shape is None else extent.shape
+            if extent.dtype is not None:
+                dtype, element = extent.dtype, NATIVE_ELEMENTS.get(extent.dtype)
+        yield array, Tensor(name, dtype, shape, memoryview(b""), None, element)
+
+
+def metadata_of(
+    data: ByteView, description: Description, options: ReadOptions
+) -> dict[str, object]:
+    """A container's metadata, that of files and of JSON in its chunks included."""
+    found: dict[str, object] = dict(description.metadata)
+    known = containers.by_name(description.format)
+    if known is not None:
+        is_set = description.format == known.set_name
+        for path in known.derived_of_set if is_set else known.derived:
+            found = _without(found, path)  # type: ignore[assignment]
+        if known.tags_apart:
+            found["tags"] = description.tags
+    inner: dict[str, object] = {}
+    for chunk in description.nested:
+        try:
+            tags = containers.describe(chunk.open(), options).tags
+        except FormatError:
+            # Why a chunk has no tensors is told elsewhere.
+            continue
+        if tags:
+            inner[chunk.name] = tags
+    if known is not None and known.chunk_values is not None:
+        inner.update(known.chunk_values().chunk_values(data, options))
+    if inner:
+        found["in chunks"] = inner
+    return found
+
+
+def native_metadata(index: TextIndex) -> dict[str, object]:
+    """What a native text says of its generation."""
+    meta = index.meta
+    found: dict[str, object] = {
+        key: getattr(meta, key) for key in ("schema", "gen", "ts", "build", "host", "cuda")
+    }
+    if index.audit is not None:
+        found["audit"] = index.audit
+    return found
+
+
+def _without(value: object, path: tuple[str, ...]) -> object:
+    """The value without what is at a path; nothing is changed in place."""
+    head, rest = path[0], path[1:]
+    if head == ANY:
+        return [_without(item, rest) for item in value] if isinstance(value, list) else value
+    if not isinstance(value, dict) or head not in value:
+        return value
+    if not rest:
+        return {key: item for key, item in value.items() if key != head}
+    return {**value, head: _without(value[head], rest)}

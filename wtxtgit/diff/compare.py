@@ -1,0 +1,361 @@
+"""Comparing two checkpoints that are open: tensor by tensor, then their metadata.
+
+Of two texts only those arrays are decoded whose lines differ.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from wtxtgit.checkpoint.contents import (
+    Checkpoint,
+    Key,
+    Shared,
+    Side,
+    keys_of,
+    open_checkpoint,
+)
+from wtxtgit.errors import FormatError, clipped
+from wtxtgit.io.view import Pages
+from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.tensors import tensor_bytes
+from wtxtgit.tensors.compare import (
+    compare_bytes,
+    compare_numbers,
+    is_same,
+    label,
+    logical_shape,
+)
+from wtxtgit.tensors.tensor_bytes import as_numbers
+
+MAX_CHANGES = 1000
+"""Changes of metadata that are told."""
+MAX_VALUE = 200
+"""Characters of a string that are told."""
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Two checkpoints and what differs; they are open as long as their sides are."""
+
+    report: DiffReport
+    before: Checkpoint
+    after: Checkpoint
+
+
+def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int | None) -> Compared:
+    """Compare two sides, `a` before and `b` after.
+
+    Damaged texts are refused as far as they are read. Raises InputError,
+    CheckError and EnvironmentFailure.
+    """
+    shared: tuple[Shared, Shared] = {}, {}
+    if a.text is not None and b.text is not None:
+        from wtxtgit.text.file import shared_arrays
+
+        shared = shared_arrays(a.text, b.text)
+    before = open_checkpoint(a, shared[0], options, pages)
+    after = open_checkpoint(b, shared[1], options, pages)
+    tensors = _Diff(before, after, pages, threads).run()
+    changes, notes = _metadata(before, after)
+    report = DiffReport(
+        before.name,
+        after.name,
+        before.format,
+        after.format,
+        tuple(tensors),
+        tuple(changes),
+        (*before.notes, *after.notes, *_tensor_notes(before, after, tensors), *notes),
+    )
+    return Compared(report, before, after)
+
+
+def listed(
+    side: Side, status: Status, options: ReadOptions, pages: Pages
+) -> tuple[DiffReport, Checkpoint]:
+    """List a checkpoint that is on one side alone, with the status of all its tensors.
+
+    What it lists is read, and no tensor. Raises what `compare` does.
+    """
+    # A text's tensors count as shared, so that they stay undecoded.
+    shared = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
+    found = open_checkpoint(side, shared, options, pages)
+    tensors = tuple(_listed(tensor, status) for tensor in found.tensors)
+    a, b = ((found.name, found.format), ("", ""))[:: 1 if status is Status.REMOVED else -1]
+    return DiffReport(a[0], b[0], a[1], b[1], tensors, notes=found.notes), found
+
+
+@dataclass(slots=True)
+class _Diff:
+    """The tensors of two checkpoints on their way through the comparison."""
+
+    before: Checkpoint
+    after: Checkpoint
+    pages: Pages
+    threads: int | None
+
+    def run(self) -> list[TensorDiff]:
+        """All tensors: those of `after` in its order, then those that are gone."""
+        old, new = _keyed(self.before.tensors), _keyed(self.after.tensors)
+        gone = {key: tensor for key, tensor in old.items() if key not in new}
+        come = {key: tensor for key, tensor in new.items() if key not in old}
+        renamed = self._renamed(gone, come)
+        found = []
+        for key, tensor in new.items():
+            if key in old:
+                found.append(self._compared(old[key], tensor))
+            elif key in renamed:
+                base = gone.pop(renamed[key])
+                found.append(_listed(tensor, Status.RENAMED, base_name=base.name))
+            else:
+                found.append(_listed(tensor, Status.ADDED))
+        found += [_listed(tensor, Status.REMOVED) for tensor in gone.values()]
+        return found
+
+    def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
+        """What became of a tensor that has its name on both sides."""
+        dtype, shape = label(a), logical_shape(a)
+        base_dtype = dtype if dtype != label(b) else None
+        base_shape = shape if shape != logical_shape(b) else None
+        is_alike = base_dtype is None and base_shape is None
+        change: Numbers | ByteChange | None = None
+        reason = _absence(a, b)
+        if reason is None and is_alike and self._is_known_same(a, b):
+            return _listed(b, Status.SAME)
+        if reason is None and base_shape is None:
+            try:
+                change, reason = self._values(a, b, is_alike=is_alike)
+            except FormatError as error:
+                reason = f"not compared: {error.message}"
+            if is_alike and change is None and reason is None:
+                return _listed(b, Status.SAME)
+        is_unknown = is_alike and a.absent is not None and b.absent is not None
+        status = Status.SAME if is_unknown else Status.CHANGED
+        return _listed(
+            b,
+            status,
+            base_dtype=base_dtype,
+            base_shape=base_shape,
+            change=change,
+            reason=reason,
+        )
+
+    def _is_known_same(self, a: Tensor, b: Tensor) -> bool:
+        content = self.before.content(a)
+        return content is not None and content == self.after.content(b)
+
+    def _values(
+        self, a: Tensor, b: Tensor, *, is_alike: bool
+    ) -> tuple[Numbers | ByteChange | None, str | None]:
+        """How values differ, or why that is not told; neither where they don't.
+
+        Raises FormatError.
+        """
+        numbers_a, numbers_b = as_numbers(a), as_numbers(b)
+        are_numbers = numbers_a is not None and numbers_b is not None
+        if not is_alike and not are_numbers:
+            return None, None
+        reason = self.before.budget.take(a) or self.after.budget.take(b)
+        if reason is not None:
+            return None, reason
+        self.before.prepare(a)
+        self.after.prepare(b)
+        if numbers_a is not None and numbers_b is not None:
+            if not prod(logical_shape(b)):
+                return None, None
+            if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
+                return None, None
+            found = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
+            return found, None
+        if is_same(a, b, self.pages.advance):
+            return None, None
+        if a.nbytes != b.nbytes:
+            return None, f"{a.nbytes} bytes before, {b.nbytes} after"
+        return compare_bytes(a, b, self.pages.advance), None
+
+    def _renamed(self, gone: dict[Key, Tensor], come: dict[Key, Tensor]) -> dict[Key, Key]:
+        """Which tensor of `gone` each one of `come` is, by content, dtype and shape."""
+        found = self._paired(gone, come, Checkpoint.content)
+        gone = {key: tensor for key, tensor in gone.items() if key not in found.values()}
+        come = {key: tensor for key, tensor in come.items() if key not in found}
+        # Only what could be one of the other side is read.
+        kinds = {_kind(tensor) for tensor in gone.values()}
+        kinds &= {_kind(tensor) for tensor in come.values()}
+        gone, come = (
+            {key: tensor for key, tensor in side.items() if _kind(tensor) in kinds}
+            for side in (gone, come)
+        )
+        return found | self._paired(gone, come, self._hash)
+
+    def _paired(
+        self,
+        gone: dict[Key, Tensor],
+        come: dict[Key, Tensor],
+        identity: Callable[[Checkpoint, Tensor], Hashable],
+    ) -> dict[Key, Key]:
+        """Which tensor of `gone` each of `come` is by its identity; None is no identity."""
+        there: defaultdict[object, list[Key]] = defaultdict(list)
+        for key, tensor in gone.items():
+            there[_kind(tensor), identity(self.before, tensor)].append(key)
+        found = {}
+        for key, tensor in come.items():
+            which = identity(self.after, tensor)
+            candidates = there.get((_kind(tensor), which))
+            if which is not None and candidates:
+                found[key] = candidates.pop(0)
+        return found
+
+    def _hash(self, side: Checkpoint, tensor: Tensor) -> bytes | None:
+        """The SHA-256 of a tensor's bytes in C order; None where they can't be read."""
+        if tensor.absent is not None or side.budget.take(tensor) is not None:
+            return None
+        side.prepare(tensor)
+        try:
+            return tensor_bytes.sha256_of(as_numbers(tensor) or tensor, self.pages.advance)
+        except FormatError:
+            return None
+
+
+def _keyed(tensors: list[Tensor]) -> dict[Key, Tensor]:
+    return dict(zip(keys_of(tensor.name for tensor in tensors), tensors, strict=True))
+
+
+def _kind(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
+    """What tensors of equal bytes have to share to be one under another name."""
+    fitted = as_numbers(tensor)
+    # Of numbers the shape tells how many bytes; what is stored may be more, or a view.
+    return label(tensor), logical_shape(tensor), tensor.nbytes if fitted is None else -1
+
+
+def _listed(
+    tensor: Tensor,
+    status: Status,
+    *,
+    base_name: str | None = None,
+    base_dtype: str | None = None,
+    base_shape: tuple[int, ...] | None = None,
+    change: Numbers | ByteChange | None = None,
+    reason: str | None = None,
+) -> TensorDiff:
+    return TensorDiff(
+        tensor.name,
+        status,
+        label(tensor),
+        logical_shape(tensor),
+        base_name,
+        base_dtype,
+        base_shape,
+        change,
+        reason,
+    )
+
+
+def _absence(a: Tensor, b: Tensor) -> str | None:
+    """Why the values of a tensor can't be compared, where it has none."""
+    if a.absent is None and b.absent is None:
+        return None
+    if a.absent is not None and b.absent is not None:
+        return f"no bytes on either side: {b.absent}"
+    side, absent = ("before", a.absent) if a.absent is not None else ("after", b.absent)
+    return f"no bytes {side}: {absent}"
+
+
+def _tensor_notes(
+    before: Checkpoint, after: Checkpoint, tensors: list[TensorDiff]
+) -> Iterator[str]:
+    matched = {Status.CHANGED, Status.SAME, Status.RENAMED}
+    if before.tensors and after.tensors and not any(t.status in matched for t in tensors):
+        yield "the two have no tensor in common"
+    elif not before.tensors and not after.tensors:
+        yield "neither side has tensors"
+
+
+def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChange], Iterator[str]]:
+    """Changes of metadata; of two formats only tags, which mean the same in all of them."""
+    notes = []
+    old, new = before.metadata, after.metadata
+    if before.format != after.format:
+        old, new = dict(before.tags), dict(after.tags)
+        notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")
+    found, is_all = metadata_changes(old, new)
+    if not is_all:
+        notes.append(f"more than {len(found)} changes of metadata, the rest is left out")
+    return found, iter(notes)
+
+
+def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange], bool]:
+    """How two values of plain data differ, leaf by leaf; and whether that is all of it."""
+    found: list[MetadataChange] = []
+    for change in _walk("", before, after):
+        if len(found) == MAX_CHANGES:
+            return found, False
+        found.append(change)
+    return found, True
+
+
+def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
+    """Differences in order of their paths; depth is that of what the readers let in."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in {**before, **after}:
+            below = f"{path}/{_escaped(str(key))}"
+            yield from _walk(below, before.get(key, _ABSENT), after.get(key, _ABSENT))
+        return
+    if isinstance(before, list) and isinstance(after, list):
+        for n in range(max(len(before), len(after))):
+            old = before[n] if n < len(before) else _ABSENT
+            new = after[n] if n < len(after) else _ABSENT
+            yield from _walk(f"{path}/{n}", old, new)
+        return
+    if _is_same(before, after):
+        return
+    if before is _ABSENT:
+        yield from _leaves(path, after, Status.ADDED)
+    elif after is _ABSENT:
+        yield from _leaves(path, before, Status.REMOVED)
+    elif _is_leaf(before) and _is_leaf(after):
+        yield MetadataChange(path, Status.CHANGED, _shown(before), _shown(after))
+    else:
+        yield from _leaves(path, before, Status.REMOVED)
+        yield from _leaves(path, after, Status.ADDED)
+
+
+def _leaves(path: str, value: object, kind: Status) -> Iterator[MetadataChange]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(f"{path}/{_escaped(str(key))}", item, kind)
+    elif isinstance(value, list | tuple) and value:
+        for n, item in enumerate(value):
+            yield from _leaves(f"{path}/{n}", item, kind)
+    elif kind is Status.ADDED:
+        yield MetadataChange(path, kind, after=_shown(value))
+    else:
+        yield MetadataChange(path, kind, before=_shown(value))
+
+
+def _is_leaf(value: object) -> bool:
+    return not isinstance(value, dict | list | tuple) or not value
+
+
+def _is_same(before: object, after: object) -> bool:
+    if type(before) is not type(after):
+        return False
+    # NaN is what it was.
+    return before is after or before == after or (before != before and after != after)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, str):
+        return clipped(value, MAX_VALUE)
+    if isinstance(value, bytes):
+        return clipped(value.hex(), MAX_VALUE)
+    return value
+
+
+def _escaped(key: str) -> str:
+    """A key in a JSON pointer (RFC 6901, section 3)."""
+    return clipped(key, MAX_VALUE).replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,281 @@
+"""Tables of reports, each said once: its columns, and what stands in them, as data.
+
+The terminal (`cli.output`), Markdown (`report.markdown`) and HTML
+(`report.html`) render cells, each by their type: so no form forgets to make a
+name harmless, and none has another figure than the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Generic, NamedTuple, TypeVar
+
+from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.figures import NONE, count, digits, extents, relative, size
+from wtxtgit.report.review import Commit, Flag, Generation, LayerGroup, Sizes
+
+OID_SHOWN = 12
+_T = TypeVar("_T")
+
+
+class Name(str):
+    """A name out of a repository or a file, as long and as hostile as it likes."""
+
+    __slots__ = ()
+
+
+class Words(str):
+    """A few words that may be anybody's, such as a dtype or a subject."""
+
+    __slots__ = ()
+
+
+class Message(str):
+    """A sentence of ours, which may quote names."""
+
+    __slots__ = ()
+
+
+class Json(str):
+    """A value of the metadata, as JSON."""
+
+    __slots__ = ()
+
+
+class Signers(tuple[str, ...]):
+    """Who signed; nobody where it is empty."""
+
+    __slots__ = ()
+
+
+class Share(NamedTuple):
+    """A part of a whole, or a relative change: told as a percentage."""
+
+    value: float
+
+
+class Measure(NamedTuple):
+    """A number that is told to a few digits."""
+
+    value: float
+
+
+class Change(NamedTuple):
+    """What something was, and what it is."""
+
+    before: str
+    after: str
+
+
+Cell = str | int | Signers | Share | Measure | Change | None
+"""What stands in a table. A plain string is ours, None says that there is no figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[_T]):
+    """Columns by their titles, each with what stands in it; those in `right` are numbers.
+
+    `noun` says what a row is of, where some are left out.
+    """
+
+    noun: str
+    columns: Mapping[str, Callable[[_T], Cell]]
+    right: tuple[str, ...] = ()
+
+    def rows(self, things: Iterable[_T]) -> list[list[Cell]]:
+        return [[cell(one) for cell in self.columns.values()] for one in things]
+
+
+def relative_cell(tensor: TensorDiff) -> Cell:
+    """How much a tensor changed by its own size, or why there is no such number."""
+    if not isinstance(tensor.change, Numbers):
+        return "not compared" if tensor.change is None else "bytes"
+    told = tensor.change.relative_l2
+    return relative(None) if told is None else Share(told)
+
+
+def share_cell(tensor: TensorDiff) -> Cell:
+    """Which part of a tensor changed."""
+    return None if tensor.change is None else Share(tensor.change.changed_share)
+
+
+def l2_cell(tensor: TensorDiff) -> Cell:
+    return Measure(tensor.change.l2) if isinstance(tensor.change, Numbers) else None
+
+
+def max_cell(tensor: TensorDiff) -> Cell:
+    return Measure(tensor.change.max_abs) if isinstance(tensor.change, Numbers) else None
+
+
+def _dtype(tensor: TensorDiff) -> Cell:
+    dtype = Words(tensor.dtype)
+    return dtype if tensor.base_dtype is None else Change(Words(tensor.base_dtype), dtype)
+
+
+def _shape(tensor: TensorDiff) -> Cell:
+    shape = extents(tensor.shape)
+    return shape if tensor.base_shape is None else Change(extents(tensor.base_shape), shape)
+
+
+def name_cell(tensor: TensorDiff) -> Name | Change:
+    """A tensor's name, and the one that it had."""
+    name = Name(tensor.name)
+    return name if tensor.base_name is None else Change(Name(tensor.base_name), name)
+
+
+def before_cell(change: MetadataChange) -> Cell:
+    """A value of the metadata before, as JSON."""
+    return None if change.kind is Status.ADDED else _json(change.before)
+
+
+def after_cell(change: MetadataChange) -> Cell:
+    """A value of the metadata after, as JSON."""
+    return None if change.kind is Status.REMOVED else _json(change.after)
+
+
+def _json(value: object) -> Json:
+    return Json(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def tensors_changed(diff: DiffReport) -> str:
+    """`2 of 44, +1/-3`: changed tensors of all, and how many came and went."""
+    counts = diff.summary.counts
+    return _of(
+        counts[Status.CHANGED], len(diff.tensors), counts[Status.ADDED], counts[Status.REMOVED]
+    )
+
+
+def layer_tensors(group: LayerGroup) -> str:
+    """The same of a layer."""
+    return _of(group.changed, group.tensors, group.added, group.removed)
+
+
+def parameters_changed(*diffs: DiffReport, spell: Callable[[int], str] = count) -> str:
+    """`1,024, +64/-0`: changed elements, and those of tensors that came and went.
+
+    A tensor of another shape came with that and went with the one before. What
+    is compared as bytes is not counted; a dash where that is all.
+    """
+    came, went = _turnover(tensor for diff in diffs for tensor in diff.tensors)
+    told = []
+    if not diffs or any(map(_is_measured, diffs)):
+        told.append(spell(sum(diff.summary.changed_elements for diff in diffs)))
+    if came or went:
+        told.append(f"+{spell(came)}/-{spell(went)}")
+    return ", ".join(told) or NONE
+
+
+def relative_change(diff: DiffReport) -> str:
+    """The change of all that changed over what was there."""
+    return relative(diff.summary.relative_l2, measured=_is_measured(diff))
+
+
+def layer_change(group: LayerGroup) -> str:
+    """The same of a layer."""
+    return relative(group.relative_l2, measured=group.is_measured)
+
+
+def sizes_told(sizes: Sizes, to: str) -> str:
+    """Sizes of the file and of its text before and after, `to` between the two."""
+    pairs = (
+        ("file", sizes.file_before, sizes.file_after),
+        ("text", sizes.text_before, sizes.text_after),
+    )
+    told = []
+    for what, before, after in pairs:
+        known = [size(value) for value in (before, after) if value is not None]
+        if known:
+            told.append(f"{what} {f' {to} '.join(dict.fromkeys(known))}")
+    limit = "" if sizes.limit is None else f", of {size(sizes.limit)} that a blob may have"
+    return ", ".join(told) + limit
+
+
+def _of(changed: int, tensors: int, added: int, removed: int) -> str:
+    came = f", +{count(added)}/-{count(removed)}" if added or removed else ""
+    return f"{count(changed)} of {count(tensors)}{came}"
+
+
+def _is_measured(diff: DiffReport) -> bool:
+    """Whether the totals are of something, or nothing changed."""
+    if any(isinstance(tensor.change, Numbers) for tensor in diff.tensors):
+        return True
+    return not diff.of(Status.CHANGED, Status.ADDED, Status.REMOVED)
+
+
+def _turnover(tensors: Iterable[TensorDiff]) -> tuple[int, int]:
+    """Elements that came, and that went."""
+    came = went = 0
+    for tensor in tensors:
+        if tensor.status is Status.ADDED:
+            came += prod(tensor.shape)
+        elif tensor.status is Status.REMOVED:
+            went += prod(tensor.shape)
+        elif tensor.base_shape is not None and tensor.status is Status.CHANGED:
+            came += prod(tensor.shape)
+            went += prod(tensor.base_shape)
+    return came, went
+
+
+FLAGS: Table[Flag] = Table(
+    "risk flag",
+    {
+        "risk": lambda flag: str(flag.risk),
+        "tensor": lambda flag: Name(flag.tensor or ""),
+        "what": lambda flag: Message(flag.message),
+    },
+)
+TENSORS: Table[TensorDiff] = Table(
+    "changed tensor",
+    {
+        "tensor": lambda tensor: Name(tensor.name),
+        "relative": relative_cell,
+        "elements": share_cell,
+        "L2": l2_cell,
+        "max": max_cell,
+        "dtype": _dtype,
+        "shape": _shape,
+    },
+)
+OTHERS: Table[TensorDiff] = Table(
+    "such tensor",
+    {
+        "change": lambda tensor: str(tensor.status),
+        "tensor": name_cell,
+        "dtype": lambda tensor: Words(tensor.dtype),
+        "shape": lambda tensor: extents(tensor.shape),
+    },
+)
+"""Tensors that were removed, added or renamed."""
+METADATA: Table[MetadataChange] = Table(
+    "change of metadata",
+    {"metadata": lambda change: Name(change.path), "before": before_cell, "after": after_cell},
+)
+LAYERS: Table[LayerGroup] = Table(
+    "changed layer",
+    {
+        "layer": lambda group: Name(group.name),
+        "relative": layer_change,
+        "L2": lambda group: digits(group.l2) if group.is_measured else NONE,
+        "tensors": layer_tensors,
+        "elements": lambda group: group.changed_elements if group.is_measured else NONE,
+    },
+    right=("relative", "L2", "tensors", "elements"),
+)
+GENERATIONS: Table[Generation] = Table(
+    "generation",
+    {
+        "generation": lambda one: str(one.gen),
+        "time": lambda one: Words(one.ts),
+        "signed by": lambda one: Signers(one.signers),
+        "commit": lambda one: Name((one.commit or "")[:OID_SHOWN]),
+        "verdict": lambda one: Words(one.verdict),
+    },
+    right=("generation",),
+)
+COMMITS: Table[Commit] = Table(
+    "commit",
+    {"commit": lambda one: Name(one.oid[:OID_SHOWN]), "subject": lambda one: Words(one.subject)},
+)
