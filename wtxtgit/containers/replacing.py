@@ -60,8 +60,9 @@ class WrittenTensor:
 def refuse_errors(findings: Findings) -> None:
     """Raise the first error that a check found as FormatError."""
     for problem in findings.errors:
+        named = "" if problem.chunk is None else f"chunk {quoted(str(problem.chunk))}: "
         raise FormatError(
-            problem.message, kind=problem.kind, offset=problem.offset, field=problem.field
+            named + problem.message, kind=problem.kind, offset=problem.offset, field=problem.field
         )
 
 
