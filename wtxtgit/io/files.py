@@ -102,6 +102,8 @@ def write_output(path: Path, write: Callable[[int], None]) -> None:
         if stream is None:
             replace_file(path, write)
             return
+        import tempfile
+
         try:
             with tempfile.TemporaryFile(prefix="wtxtgit-") as whole:
                 write(whole.fileno())
