@@ -17,7 +17,7 @@ from wtxtgit.chain.contents import Facts
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import Status
+from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 from wtxtgit.review.contents import MOST_DISTRIBUTIONS
 from wtxtgit.review.review import MOST_COMMITS, Request, review
@@ -303,7 +303,7 @@ class TestOneSide:
         repo.commit()
         one = only(reviewed(repo))
         assert one.diff is not None
-        assert {tensor.status for tensor in one.diff.tensors} == {Status.ADDED}
+        assert {tensor.status for tensor in one.diff.tensors} == {TensorStatus.ADDED}
         assert [tensor.name for tensor in one.diff.tensors] == list(weights(layers=2))
         assert (one.diff.a, one.sizes.file_before, one.sizes.text_before) == ("", None, None)
         assert {flag.risk for flag in one.flags} == {Risk.UNSEALED}
@@ -314,7 +314,7 @@ class TestOneSide:
         repo.commit()
         one = only(reviewed(repo))
         assert one.diff is not None
-        assert {tensor.status for tensor in one.diff.tensors} == {Status.REMOVED}
+        assert {tensor.status for tensor in one.diff.tensors} == {TensorStatus.REMOVED}
         assert {flag.risk for flag in one.flags} == {Risk.REMOVED}
         assert one.seal.state is Sealing.UNSEALED
         assert one.sizes.file_after is None
