@@ -92,7 +92,7 @@ def review(
     repo = Repository.discover()
     root = root_of_trust(repo, trust_root)
     has_pictures = form in ("json", "html")
-    request = ops.Request(range_, root, read_options(key, max_chunk), has_pictures)
+    request = ops.ReviewRequest(range_, root, read_options(key, max_chunk), has_pictures)
     with (
         cluster(scheduler, worker_clone) as workers,
         progress("reviewing", None) as advance,

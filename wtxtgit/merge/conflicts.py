@@ -29,7 +29,7 @@ _MOST = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ConflictRecord:
     """A merge with conflicts; `taken` are things settled since: by name or pattern.
 
     `blobs` are object ids of the merge's stages: ours, or all where something
@@ -60,7 +60,7 @@ class Begun:
     taken: tuple[tuple[str, Strategy], ...] = field(default=())
 
 
-def save(repo: Repository, path: bytes, record: Record) -> None:
+def save(repo: Repository, path: bytes, record: ConflictRecord) -> None:
     """Write the record of a path; raises EnvironmentFailure."""
     place = _place(repo, path)
     content = json.dumps(record.as_dict(path), indent=2).encode("ascii")

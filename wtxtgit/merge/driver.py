@@ -60,7 +60,7 @@ def merge(
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
             blobs = {conflicts.OURS: oid.decode("ascii").strip()}
-            conflicts.save(repo, path, conflicts.Record(strategy, report, (), blobs))
+            conflicts.save(repo, path, conflicts.ConflictRecord(strategy, report, (), blobs))
         except WtxtgitError as error:
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
