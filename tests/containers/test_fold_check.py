@@ -32,7 +32,7 @@ from tests.containers.samples import manifest_entries
 from tests.data import fixture
 from wtxtgit import containers
 from wtxtgit.containers.fold import check as fold_check
-from wtxtgit.containers.fold import describe, read, repack
+from wtxtgit.containers.fold import describe, payloads, read, repack
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions
 
@@ -513,7 +513,7 @@ def test_damaged_blocks_are_tried_up_to_a_bound(monkeypatch: pytest.MonkeyPatch)
     data = built(("c", b"BLOB", NOISE), ecc=16)
     damaged = flipped(data, PAYLOAD, PAYLOAD + 300)
     assert not checked(damaged).errors
-    monkeypatch.setattr(fold_check, "MAX_MENDED_BLOCKS", 1)
+    monkeypatch.setattr(payloads, "MAX_MENDED_BLOCKS", 1)
     assert [p.kind for p in checked(damaged).errors] == ["ecc", "sha256", "crc32c"]
 
 

@@ -464,7 +464,7 @@ def test_content_that_is_not_as_long_as_it_says() -> None:
     container = opened(model_file())
     for wrong in (b"", b"ab", b"abcd"):
         given = Content(3, lambda raw=wrong: iter([raw]))  # type: ignore[misc]
-        with pytest.raises(FormatError, match="not 3 bytes"):
+        with pytest.raises(FormatError, match="bytes, not 3"):
             reseal.reseal(container, [Placed(container, 0, given)], None, OPTIONS)
 
 

@@ -52,7 +52,7 @@ def test_the_fixture() -> None:
 def test_chunks_are_listed_and_opened(compression: str) -> None:
     data = memoryview(unfinalized(compression))
     assert describe.is_unfinalized(data)
-    assert [found.chunk.ctype for found in describe.walk(data)] == [b"STEN", b"JSON", b"STEN"]
+    assert [chunk.ctype for chunk, _ in describe.walk(data)] == [b"STEN", b"JSON", b"STEN"]
     listed = list(tensors(describe.describe_unfinalized(data, OPTIONS), OPTIONS))
     assert [(t.name, bytes(t.data)) for t in listed] == [("chunk0/w", NOISE), ("chunk2/w", NOISE)]
     if compression == "none":

@@ -53,7 +53,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
-class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A path, as the system spells it, or a URL as it is."""
 
     name = "file"
@@ -119,6 +119,13 @@ def cluster_options(command: _Command) -> _Command:
         help="With --scheduler: where its workers have a clone. Default: the path of this one.",
     )
     return scheduler_option(clone(command))
+
+
+def discover() -> Repository:
+    """The repository around; raises EnvironmentFailure outside of one."""
+    from wtxtgit.git.repository import Repository
+
+    return Repository.discover()
 
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:

@@ -37,14 +37,17 @@ class Budget:
         self._message = message
         self._field = field
 
-    def take(self, amount: int, offset: int) -> None:
-        """Spend `amount` on what stands at `offset`; raises FormatError (limit) if it is not left.
-
-        What is refused is not spent.
-        """
+    def spend(self, amount: int) -> bool:
+        """Spend `amount`; False, and nothing is spent, where less is left."""
         if amount > self.left:
-            fail(self._message, offset=offset, field=self._field, kind="limit")
+            return False
         self.left -= amount
+        return True
+
+    def take(self, amount: int, offset: int) -> None:
+        """Spend `amount` on what stands at `offset`; raises FormatError (limit) if less is left."""
+        if not self.spend(amount):
+            fail(self._message, offset=offset, field=self._field, kind="limit")
 
 
 def most_decoded(size: int, options: ReadOptions) -> int:

@@ -29,7 +29,7 @@ from wtxtgit.io import view
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
-from wtxtgit.io.workers import begun_beside
+from wtxtgit.io.workers import in_background
 
 if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
@@ -211,7 +211,7 @@ class _Ahead:
         return f"wtxtgit.filter.{self._request.command}"
 
     def _start(self, task: Callable[[], object]) -> None:
-        if (thread := begun_beside(task)) is not None:
+        if (thread := in_background(task)) is not None:
             self._threads.append(thread)
 
     def _load(self) -> None:

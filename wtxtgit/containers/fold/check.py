@@ -1,7 +1,8 @@
 """Checks of FOLD files, in the order of trust: limits, hashes, parity, content.
 
-A payload is decoded only if its hashes hold, or parity made them hold. Hash,
-CRC and decoder go through a payload together, block by block.
+First what the index says, held against chunk headers and itself; nothing there
+reads a payload. A payload is decoded only if its hashes hold, or parity made
+them hold. Hash, CRC and decoder go through a payload together, block by block.
 Spec: `docs/spec/fold.md`, "Checks".
 """
 
@@ -9,25 +10,56 @@ from __future__ import annotations
 
 import json
 import zlib
+from operator import attrgetter
 
 from wtxtgit.containers import json_text
-from wtxtgit.containers.budget import most_decoded
-from wtxtgit.containers.fold import index, payloads
-from wtxtgit.containers.fold.index import TRUST_BLOCK
-from wtxtgit.containers.fold.payloads import MAX_MENDED_BLOCKS, TAG_BYTES, Digests, Passes, Verdict
-from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold
-from wtxtgit.errors import FormatError
+from wtxtgit.containers.budget import Budget, most_decoded
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.fold import payloads
+from wtxtgit.containers.fold.payloads import (
+    CHUNK_HASHES,
+    MANIFEST_HASH,
+    TAG_BYTES,
+    Digests,
+    Payloads,
+    Verdict,
+)
+from wtxtgit.containers.fold.read import (
+    CHUNK_HEADER,
+    HEADER,
+    MERKLE_ROOT,
+    TRUST_BLOCK,
+    UNCOMPRESSED,
+    ZSTD,
+    Chunk,
+    Fold,
+    parity_bytes,
+    parity_len,
+)
+from wtxtgit.containers.problems import Report
+from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
+FORMAT = "fold"
+VERSIONS = frozenset({"1.0.0", "1.1.0", "1.2.0"})
+HEADER_FIELDS = (
+    ("flags", 4),
+    ("uncomp_len", 8),
+    ("comp_len", 16),
+    ("crc32c", 24),
+    ("ecc_len", 28),
+)
+"""Integers that a chunk header and the index both have, and where the header has them."""
 JSON_CTYPE = b"JSON"
 MAX_JSON_CHUNK = 16 * 1024 * 1024
 """Longest JSON chunk that is parsed, in bytes once decoded."""
 PARITY_BLOCKS = 16
 """Blocks of a chunk whose parity is checked although its hash holds."""
+# Making parity is far slower than hashing.
 MAX_PARITY_BLOCKS = 4096
-"""The same of all chunks together: making parity is far slower than hashing."""
+"""The same of all chunks together."""
 
 _SHOWN_DIGITS = 16
 
@@ -35,57 +67,183 @@ _SHOWN_DIGITS = 16
 def check(container: Fold, options: ReadOptions) -> Findings:
     """Check everything that the file says of itself; raises nothing."""
     findings = Findings()
-    index.check_index(container, findings)
-    index.check_layout(container, findings)
-    _check_trust_block(container, findings)
-    keyed = index.check_metadata(container, options.integrity_key, findings)
-    chunks = _ChunkCheck(container, options, findings)
+    report: Report[Chunk] = Report(findings, attrgetter("name"))
+    _check_index(container, report)
+    _check_layout(container, report)
+    _check_trust_block(container, report)
+    keyed = check_metadata(container, options.integrity_key, report)
+    chunks = _ChunkCheck(container, options, report)
     for chunk in container.chunks:
-        index.check_chunk(chunk, findings)
+        check_chunk(chunk, report)
         chunks.check(chunk)
     keyed += chunks.keyed
     unchecked = keyed.count(None)
     if unchecked:
-        findings.warn(
-            "hmac",
-            f"{_counted(unchecked, 'hash', 'es')} can't be checked: HMACs need their key",
-            offset=container.index_start,
-            field="sha256",
-        )
+        hashes = "1 hash" if unchecked == 1 else f"{unchecked} hashes"
+        message = f"{hashes} can't be checked: HMACs need their key"
+        report.warn(message, "sha256", container.index_start, kind="hmac")
     if chunks.locked:
-        findings.warn(
-            "structure",
-            f"content of {_counted(chunks.locked, 'encrypted chunk', 's')} can't be checked: "
-            "no key is given",
-            offset=container.index_start,
-            field="encrypted",
-        )
+        locked = counted(chunks.locked, "encrypted chunk")
+        message = f"content of {locked} can't be checked: no key is given"
+        report.warn(message, "encrypted", container.index_start)
     if options.integrity_key is not None and keyed:
         findings.authenticated = all(keyed) and len(keyed) > len(container.chunks)
     return findings
 
 
-def _counted(count: int, noun: str, plural: str) -> str:
-    return f"{count} {noun}{plural if count != 1 else ''}"
+def _check_index(fold: Fold, report: Report[Chunk]) -> None:
+    """What readers want of the index as a whole."""
+    index, offset = fold.index, fold.index_start
+    version = index.get("version")
+    if index.get("format") != FORMAT:
+        report.warn('format of the index is not "fold"', "format", offset)
+    if not isinstance(version, str) or version not in VERSIONS:
+        report.warn(f"version {shown(version)} of the index is unknown", "version", offset)
+    if not isinstance(index.get("metadata"), dict):
+        report.error("metadata is not an object", "metadata", offset)
 
 
-def _check_trust_block(fold: Fold, findings: Findings) -> None:
+def _check_layout(fold: Fold, report: Report[Chunk]) -> None:
+    """Warn of bytes that two parts have, and of bytes that no part has."""
+    # The index (None) comes before the chunks that start where it does.
+    parts: list[tuple[int, int, int, Chunk | None]] = [(fold.index_start, 0, fold.index_end, None)]
+    parts += [(chunk.offset, 1, chunk.end, chunk) for chunk in fold.chunks]
+    reached = HEADER.size
+    for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
+        what = "index" if chunk is None else f"chunk {quoted(chunk.name)}"
+        if start < reached:
+            report.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
+        elif start > reached:
+            message = f"{start - reached} bytes before {what} are in no chunk"
+            report.warn(message, "offset", reached, chunk)
+        reached = max(reached, end)
+    if reached < len(fold.data):
+        message = f"{len(fold.data) - reached} bytes follow the last part"
+        report.warn(message, "index_len", reached)
+
+
+def _check_trust_block(fold: Fold, report: Report[Chunk]) -> None:
     """A trust block is a JSON object in a string; what it signs is not checked."""
     text = fold.index.get(TRUST_BLOCK)
-    if text is None:
-        return
     try:
         encoded = text.encode() if isinstance(text, str) else b""
-        held = json_text.parse(memoryview(encoded), TRUST_BLOCK)
+        block = json_text.parse(memoryview(encoded), TRUST_BLOCK)
     except (FormatError, UnicodeEncodeError):
-        held = None
-    if not isinstance(held, dict):
-        findings.warn(
-            "structure",
-            "trust_block is no JSON object in a string",
-            offset=fold.index_start,
-            field=TRUST_BLOCK,
+        block = None
+    if text is not None and not isinstance(block, dict):
+        message = "trust_block is no JSON object in a string"
+        report.warn(message, TRUST_BLOCK, fold.index_start)
+
+
+def check_chunk(chunk: Chunk, report: Report[Chunk]) -> None:
+    """Hold a chunk's header against the index."""
+    entry, at = chunk.entry, chunk.offset
+    if entry.get("ctype") != chunk.ctype_text:
+        message = f"ctype is {quoted(chunk.ctype_text)}, index has {shown(entry.get('ctype'))}"
+        report.error(message, "ctype", at, chunk)
+    for field, place in HEADER_FIELDS:
+        stated, held = entry.get(field), getattr(chunk, field)
+        if type(stated) is not int or stated != held:
+            report.error(f"{field} is {held}, index has {shown(stated)}", field, at + place, chunk)
+    header_len = entry.get("header_len")
+    if type(header_len) is not int or header_len != CHUNK_HEADER.size:
+        message = f"header_len in the index is {shown(header_len)}, not {CHUNK_HEADER.size}"
+        report.error(message, "header_len", at, chunk)
+    if chunk.flags not in (UNCOMPRESSED, ZSTD):
+        report.error(f"flags {chunk.flags:#x} are unknown", "flags", at + 4, chunk)
+    if payloads.parse_hash(entry.get("sha256")) is None:
+        message = f"sha256 in the index is {shown(entry.get('sha256'))}, which is no hash"
+        report.error(message, "sha256", at, chunk)
+    # The original writer binds an encrypted chunk to its name.
+    if chunk.encrypted and entry.get("aad", chunk.name) != chunk.name:
+        report.warn("aad in the index is not the chunk's name", "aad", at, chunk)
+    n, algorithm = parity_bytes(chunk.ecc_algo), shown(chunk.ecc_algo)
+    if n is None:
+        message = f"ecc_algo in the index is {algorithm}, not none or rs(n)"
+        report.error(message, "ecc_algo", at + 28, chunk)
+    elif parity_len(chunk.comp_len, n) != chunk.ecc_len:
+        message = (
+            f"ecc_len is {chunk.ecc_len}, {algorithm} of {chunk.comp_len} bytes has "
+            f"{parity_len(chunk.comp_len, n)}"
         )
+        report.error(message, "ecc_len", at + 28, chunk)
+
+
+def check_metadata(fold: Fold, key: bytes | None, report: Report[Chunk]) -> list[bool | None]:
+    """Check the hashes over hashes; return what becomes of the ones that need a key."""
+    metadata, offset = fold.index.get("metadata"), fold.index_start
+    keyed: list[bool | None] = []
+    if isinstance(metadata, dict):
+        if CHUNK_HASHES in metadata:
+            _check_chunk_hashes(fold, metadata[CHUNK_HASHES], report)
+            if MANIFEST_HASH not in metadata:
+                message = (
+                    "metadata has chunk_hashes and no manifest_hash, which no writer leaves out"
+                )
+                report.warn(message, MANIFEST_HASH, offset, kind="manifest")
+        if MANIFEST_HASH in metadata:
+            wanted = payloads.parse_hash(metadata[MANIFEST_HASH])
+            holds = wanted is not None and wanted.holds(payloads.manifest_sha256(metadata), key)
+            if wanted is not None and wanted.needs_key:
+                keyed.append(holds)
+            if holds is False:
+                message = "manifest_hash is not that of the metadata"
+                report.error(message, MANIFEST_HASH, offset, kind="manifest")
+    _check_merkle_root(fold, report)
+    return keyed
+
+
+def shown(value: object) -> str:
+    """A value out of the index as a message shows it; it may be anything."""
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, int | float) else "something else"
+
+
+def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[Chunk]) -> None:
+    offset = fold.index_start
+    if not isinstance(hashes, dict):
+        report.error("chunk_hashes is not an object", CHUNK_HASHES, offset, kind="manifest")
+        return
+    last = {chunk.name: chunk for chunk in fold.chunks}
+    for chunk in fold.chunks:
+        if chunk.name in hashes and hashes[chunk.name] == chunk.entry.get("sha256"):
+            continue
+        if last[chunk.name] is not chunk:
+            # The original writer keeps one hash a name.
+            message = "chunk_hashes has the hash of a later chunk of the same name"
+            report.warn(message, CHUNK_HASHES, offset, chunk, kind="manifest")
+        else:
+            differs = chunk.name in hashes
+            message = f"chunk_hashes {'and sha256 differ' if differs else 'lacks the chunk'}"
+            report.error(message, CHUNK_HASHES, offset, chunk, kind="manifest")
+    for name in hashes:
+        if name not in last:
+            message = "chunk_hashes has a chunk that the index lacks"
+            report.findings.error(
+                "manifest", message, offset=offset, field=CHUNK_HASHES, chunk=name
+            )
+
+
+def _check_merkle_root(fold: Fold, report: Report[Chunk]) -> None:
+    stated, metadata = fold.index.get(MERKLE_ROOT), fold.index.get("metadata")
+    features = metadata.get("security_features") if isinstance(metadata, dict) else None
+    # Without chunks there is no root.
+    if not fold.chunks:
+        return
+    if stated is None:
+        if isinstance(features, dict) and features.get("merkle") is True:
+            message = "security_features say that there is a merkle_root, and there is none"
+            report.warn(message, MERKLE_ROOT, fold.index_start, kind="merkle")
+        return
+    root = payloads.merkle_root(
+        (chunk.name, chunk.offset, chunk.entry.get("sha256")) for chunk in fold.chunks
+    )
+    if stated != root:
+        message = "merkle_root is not that of the chunks"
+        report.error(message, MERKLE_ROOT, fold.index_start, kind="merkle")
 
 
 class _ChunkCheck:
@@ -95,77 +253,58 @@ class _ChunkCheck:
     of encrypted chunks for which there is none.
     """
 
-    def __init__(self, fold: Fold, options: ReadOptions, findings: Findings) -> None:
+    def __init__(self, fold: Fold, options: ReadOptions, report: Report[Chunk]) -> None:
         self._data = fold.data
         self._options = options
-        self._findings = findings
-        self._passes = Passes(fold.data)
-        self._decoding_left = most_decoded(len(fold.data), options)
+        self._report = report
+        self._payloads = Payloads(fold.data, options)
+        message = "chunks decode to too much for a file of this size"
+        self._decoding = Budget(most_decoded(len(fold.data), options), message, "uncomp_len")
         self._parity_left = MAX_PARITY_BLOCKS
-        self._mending_left = MAX_MENDED_BLOCKS
         self.keyed: list[bool | None] = []
         self.locked = 0
 
     def check(self, chunk: Chunk) -> None:
         try:
             payloads.check_limits(chunk, self._options)
+            self._payloads.passes.take(chunk.comp_len, chunk.offset)
+            if chunk.flags == ZSTD:
+                self._decoding.take(chunk.uncomp_len, chunk.offset + 8)
         except FormatError as error:
-            self._report(chunk, error)
-            return
-        if not self._passes.take(chunk):
-            self._findings.error(
-                "limit",
-                "chunks overlap too much for all of them to be checked",
-                offset=chunk.offset,
-                field="offset",
-                chunk=chunk.name,
-            )
-            return
-        if chunk.flags == ZSTD:
-            self._decoding_left -= chunk.uncomp_len
-        if self._decoding_left < 0:
-            self._findings.error(
-                "limit",
-                "chunks decode to too much for a file of this size",
-                offset=chunk.offset + 8,
-                field="uncomp_len",
-                chunk=chunk.name,
-            )
+            self._report.refuse(error, chunk)
             return
         self._check_payload(chunk)
 
     def _check_payload(self, chunk: Chunk) -> None:
         if chunk.encrypted and self._options.decryption_key is None:
             self.locked += 1
-        held = self._data[chunk.payload_start : chunk.payload_end]
-        digests = Digests(held)
-        content, failure = self._decode(held, chunk, digests)
-        digests.finish()
-        wanted = payloads.parse_hash(chunk.entry.get("sha256"))
-        verdict = payloads.judged(digests, chunk, self._options)
+        stored = chunk.payload(self._data)
+        digests = Digests(stored)
+        content, failure = self._decode(stored, chunk, digests)
+        verdict = payloads.judged(digests.finish(), chunk, self._options)
         if not verdict.intact and payloads.usable_parity(chunk):
-            mending = payloads.mend(self._data, chunk, self._options, self._mending_left)
-            self._mending_left = max(self._mending_left - mending.damaged, 0)
-            if mending.verdict.intact:
-                held, digests, verdict = mending.payload, mending.digests, mending.verdict
-                content, failure = self._decode(held, chunk, None)
-                self._warn_of_damage(chunk, mending.damaged)
-            elif mending.damaged:
-                self._tell_lost(chunk, mending.damaged, mending.given_up)
+            mended, new_digests, new_verdict = self._payloads.mend(chunk)
+            if new_verdict.intact:
+                stored, digests, verdict = mended.payload, new_digests, new_verdict
+                content, failure = self._decode(stored, chunk, None)
+                message = (
+                    f"payload is damaged in {mended.damaged} blocks, which its parity can mend"
+                )
+                self._report.warn(message, "ecc_payload", chunk.payload_start, chunk, kind="ecc")
+            elif mended.damaged:
+                blocks = f"{mended.given_up} of {mended.damaged} damaged blocks"
+                message = f"parity can't mend {blocks if mended.given_up else 'the payload'}"
+                self._report.error(message, "ecc_payload", chunk.payload_end, chunk, kind="ecc")
         elif verdict.intact:
-            self._check_parity(held, chunk)
-        if wanted is not None and wanted.needs_key:
-            self.keyed.append(verdict.hash_holds)
-        self._tell_hashes(held, chunk, digests, verdict)
-        if not verdict.intact:
-            return
-        if failure is not None:
-            self._report(chunk, failure)
-        elif content is not None:
+            self._check_parity(stored, chunk)
+        self._tell_hashes(stored, chunk, digests, verdict)
+        if verdict.intact and failure is not None:
+            self._report.refuse(failure, chunk)
+        elif verdict.intact and content is not None:
             self._check_json(chunk, content)
 
     def _decode(
-        self, held: ByteView, chunk: Chunk, digests: Digests | None
+        self, stored: ByteView, chunk: Chunk, digests: Digests | None
     ) -> tuple[bytes | None, FormatError | None]:
         """Decode a payload: its content if it is JSON, and why it can't be decoded."""
         if chunk.flags not in (UNCOMPRESSED, ZSTD):
@@ -176,7 +315,7 @@ class _ChunkCheck:
         content = bytearray()
         seen = None if digests is None else digests.update
         try:
-            for block in payloads.content(held, chunk, self._options, seen):
+            for block in payloads.content(stored, chunk, self._options, seen):
                 if is_json:
                     content += block
         except FormatError as error:
@@ -184,93 +323,51 @@ class _ChunkCheck:
         return (bytes(content) if is_json else None), None
 
     def _tell_hashes(
-        self, held: ByteView, chunk: Chunk, digests: Digests, verdict: Verdict
+        self, stored: ByteView, chunk: Chunk, digests: Digests, verdict: Verdict
     ) -> None:
-        if verdict.hash_holds is False:
-            wanted = payloads.parse_hash(chunk.entry.get("sha256"))
-            self._findings.error(
-                "sha256" if wanted is None else wanted.kind,
+        wanted = payloads.parse_hash(chunk.entry.get("sha256"))
+        if wanted is not None and wanted.needs_key:
+            self.keyed.append(verdict.hash_holds)
+        if wanted is not None and verdict.hash_holds is False:
+            message = (
                 f"sha256 of the payload is {digests.sha256[:_SHOWN_DIGITS]}..., "
-                f"index has {str(wanted)[: _SHOWN_DIGITS + len('hmac-sha256:')]}...",
-                offset=chunk.payload_start,
-                field="sha256",
-                chunk=chunk.name,
+                f"index has {str(wanted)[: _SHOWN_DIGITS + len('hmac-sha256:')]}..."
             )
+            self._report.error(message, "sha256", chunk.payload_start, chunk, kind=wanted.kind)
         if verdict.crc_holds:
             return
-        if verdict.hash_holds and _zlib_crc32(held) == chunk.crc32c:
-            self._findings.warn(
-                "crc32c",
-                "crc32c holds the CRC-32 of zlib, as an old writer put it there",
-                offset=chunk.offset + 24,
-                field="crc32c",
-                chunk=chunk.name,
-            )
+        if verdict.hash_holds and _zlib_crc32(stored) == chunk.crc32c:
+            message = "crc32c holds the CRC-32 of zlib, as an old writer put it there"
+            self._report.warn(message, "crc32c", chunk.offset + 24, chunk, kind="crc32c")
             return
-        self._findings.error(
-            "crc32c",
-            f"crc32c of the payload is {digests.crc32c:08x}, header has {chunk.crc32c:08x}",
-            offset=chunk.payload_start,
-            field="crc32c",
-            chunk=chunk.name,
-        )
+        message = f"crc32c of the payload is {digests.crc32c:08x}, header has {chunk.crc32c:08x}"
+        self._report.error(message, "crc32c", chunk.payload_start, chunk, kind="crc32c")
 
-    def _warn_of_damage(self, chunk: Chunk, damaged: int) -> None:
-        self._findings.warn(
-            "ecc",
-            f"payload is damaged in {damaged} blocks, which its parity can mend",
-            offset=chunk.payload_start,
-            field="ecc_payload",
-            chunk=chunk.name,
-        )
-
-    def _tell_lost(self, chunk: Chunk, damaged: int, given_up: int) -> None:
-        lost = f"{given_up} of {damaged} damaged blocks" if given_up else "the payload"
-        self._findings.error(
-            "ecc",
-            f"parity can't mend {lost}",
-            offset=chunk.payload_end,
-            field="ecc_payload",
-            chunk=chunk.name,
-        )
-
-    def _check_parity(self, held: ByteView, chunk: Chunk) -> None:
+    def _check_parity(self, stored: ByteView, chunk: Chunk) -> None:
         """Warn where parity would not help, as far as the first blocks tell."""
         n = payloads.usable_parity(chunk)
-        blocks = min(PARITY_BLOCKS, self._parity_left)
-        if not n or not blocks:
+        if not n or self._parity_left < PARITY_BLOCKS:
             return
-        from wtxtgit.containers.fold import reed_solomon
+        self._parity_left -= PARITY_BLOCKS
+        from wtxtgit.containers.fold import reed_solomon  # it needs numpy
 
-        self._parity_left -= blocks
-        if not reed_solomon.is_parity(held, self._data[chunk.payload_end : chunk.end], n, blocks):
-            self._findings.warn(
-                "ecc",
-                "parity is not that of the payload, as an old writer made it: it can mend nothing",
-                offset=chunk.payload_end,
-                field="ecc_payload",
-                chunk=chunk.name,
+        parity = self._data[chunk.payload_end : chunk.end]
+        if not reed_solomon.is_parity(stored, parity, n, PARITY_BLOCKS):
+            message = (
+                "parity is not that of the payload, as an old writer made it: it can mend nothing"
             )
+            self._report.warn(message, "ecc_payload", chunk.payload_end, chunk, kind="ecc")
 
     def _check_json(self, chunk: Chunk, content: bytes) -> None:
+        reason = None
         try:
             json_text.parse(memoryview(content), "JSON chunk")
+            if _has_constants(content):
+                reason = "content has NaN or Infinity, which JSON has not"
         except FormatError:
             reason = "content is not JSON that can be read" if content else "content is empty"
-        else:
-            if not _has_constants(content):
-                return
-            reason = "content has NaN or Infinity, which JSON has not"
-        self._findings.warn(
-            "structure",
-            reason,
-            offset=chunk.payload_start,
-            field="comp_payload",
-            chunk=chunk.name,
-        )
-
-    def _report(self, chunk: Chunk, error: FormatError) -> None:
-        self._findings.refuse(error, chunk=chunk.name)
+        if reason is not None:
+            self._report.warn(reason, "comp_payload", chunk.payload_start, chunk)
 
 
 def _wrong_locked_length(chunk: Chunk) -> FormatError | None:

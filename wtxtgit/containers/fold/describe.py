@@ -4,18 +4,18 @@ Also of files that were never finalized: a writer that dies before it writes
 the index leaves index_off and index_len 0, and chunks back to back. Names,
 hashes and encryption would have stood in the index; types, lengths and crc32c
 are in the chunk headers.
-Spec: `docs/spec/fold.md`, "What is told" and "Files that were not finalized".
+Spec: `docs/spec/fold.md`, "What is listed" and "Files that were not finalized".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import partial, reduce
 
 from wtxtgit.containers import json_text, tensor_header
-from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.containers.cursor import Cursor, fail, quoted, unpack_at
+from wtxtgit.containers.budget import Budget, DecodedParts
+from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import (
@@ -80,10 +80,11 @@ class _Chunks:
     def __init__(self, fold: Fold, options: ReadOptions) -> None:
         self._data = fold.data
         self._options = options
-        self._passes = payloads.Passes(fold.data)
+        self._passes = payloads.Payloads(fold.data, options).passes
         self._decoded = DecodedParts(options).of_file(len(fold.data))
-        self._mended_tensors = 0
-        self._mended_characters = 0
+        message = "chunks list too many tensors"
+        self._mended_tensors = Budget(MAX_TENSORS, message, "tensors")
+        self._mended_characters = Budget(MAX_NESTED_NAMES, message, "tensors")
         self._opened: set[int] = set()
         self.tensors: list[Tensor] = []
         self.nested: list[Nested] = []
@@ -120,11 +121,10 @@ class _Chunks:
 
     def _mended(self, chunk: Chunk) -> ByteView | None:
         """The payload where it is damaged and its parity mends it."""
-        if not payloads.usable_parity(chunk) or chunk.comp_len > self._options.max_chunk:
-            return None
-        if not self._passes.take(chunk):
-            return None
-        return payloads.mended(self._data, chunk, self._options)
+        is_small = chunk.comp_len <= self._options.max_chunk
+        if is_small and payloads.usable_parity(chunk) and self._passes.spend(chunk.comp_len):
+            return payloads.mended(self._data, chunk, self._options)
+        return None
 
     def _listed(self, chunk: Chunk, mended: ByteView) -> bool:
         """List the tensors of a mended safetensors file; False if it is none.
@@ -135,17 +135,9 @@ class _Chunks:
             header = tensor_header.read(mended, 0, len(mended))
         except FormatError:
             return False
-        self._mended_tensors += len(header.tensors)
-        self._mended_characters += sum(
-            len(chunk.name) + len(tensor.name) + 1 for tensor in header.tensors
-        )
-        if self._mended_tensors > MAX_TENSORS or self._mended_characters > MAX_NESTED_NAMES:
-            fail(
-                "chunks list too many tensors",
-                offset=chunk.payload_start,
-                field="tensors",
-                kind="limit",
-            )
+        self._mended_tensors.take(len(header.tensors), chunk.payload_start)
+        characters = sum(len(chunk.name) + len(tensor.name) + 1 for tensor in header.tensors)
+        self._mended_characters.take(characters, chunk.payload_start)
         mend = partial(payloads.stored, self._data, chunk, self._options)
         whole = Packed(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
         for stored in header.tensors:
@@ -181,15 +173,9 @@ def _tags(metadata: dict[str, object]) -> tuple[dict[str, str], list[str]]:
 
 
 def _metadata(fold: Fold) -> dict[str, object]:
-    index = fold.index
-    return {
-        "version": index.get("version"),
-        "created_at_unix": index.get("created_at_unix"),
-        "metadata": index.get("metadata"),
-        "merkle_root": index.get("merkle_root"),
-        "trust_block": index.get("trust_block"),
-        "chunks": [_chunk(chunk) for chunk in fold.chunks],
-    }
+    keys = ("version", "created_at_unix", "metadata", "merkle_root", "trust_block")
+    chunks = [_chunk(chunk) for chunk in fold.chunks]
+    return {key: fold.index.get(key) for key in keys} | {"chunks": chunks}
 
 
 def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, object]]:
@@ -222,13 +208,7 @@ def _part(chunk: Chunk) -> PartNote:
 
 def _chunk(chunk: Chunk) -> dict[str, object]:
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
-    return {
-        "name": chunk.name,
-        "ctype": chunk.ctype_text,
-        "flags": chunk.flags,
-        "offset": chunk.offset,
-        "comp_len": chunk.comp_len,
-        "uncomp_len": chunk.uncomp_len,
+    return _sizes(chunk) | {
         "ecc_algo": chunk.ecc_algo,
         "ecc_len": chunk.ecc_len,
         "encrypted": chunk.encrypted,
@@ -241,27 +221,6 @@ NAME = "chunk"
 FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WalkedChunk:
-    """A chunk that was found; `crc_holds` says whether its payload has its crc32c."""
-
-    chunk: Chunk
-    crc_holds: bool
-
-    def as_dict(self) -> dict[str, object]:
-        chunk = self.chunk
-        return {
-            "name": chunk.name,
-            "ctype": chunk.ctype_text,
-            "flags": chunk.flags,
-            "offset": chunk.offset,
-            "comp_len": chunk.comp_len,
-            "uncomp_len": chunk.uncomp_len,
-            "ecc_len": chunk.ecc_len,
-            "crc32c": "holds" if self.crc_holds else "differs",
-        }
-
-
 def is_unfinalized(data: ByteView) -> bool:
     """Whether a file with the format's magic has no index yet."""
     if len(data) < HEADER.size:
@@ -270,37 +229,26 @@ def is_unfinalized(data: ByteView) -> bool:
     return (index_off, index_len) == (0, 0)
 
 
-def walk(data: ByteView) -> list[WalkedChunk]:
-    """The whole chunks of a file from its header on, up to what is no chunk.
+def walk(data: ByteView) -> list[tuple[Chunk, bool]]:
+    """The whole chunks from the header of a file on, and whether each has its crc32c.
 
-    Of a chunk whose writer died in it nothing is told. Raises FormatError
-    where not even the file header is there.
+    They end at what is no chunk. Of a chunk whose writer died in it nothing is
+    told. Raises FormatError where not even the file header is there.
     """
     pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
-    found: list[WalkedChunk] = []
-    while pos + CHUNK_HEADER.size <= len(data) and len(found) < MAX_TENSORS:
+    chunks: list[tuple[Chunk, bool]] = []
+    while pos + CHUNK_HEADER.size <= len(data) and len(chunks) < MAX_TENSORS:
         ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, pos)
-        chunk = Chunk(
-            f"{NAME}{len(found)}",
-            ctype,
-            flags,
-            pos,
-            comp_len,
-            uncomp_len,
-            crc,
-            ecc_len,
-            encrypted=False,
-            entry={},
-            nested=None,
-        )
-        if not _is_likely(chunk) or chunk.end > len(data):
+        lengths = (comp_len, uncomp_len, crc, ecc_len)
+        chunk = Chunk(f"{NAME}{len(chunks)}", ctype, flags, pos, *lengths, False, {}, None)
+        # Nothing marks where chunks start: only headers that could be one count.
+        is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in ctype)
+        if not is_text or flags not in (UNCOMPRESSED, ZSTD) or chunk.end > len(data):
             break
-        counted = 0
-        for piece in pieces(data[chunk.payload_start : chunk.payload_end]):
-            counted = crc32c(piece, counted)
-        found.append(WalkedChunk(chunk, counted == crc))
+        got = reduce(lambda crc, piece: crc32c(piece, crc), pieces(chunk.payload(data)), 0)
+        chunks.append((chunk, got == crc))
         pos = chunk.end
-    return found
+    return chunks
 
 
 def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
@@ -310,25 +258,35 @@ def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
     Chunks that may hold a file with tensors, and whose crc32c holds, are nested.
     """
     chunks = walk(data)
-    end = chunks[-1].chunk.end if chunks else HEADER.size
+    end = chunks[-1][0].end if chunks else HEADER.size
     nested = tuple(
         Nested(
-            found.chunk.name,
-            partial(payloads.payload, data, found.chunk, options),
-            found.chunk.payload_start if found.chunk.flags == UNCOMPRESSED else None,
+            chunk.name,
+            partial(payloads.payload, data, chunk, options),
+            chunk.payload_start if chunk.flags == UNCOMPRESSED else None,
         )
-        for found in chunks
-        if found.crc_holds and found.chunk.ctype in FILE_CTYPES
+        for chunk, crc_holds in chunks
+        if crc_holds and chunk.ctype in FILE_CTYPES
     )
     metadata: dict[str, object] = {
         "finalized": False,
-        "chunks": [found.as_dict() for found in chunks],
+        "chunks": [
+            _sizes(chunk)
+            | {"ecc_len": chunk.ecc_len, "crc32c": "holds" if crc_holds else "differs"}
+            for chunk, crc_holds in chunks
+        ],
         "rest": {"offset": end, "size": len(data) - end},
     }
     return Description("fold", (), metadata, nested)
 
 
-def _is_likely(chunk: Chunk) -> bool:
-    """Whether a chunk header could be one: nothing marks where chunks start."""
-    is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in chunk.ctype)
-    return is_text and chunk.flags in (UNCOMPRESSED, ZSTD)
+def _sizes(chunk: Chunk) -> dict[str, object]:
+    """What a chunk's own header says of it."""
+    return {
+        "name": chunk.name,
+        "ctype": chunk.ctype_text,
+        "flags": chunk.flags,
+        "offset": chunk.offset,
+        "comp_len": chunk.comp_len,
+        "uncomp_len": chunk.uncomp_len,
+    }

@@ -16,15 +16,19 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
+from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, Fold, parity_bytes, parity_len
+from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, parity_bytes, parity_len
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions
+
+if TYPE_CHECKING:
+    from wtxtgit.containers.fold.reed_solomon import Mended
 
 MAX_PASSES = 4
 """Times that chunks which overlap may hold all bytes of the file."""
@@ -35,37 +39,6 @@ TAG_BYTES = 16
 KEY_BYTES = 32
 
 _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Mending:
-    """What became of a damaged payload: `payload` is whole if `verdict` is intact.
-
-    `patches` are the mended blocks and where in the payload they stand;
-    `damaged` counts its damaged blocks, `given_up` those that could not be mended.
-    """
-
-    payload: ByteView
-    patches: tuple[tuple[int, bytes], ...]
-    damaged: int
-    given_up: int
-    digests: Digests
-    verdict: Verdict
-
-
-class Passes:
-    """Counts the bytes of payloads that are gone through.
-
-    Any number of entries in an index may point at the same large chunk.
-    """
-
-    def __init__(self, data: ByteView) -> None:
-        self._left = MAX_PASSES * len(data)
-
-    def take(self, chunk: Chunk) -> bool:
-        """Whether a chunk's payload may be gone through as well."""
-        self._left -= chunk.comp_len
-        return self._left >= 0
 
 
 def payload(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
@@ -103,16 +76,16 @@ def check_limits(chunk: Chunk, options: ReadOptions) -> None:
 def stored(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
     """The payload as it is stored, mended if it is damaged and its parity mends it."""
     whole = mended(data, chunk, options)
-    return data[chunk.payload_start : chunk.payload_end] if whole is None else whole
+    return chunk.payload(data) if whole is None else whole
 
 
 def mended(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView | None:
     """The stored payload where it is damaged and its parity mends it, else None."""
-    held = data[chunk.payload_start : chunk.payload_end]
+    held = chunk.payload(data)
     if not usable_parity(chunk) or verdict(held, chunk, options).intact:
         return None
-    mending = mend(data, chunk, options)
-    return mending.payload if mending.verdict.intact else None
+    whole, _, verdict_after = mend(data, chunk, options)
+    return whole.payload if verdict_after.intact else None
 
 
 def verdict(held: ByteView, chunk: Chunk, options: ReadOptions) -> Verdict:
@@ -123,7 +96,8 @@ def verdict(held: ByteView, chunk: Chunk, options: ReadOptions) -> Verdict:
 def judged(digests: Digests, chunk: Chunk, options: ReadOptions) -> Verdict:
     """What the hashes of a chunk say of a stored payload that has these digests."""
     wanted = parse_hash(chunk.entry.get("sha256"))
-    return judge(digests, chunk.crc32c, wanted, options.integrity_key)
+    holds = None if wanted is None else wanted.holds(digests.sha256, options.integrity_key)
+    return Verdict(digests.crc32c == chunk.crc32c, holds)
 
 
 def usable_parity(chunk: Chunk) -> int:
@@ -132,28 +106,21 @@ def usable_parity(chunk: Chunk) -> int:
     return n if n and 0 < chunk.ecc_len == parity_len(chunk.comp_len, n) else 0
 
 
-def mend(data: ByteView, chunk: Chunk, options: ReadOptions, most: int | None = None) -> Mending:
+def mend(
+    data: ByteView, chunk: Chunk, options: ReadOptions, most: int | None = None
+) -> tuple[Mended, Digests, Verdict]:
     """Mend a payload from its parity, which has to be usable, and check it again.
 
-    At most `most` damaged blocks are tried, MAX_DAMAGED unless it says otherwise.
+    At most `most` damaged blocks are tried, MAX_DAMAGED unless it says
+    otherwise. The payload is whole if the verdict is intact.
     """
-    from wtxtgit.containers.fold import reed_solomon
+    from wtxtgit.containers.fold import reed_solomon  # it needs numpy
 
-    result = reed_solomon.mend(
-        data[chunk.payload_start : chunk.payload_end],
-        data[chunk.payload_end : chunk.end],
-        usable_parity(chunk),
-        reed_solomon.MAX_DAMAGED if most is None else most,
-    )
-    digests = Digests(result.payload).finish()
-    return Mending(
-        result.payload,
-        result.patches,
-        result.damaged,
-        result.given_up,
-        digests,
-        judged(digests, chunk, options),
-    )
+    most = reed_solomon.MAX_DAMAGED if most is None else most
+    parity = data[chunk.payload_end : chunk.end]
+    mended = reed_solomon.mend(chunk.payload(data), parity, usable_parity(chunk), most)
+    digests = Digests(mended.payload).finish()
+    return mended, digests, judged(digests, chunk, options)
 
 
 def content(
@@ -336,12 +303,6 @@ class Verdict:
         return self.crc_holds if self.hash_holds is None else self.hash_holds
 
 
-def judge(digests: Digests, crc32c: int, stored: Hash | None, key: bytes | None) -> Verdict:
-    """Compare a payload's digests with those in its header and in the index."""
-    holds = None if stored is None else stored.holds(digests.sha256, key)
-    return Verdict(digests.crc32c == crc32c, holds)
-
-
 def manifest_sha256(metadata: dict[str, object]) -> str:
     """The SHA-256 (hex) of metadata without its `manifest_hash`."""
     hashed = {name: value for name, value in metadata.items() if name != MANIFEST_HASH}
@@ -383,30 +344,34 @@ Condition = Literal["whole", "mended", "damaged"]
 """Whether a payload is as its hash says, is so once its parity has mended it, or is not."""
 
 
-class Conditions:
-    """Hashes the payloads of one file, within bounds for all of them together.
+class Payloads:
+    """The payloads of one file, hashed and mended within bounds for all of them together.
 
-    Parity counts as well: it can be many times its payload, and overlap too.
+    Any number of entries in an index may point at the same large chunk.
     """
 
-    def __init__(self, fold: Fold, options: ReadOptions) -> None:
-        self._data = fold.data
-        self._options = options
-        self._left = MAX_PASSES * len(fold.data)
+    def __init__(self, data: ByteView, options: ReadOptions) -> None:
+        self.data = data
+        self.options = options
+        message = "chunks overlap too much for all of them to be gone through"
+        self.passes = Budget(MAX_PASSES * len(data), message, "offset")
         self._mending_left = MAX_MENDED_BLOCKS
 
-    def of(self, chunk: Chunk) -> Condition:
+    def is_whole(self, chunk: Chunk) -> bool:
+        return verdict(chunk.payload(self.data), chunk, self.options).intact
+
+    def mend(self, chunk: Chunk) -> tuple[Mended, Digests, Verdict]:
+        """As `mend`; the blocks that are tried are counted."""
+        mending = mend(self.data, chunk, self.options, self._mending_left)
+        self._mending_left = max(self._mending_left - mending[0].damaged, 0)
+        return mending
+
+    def condition(self, chunk: Chunk) -> Condition:
         """The condition of a chunk; raises FormatError (limit) where chunks overlap too much."""
-        self._left -= chunk.end - chunk.offset
-        if self._left < 0:
-            raise FormatError(
-                "chunks overlap too much", kind="limit", offset=chunk.offset, field="offset"
-            )
-        held = self._data[chunk.payload_start : chunk.payload_end]
-        if verdict(held, chunk, self._options).intact:
+        # Parity counts as well: it can be many times its payload, and overlap too.
+        self.passes.take(chunk.end - chunk.offset, chunk.offset)
+        if self.is_whole(chunk):
             return "whole"
         if not usable_parity(chunk):
             return "damaged"
-        mending = mend(self._data, chunk, self._options, self._mending_left)
-        self._mending_left = max(self._mending_left - mending.damaged, 0)
-        return "mended" if mending.verdict.intact else "damaged"
+        return "mended" if self.mend(chunk)[2].intact else "damaged"

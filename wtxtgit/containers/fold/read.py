@@ -31,6 +31,8 @@ UNCOMPRESSED = 0
 ZSTD = 1
 TENSOR_CTYPE = b"STEN"
 INDEX_ROLE = "_index"
+MERKLE_ROOT = "merkle_root"
+TRUST_BLOCK = "trust_block"
 MAX_NESTED_NAMES = MAX_JSON
 """Characters of all names `chunk/tensor` of a file together."""
 
@@ -67,6 +69,10 @@ class Chunk:
     @property
     def end(self) -> int:
         return self.payload_end + self.ecc_len
+
+    def payload(self, data: ByteView) -> ByteView:
+        """The payload as it is stored in the file `data`."""
+        return data[self.payload_start : self.payload_end]
 
     @property
     def ctype_text(self) -> str:

@@ -11,8 +11,8 @@ from functools import partial
 from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import payloads
-from wtxtgit.containers.fold.index import TRUST_BLOCK
-from wtxtgit.containers.fold.read import Chunk, Fold
+from wtxtgit.containers.fold.payloads import Payloads
+from wtxtgit.containers.fold.read import TRUST_BLOCK, Chunk, Fold
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
@@ -23,7 +23,7 @@ from wtxtgit.containers.fold.write import (
     sealed,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ReadOptions
 
 COMPRESSIONS = ("none", "zstd")
@@ -41,10 +41,9 @@ def repack(
     FormatError, before the first piece: for chunks that do not hold, for
     encrypted ones, for HMACs without `options.integrity_key`.
     """
-    data = container.data
-    passes = payloads.Passes(data)
+    inside = Payloads(container.data, options)
     planned = plan_all(
-        (_source(data, chunk, options, passes), form_of(chunk, compression, level, options))
+        (_source(inside, chunk), form_of(chunk, compression, level, options))
         for chunk in container.chunks
     )
     made = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
@@ -56,28 +55,18 @@ def broken_by_repack(container: Fold) -> tuple[str, ...]:
     return (TRUST_BLOCK,) if container.index.get(TRUST_BLOCK) is not None else ()
 
 
-def _source(
-    data: ByteView, chunk: Chunk, options: ReadOptions, passes: payloads.Passes
-) -> ChunkSource:
-    name = quoted(chunk.name)
+def _source(inside: Payloads, chunk: Chunk) -> ChunkSource:
+    name, options = quoted(chunk.name), inside.options
     if chunk.encrypted:
-        raise FormatError(
-            f"chunk {name} is encrypted: such files are not repacked",
-            offset=chunk.offset,
-            field="encrypted",
-        )
+        message = f"chunk {name} is encrypted: such files are not repacked"
+        raise FormatError(message, offset=chunk.offset, field="encrypted")
     payloads.check_limits(chunk, options)
-    if not passes.take(chunk):
-        raise FormatError(
-            "chunks overlap too much", kind="limit", offset=chunk.offset, field="offset"
-        )
-    held = payloads.stored(data, chunk, options)
-    verdict = payloads.verdict(held, chunk, options)
-    if not verdict.intact:
-        raise FormatError(
-            f"chunk {name} is damaged", offset=chunk.payload_start, field="comp_payload"
-        )
-    blocks = partial(payloads.content, held, chunk, options)
+    inside.passes.take(chunk.comp_len, chunk.offset)
+    stored = payloads.stored(inside.data, chunk, options)
+    if not payloads.verdict(stored, chunk, options).intact:
+        message = f"chunk {name} is damaged"
+        raise FormatError(message, offset=chunk.payload_start, field="comp_payload")
+    blocks = partial(payloads.content, stored, chunk, options)
     return ChunkSource(chunk.name, chunk.ctype, chunk.uncomp_len, blocks)
 
 
@@ -103,48 +92,43 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
     mended: list[str] = []
     lost: list[str] = []
     reached = 0
-    passes = payloads.Passes(container.data)
+    inside = Payloads(container.data, options)
     for chunk in sorted(container.chunks, key=lambda chunk: (chunk.offset, chunk.end)):
-        if not passes.take(chunk):
+        needed: list[Patch] | None = None
+        if inside.passes.spend(chunk.comp_len):
+            if chunk.offset < reached:
+                # Its bytes may be those of a chunk that was mended.
+                needed = [] if inside.is_whole(chunk) else None
+            else:
+                reached = chunk.end
+                needed = _patches(inside, chunk)
+        if needed is None:
             lost.append(chunk.name)
-            continue
-        if chunk.offset < reached:
-            if not _is_whole(container.data, chunk, options):
-                lost.append(chunk.name)
-            continue
-        reached = chunk.end
-        found = _patches(container.data, chunk, options)
-        if found is None:
-            lost.append(chunk.name)
-        elif found:
+        elif needed:
             mended.append(chunk.name)
-            patches += found
+            patches += needed
     edits = ((at, at + len(new), partial(iter, (new,))) for at, new in patches)
     return replacing.spliced(container.data, edits), mended, lost
 
 
-def _is_whole(data: ByteView, chunk: Chunk, options: ReadOptions) -> bool:
-    held = data[chunk.payload_start : chunk.payload_end]
-    return payloads.verdict(held, chunk, options).intact
-
-
-def _patches(data: ByteView, chunk: Chunk, options: ReadOptions) -> list[Patch] | None:
+def _patches(inside: Payloads, chunk: Chunk) -> list[Patch] | None:
     """What makes a chunk whole, None where nothing does."""
-    n = payloads.usable_parity(chunk)
+    data, n = inside.data, payloads.usable_parity(chunk)
+    is_whole = inside.is_whole(chunk)
     try:
-        payloads.check_limits(chunk, options)
+        payloads.check_limits(chunk, inside.options)
     except FormatError:
-        return [] if _is_whole(data, chunk, options) else None
-    payload = data[chunk.payload_start : chunk.payload_end]
+        return [] if is_whole else None
+    payload = chunk.payload(data)
     patches: list[Patch] = []
-    if not _is_whole(data, chunk, options):
+    if not is_whole:
         if not n:
             return None
-        mending = payloads.mend(data, chunk, options)
-        if not mending.verdict.intact:
+        mended, _, verdict = payloads.mend(data, chunk, inside.options)
+        if not verdict.intact:
             return None
-        payload = mending.payload
-        patches += [(chunk.payload_start + at, block) for at, block in mending.patches]
+        payload = mended.payload
+        patches += [(chunk.payload_start + at, block) for at, block in mended.patches]
     if n:
         from wtxtgit.containers.fold import reed_solomon  # it needs numpy
 

@@ -11,34 +11,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import cast
 
 from wtxtgit.containers import intervals, json_text
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.fold import MAGIC, index, payloads
+from wtxtgit.containers.fold import MAGIC, payloads
+from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
-from wtxtgit.containers.fold.index import MERKLE_ROOT
-from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Conditions
-from wtxtgit.containers.fold.read import HEADER, UNCOMPRESSED, ZSTD, Chunk, Fold
+from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Payloads
+from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Chunk, Fold
 from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
-    Kept,
     Laid,
-    Planned,
     file_pieces,
     form_of,
     format_index,
     plan,
     sealed,
 )
+from wtxtgit.containers.intervals import Span, groups
+from wtxtgit.containers.problems import Report
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.replacing import Edit, spliced
+from wtxtgit.containers.replacing import Edit, refuse_errors, spliced
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
 
@@ -61,6 +62,10 @@ OF_THE_PLACE = frozenset(
     }
 )
 """Keys of a chunk in the index that follow from its header, its place and its content."""
+GAPS = "gaps"
+METADATA = "metadata"
+MADE_ANEW = frozenset({"format", "version", "created_at_unix", "chunks", METADATA, MERKLE_ROOT})
+"""Keys of an index that are told elsewhere, or say how and when it was written."""
 
 
 def entries(container: Fold, options: ReadOptions) -> list[Entry]:
@@ -69,23 +74,27 @@ def entries(container: Fold, options: ReadOptions) -> list[Entry]:
     Nothing is decoded before it is asked for. Raises FormatError (limit) for
     chunks that overlap too much.
     """
-    conditions = Conditions(container, options)
+    inside = Payloads(container.data, options)
     decoded = DecodedParts(options).of_file(len(container.data))
-    return [
-        _entry(container.data, chunk, conditions, decoded, options) for chunk in container.chunks
-    ]
+    return [_entry(chunk, inside, decoded) for chunk in container.chunks]
 
 
 def values(container: Fold, options: ReadOptions) -> dict[str, object]:
     """The metadata, without what says how the file was written and proven."""
     metadata = container.index.get("metadata")
-    held = metadata if isinstance(metadata, dict) else {}
-    return {key: value for key, value in held.items() if key not in OF_THE_WRITING}
+    items = metadata.items() if isinstance(metadata, dict) else ()
+    return {key: value for key, value in items if key not in OF_THE_WRITING}
 
 
 def rest(container: Fold, options: ReadOptions) -> dict[str, object]:
-    """What else the index says, and a hash of bytes that no chunk has, where there are any."""
-    return unmerged(container)
+    """Further keys of the index by their JSON pointers, and a hash of bytes that no chunk has.
+
+    Of hashes over chunks it is told that they are there, and in which form.
+    """
+    spans = [(0, HEADER.size), (container.index_start, container.index_end)]
+    spans += [(chunk.offset, chunk.end) for chunk in container.chunks]
+    gaps = intervals.digest(container.data, spans)
+    return dict(_keys(container.index)) | ({} if gaps is None else {GAPS: gaps})
 
 
 def reseal(
@@ -106,15 +115,22 @@ def reseal(
     HMACs to be made without `options.integrity_key`, and (limit) for what is
     over `options.max_chunk` or overlaps too much.
     """
-    own = values is None and _is_own(container, placed)
+    own = values is None and [(one.source, one.number) for one in placed] == [
+        (container, number) for number in range(len(container.chunks))
+    ]
     if own and all(one.content is None for one in placed):
         return pieces(container.data)
     if len(placed) > MAX_TENSORS:
         raise FormatError(f"{len(placed)} chunks are too many", kind="limit", field="chunks")
     key = options.integrity_key
-    sources = _Sources(options)
-    sources.add(container)
-    chunks = [_chunk(one, sources.take(one), options) for one in placed]
+    sources: dict[int, Payloads] = {}
+    for fold in (container, *(cast(Fold, one.source) for one in placed)):
+        if id(fold) not in sources:
+            findings = Findings()
+            check_metadata(fold, key, Report(findings, attrgetter("name")))
+            refuse_errors(findings)
+            sources[id(fold)] = Payloads(fold.data, options)
+    chunks = [_chunk(one, sources[id(one.source)]) for one in placed]
     if own:
         index = sealed(container.index, chunks, key)
         in_place = patched(container, chunks, index)
@@ -136,30 +152,23 @@ def broken(container: Fold) -> tuple[str, ...]:
     return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
 
 
-def _entry(
-    data: ByteView,
-    chunk: Chunk,
-    conditions: Conditions,
-    decoded: DecodedParts,
-    options: ReadOptions,
-) -> Entry:
-    form = _form(chunk)
+def _entry(chunk: Chunk, inside: Payloads, decoded: DecodedParts) -> Entry:
+    form, options = _form(chunk), inside.options
     try:
         payloads.check_limits(chunk, options)
     except FormatError as error:
         return Entry(chunk.name, form, None, unread=error.message)
-    condition = conditions.of(chunk)
+    condition = inside.condition(chunk)
     if condition == "damaged":
         return Entry(chunk.name, form, None, unread="damaged")
     # What is mended is not as it is stored, so that says nothing of other chunks.
-    held = data[chunk.payload_start : chunk.payload_end]
-    stored = held if condition == "whole" else None
+    stored = chunk.payload(inside.data) if condition == "whole" else None
     why = _why_unread(chunk, options)
     if why is not None:
         return Entry(chunk.name, form, stored, unread=why)
     if chunk.flags == UNCOMPRESSED and not chunk.encrypted and stored is not None:
         return Entry(chunk.name, form, stored, file=stored)
-    decode = partial(payloads.payload, data, chunk, options)
+    decode = partial(payloads.payload, inside.data, chunk, options)
     opened = partial(decoded.open, chunk, chunk.uncomp_len, decode)
     return Entry(chunk.name, form, stored, file=Packed(chunk.uncomp_len, opened))
 
@@ -188,67 +197,22 @@ def _why_unread(chunk: Chunk, options: ReadOptions) -> str | None:
     return None
 
 
-def _is_own(container: Fold, placed: Sequence[Placed]) -> bool:
-    """Whether these are all of the file's chunks, in order."""
-    return len(placed) == len(container.chunks) and all(
-        one.source is container and one.number == n for n, one in enumerate(placed)
-    )
-
-
-class _Sources:
-    """The files that chunks are taken from: what is told of them must hold before."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-        self._known: dict[int, Conditions] = {}
-
-    def add(self, fold: Fold) -> Conditions:
-        """Check the hashes over hashes of a file that is seen first; raises FormatError."""
-        if id(fold) not in self._known:
-            findings = Findings()
-            index.check_metadata(fold, self._options.integrity_key, findings)
-            _refuse(findings)
-            self._known[id(fold)] = Conditions(fold, self._options)
-        return self._known[id(fold)]
-
-    def take(self, one: Placed) -> Chunk:
-        """The chunk that is placed, which is as its records say; raises FormatError."""
-        fold = cast(Fold, one.source)
-        conditions = self.add(fold)
-        chunk = fold.chunks[one.number]
-        findings = Findings()
-        index.check_chunk(chunk, findings)
-        _refuse(findings)
-        payloads.check_limits(chunk, self._options)
-        if conditions.of(chunk) == "damaged":
-            raise FormatError(
-                f"chunk {quoted(chunk.name)} is damaged",
-                offset=chunk.payload_start,
-                field="comp_payload",
-            )
-        return chunk
-
-
-def _refuse(findings: Findings) -> None:
-    """Raise the first error that was found."""
-    for problem in findings.errors:
-        named = problem.message
-        if isinstance(problem.chunk, str):
-            named = f"chunk {quoted(problem.chunk)}: {named}"
-        raise FormatError(named, offset=problem.offset, field=problem.field)
-
-
-def _chunk(one: Placed, chunk: Chunk, options: ReadOptions) -> Kept | Planned:
-    """The chunk as it is written, not yet in its place."""
+def _chunk(one: Placed, inside: Payloads) -> Laid:
+    """The chunk as it is written, not yet in its place; it is as its records say."""
+    chunk, options = cast(Fold, one.source).chunks[one.number], inside.options
+    named, findings = f"chunk {quoted(chunk.name)}", Findings()
+    check_chunk(chunk, Report(findings, attrgetter("name")))
+    refuse_errors(findings)
+    payloads.check_limits(chunk, options)
+    if inside.condition(chunk) == "damaged":
+        message = f"{named} is damaged"
+        raise FormatError(message, offset=chunk.payload_start, field="comp_payload")
     if one.content is None:
-        data = cast(Fold, one.source).data
-        return Kept(chunk.entry, data[chunk.offset : chunk.end])
+        stored = inside.data[chunk.offset : chunk.end]
+        return Laid(chunk.entry, len(stored), partial(pieces, stored), is_new=False)
     if chunk.encrypted:
-        raise FormatError(
-            f"chunk {quoted(chunk.name)} is encrypted: it can't have other content",
-            offset=chunk.offset,
-            field="encrypted",
-        )
+        message = f"{named} is encrypted: it can't have other content"
+        raise FormatError(message, offset=chunk.offset, field="encrypted")
     if one.content.nbytes > options.max_chunk:
         raise FormatError(
             f"content of chunk {quoted(chunk.name)} is over {options.max_chunk} bytes",
@@ -280,7 +244,7 @@ def _with_values(
 
 
 def patched(
-    fold: Fold, chunks: Sequence[Kept | Planned], index: Mapping[str, object]
+    fold: Fold, chunks: Sequence[Laid], index: Mapping[str, object]
 ) -> Iterator[Buffer] | None:
     """The file in pieces, with those of `chunks` that are planned in their places.
 
@@ -291,7 +255,7 @@ def patched(
     changed = [
         (old.offset, old.end, new)
         for old, new in zip(fold.chunks, chunks, strict=True)
-        if isinstance(new, Planned)
+        if new.is_new
     ]
     if any(end - start != new.length for start, end, new in changed):
         return None
@@ -299,7 +263,7 @@ def patched(
     if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
         return None
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
-    made = json_text.replaced(text, _edits(fold.index, index)).encode()
+    made = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
     moved = len(made) != fold.index_end - fold.index_start
     if moved and (
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
@@ -312,71 +276,28 @@ def patched(
     return spliced(fold.data, sorted(patches, key=lambda patch: patch[:2]))
 
 
-def _is_shared(fold: Fold, changed: set[tuple[int, int]]) -> bool:
+def _is_shared(fold: Fold, changed: set[Span]) -> bool:
     """Whether one of these places overlaps another one, or any chunk."""
     spans = [(chunk.offset, chunk.end) for chunk in fold.chunks]
     spans += [(0, HEADER.size), (fold.index_start, fold.index_end)]
-    reached = reached_by_changed = 0
-    for start, end in sorted(spans):
-        is_changed = (start, end) in changed
-        if start < reached_by_changed or (is_changed and start < reached):
-            return True
-        reached = max(reached, end)
-        reached_by_changed = max(reached_by_changed, end if is_changed else 0)
-    return False
+    together = groups(spans, lambda span: span)
+    return any(len(group) > 1 and not changed.isdisjoint(group) for group in together)
 
 
-def _edits(old: Mapping[str, object], new: Mapping[str, object]) -> dict[json_text.Path, object]:
+def _edits(
+    old: object, new: object, path: json_text.Path = ()
+) -> Iterator[tuple[json_text.Path, object]]:
     """The values in which the second index differs: those that hashing made."""
-    edits: dict[json_text.Path, object] = {}
-    listed = zip(_entries(old), _entries(new), strict=True)
-    for n, (before, after) in enumerate(listed):
-        if before is not after:
-            edits |= _differing(before, after, ("chunks", n))
-    metadata = new.get("metadata")
-    if isinstance(metadata, dict):
-        before = cast(dict[str, object], old["metadata"])
-        hashes = metadata.get(CHUNK_HASHES)
-        if isinstance(hashes, dict):
-            held = cast(dict[str, object], before[CHUNK_HASHES])
-            edits |= _differing(held, hashes, ("metadata", CHUNK_HASHES))
-        if MANIFEST_HASH in metadata:
-            edits["metadata", MANIFEST_HASH] = metadata[MANIFEST_HASH]
-    if new.get(MERKLE_ROOT) is not None:
-        edits[(MERKLE_ROOT,)] = new[MERKLE_ROOT]
-    return edits
-
-
-def _entries(index: Mapping[str, object]) -> list[dict[str, object]]:
-    return cast(list[dict[str, object]], index["chunks"])
-
-
-def _differing(
-    before: Mapping[str, object], after: Mapping[str, object], path: json_text.Path
-) -> dict[json_text.Path, object]:
-    return {
-        (*path, key): value
-        for key, value in after.items()
-        if key not in before or before[key] != value
-    }
-
-
-GAPS = "gaps"
-METADATA = "metadata"
-MADE_ANEW = frozenset({"format", "version", "created_at_unix", "chunks", METADATA, MERKLE_ROOT})
-"""Keys of an index that are told elsewhere, or say how and when it was written."""
-
-
-def unmerged(container: Fold) -> dict[str, object]:
-    """Further keys of the index by their JSON pointers, and a hash of bytes that no chunk has.
-
-    Of hashes over chunks it is told that they are there, and in which form.
-    """
-    found = dict(_keys(container.index))
-    spans = [(0, HEADER.size), (container.index_start, container.index_end)]
-    spans += [(chunk.offset, chunk.end) for chunk in container.chunks]
-    gaps = intervals.digest(container.data, spans)
-    return found if gaps is None else {**found, GAPS: gaps}
+    if old is new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key, value in new.items():
+            yield from _edits(old.get(key), value, (*path, key))
+    elif isinstance(old, list) and isinstance(new, list):
+        for number, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _edits(before, after, (*path, number))
+    elif old != new:
+        yield path, new
 
 
 def _keys(index: dict[str, object]) -> Iterator[tuple[str, object]]:

@@ -14,17 +14,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol
+from itertools import chain
+from typing import Literal
 
 from wtxtgit.containers import json_text, tensor_header
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
-from wtxtgit.containers.fold.index import MERKLE_ROOT
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, HMAC_PREFIX, MANIFEST_HASH, SHA256_PREFIX
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     CODEWORD,
     HEADER,
+    MERKLE_ROOT,
     UNCOMPRESSED,
     ZSTD,
     Chunk,
@@ -33,7 +34,8 @@ from wtxtgit.containers.fold.read import (
 )
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.blocks import exactly
+from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 
@@ -144,80 +146,29 @@ class Form:
     key: bytes | None = field(default=None, repr=False)
 
 
-class Laid(Protocol):
-    """A chunk in its place in a file that is written."""
-
-    @property
-    def entry(self) -> dict[str, object]:
-        """What the index says of the chunk."""
-
-    @property
-    def length(self) -> int:
-        """Bytes of header, payload and parity."""
-
-    def pieces(self) -> Iterator[Buffer]:
-        """Header, payload and parity."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
-    """A chunk as it stands in a file: `held` is its header, payload and parity."""
+class Laid:
+    """A chunk in its place in a file that is written; `entry` is for the index.
+
+    `pieces` gives its header, payload and parity, `length` bytes together. It
+    is not new where it stands so in a file that was read.
+    """
 
     entry: dict[str, object]
-    held: ByteView
+    length: int
+    pieces: Callable[[], Iterator[Buffer]]
+    is_new: bool = True
 
-    @property
-    def length(self) -> int:
-        return len(self.held)
-
-    def at(self, offset: int) -> Kept:
+    def at(self, offset: int) -> Laid:
         """The same chunk, at `offset`."""
         return replace(self, entry={**self.entry, "offset": offset})
 
-    def pieces(self) -> Iterator[Buffer]:
-        return pieces(self.held)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Planned:
-    """A chunk whose place, lengths and hashes are known; `entry` is for the index."""
-
-    source: ChunkSource
-    form: Form
-    entry: dict[str, object]
-    header: bytes
-    comp_len: int
-
-    @property
-    def length(self) -> int:
-        ecc_len = parity_len(self.comp_len, self.form.ecc)
-        return CHUNK_HEADER.size + self.comp_len + ecc_len
-
-    def at(self, offset: int) -> Planned:
-        """The same chunk, at `offset`."""
-        return replace(self, entry={**self.entry, "offset": offset})
-
-    def like(self, chunk: Chunk) -> Planned:
+    def like(self, chunk: Chunk) -> Laid:
         """The same chunk with what else the index says of `chunk`."""
         return replace(self, entry={**chunk.entry, **self.entry})
 
-    def pieces(self) -> Iterator[Buffer]:
-        """Header, payload and parity."""
-        yield self.header
-        blocks = _counted(_stored(self.source, self.form), self.comp_len, self.source.name)
-        if not self.form.ecc:
-            yield from blocks
-            return
-        from wtxtgit.containers.fold.reed_solomon import Encoder
 
-        encoder = Encoder(self.form.ecc)
-        for block in blocks:
-            encoder.update(block)
-            yield block
-        yield from encoder.finish()
-
-
-def plan(source: ChunkSource, form: Form, offset: int) -> Planned:
+def plan(source: ChunkSource, form: Form, offset: int) -> Laid:
     """Measure and hash a chunk that will stand at `offset`; raises FormatError."""
     json_text.check_name(source.name, "chunk name", offset=offset)
     if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
@@ -251,12 +202,28 @@ def plan(source: ChunkSource, form: Form, offset: int) -> Planned:
         "ecc_len": ecc_len,
     }
     header = CHUNK_HEADER.pack(source.ctype, flags, source.length, comp_len, crc, ecc_len)
-    return Planned(source, form, entry, header, comp_len)
+    blocks = partial(_pieces, source, form, header, comp_len)
+    return Laid(entry, len(header) + comp_len + ecc_len, blocks)
 
 
-def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Planned]:
+def _pieces(source: ChunkSource, form: Form, header: bytes, comp_len: int) -> Iterator[Buffer]:
+    yield header
+    blocks = _counted(_stored(source, form), comp_len, source.name)
+    if not form.ecc:
+        yield from blocks
+        return
+    from wtxtgit.containers.fold.reed_solomon import Encoder  # it needs numpy
+
+    encoder = Encoder(form.ecc)
+    for block in blocks:
+        encoder.update(block)
+        yield block
+    yield from encoder.finish()
+
+
+def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Laid]:
     """Plan chunks that stand back to back after the file header."""
-    planned: list[Planned] = []
+    planned: list[Laid] = []
     offset = HEADER.size
     for source, form in sources:
         planned.append(plan(source, form, offset))
@@ -311,15 +278,9 @@ def _stored(source: ChunkSource, form: Form) -> Iterator[Buffer]:
 
 
 def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memoryview]:
-    """The blocks, cut to BLOCK; they must have as many bytes as a header has said."""
-    given = 0
-    for block in blocks:
-        given += len(block)
-        if given > length:
-            break
-        yield from pieces(memoryview(block))
-    if given != length:
-        raise FormatError(f"content of chunk {quoted(name)} is not {length} bytes any more")
+    """The blocks, cut to pieces; they must have as many bytes as a header has said."""
+    what = f"content of chunk {quoted(name)}"
+    return chain.from_iterable(map(pieces, exactly(blocks, length, what, "comp_payload")))
 
 
 def chunk_hashes(chunks: Sequence[Laid]) -> dict[str, object]:
@@ -351,9 +312,9 @@ def sealed(
     Raises FormatError for a manifest_hash that is an HMAC without its key.
     """
     made: dict[str, object] = {**index, "chunks": [chunk.entry for chunk in chunks]}
-    held = index.get("metadata")
-    if isinstance(held, dict):
-        metadata = dict(held)
+    before = index.get("metadata")
+    if isinstance(before, dict):
+        metadata = dict(before)
         if CHUNK_HASHES in metadata:
             metadata[CHUNK_HASHES] = chunk_hashes(chunks)
         if MANIFEST_HASH in metadata:
