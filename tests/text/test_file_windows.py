@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import fixture, fixture_path, golden, one_of_each
-from wtxtgit.checkpoint.emit import Generation, emit
+from wtxtgit.checkpoint.emit import NewGeneration, emit
 from wtxtgit.checkpoint.restore import restore
 from wtxtgit.checkpoint.verify import Keys, verify_files
 from wtxtgit.filter.clean import text_of as emitted
@@ -30,7 +30,7 @@ def check(path: str, folder: Path) -> None:
     content, expected = fixture(path), golden()[path]
     source, text, back = folder / "file", folder / "file.wtxt", folder / "back"
     source.write_bytes(content)
-    emit(source, Generation(), threads=2).write_to(text)
+    emit(source, NewGeneration(), threads=2).write_to(text)
     assert sha256(text.read_bytes()).hexdigest() == expected["sha256"]
     found = verify_files([text], Keys(), threads=2).files[0]
     assert (found.errors, found.sha256_all) == ((), expected["sha256_all"])
