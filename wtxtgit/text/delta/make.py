@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
-from wtxtgit.io.workers import Pool
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import index
-from wtxtgit.text.delta.sides import Side, SideArray, Text
+from wtxtgit.text.delta.sides import DeltaSide, SideArray, Text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +34,8 @@ class Step:
 class Making:
     """A delta that can be written; `steps` are its blocks in order."""
 
-    base: Side
-    target: Side
+    base: DeltaSide
+    target: DeltaSide
     steps: tuple[Step, ...]
     plain: bool = False
 
@@ -53,13 +54,17 @@ class Making:
         if not self.plain:
             yield self.target.header
         carried = sum(_carried(step) * step.target.chunk_size for step in self.steps if step.target)
-        with Pool(threads, carried) as pool:
-            for step in self.steps:
-                yield self._opening(step)
-                if step.target is not None:
-                    yield from pool.ordered(_texts(step, step.target))
-                    yield grammar.END_ARRAY
+        with Workers(self._blocks(), worthwhile(threads, carried)) as texts:
+            yield from texts
         yield (b"" if self.plain else self.target.footer) + index.LAST_LINE
+
+    def _blocks(self) -> Iterator[Text]:
+        for step in self.steps:
+            yield partial(bytes, self._opening(step))
+            if step.target is not None:
+                for first, last in step.runs:
+                    yield from step.target.text(first, last)
+                yield partial(bytes, grammar.END_ARRAY)
 
     def _opening(self, step: Step) -> bytes:
         if step.target is None:
@@ -69,7 +74,7 @@ class Making:
         return step.target.lead if step.whole else grammar.format_array(step.target.claim)
 
 
-def make(base: Side, target: Side, *, plain: bool = False) -> Making:
+def make(base: DeltaSide, target: DeltaSide, *, plain: bool = False) -> Making:
     """Plan the delta that makes `target` of `base`.
 
     Raises TextError for what a delta can't say: `docs/spec/delta.md`, section "Limits".
@@ -81,7 +86,7 @@ def make(base: Side, target: Side, *, plain: bool = False) -> Making:
     return Making(base, target, steps, plain)
 
 
-def _steps(base: Side, target: Side) -> Iterator[Step]:
+def _steps(base: DeltaSide, target: DeltaSide) -> Iterator[Step]:
     before = {array.name: array for array in base.arrays}
     after = {array.name: array for array in target.arrays}
     for name in sorted(before.keys() | after.keys()):
@@ -115,7 +120,7 @@ def _changed_runs(old: SideArray, new: SideArray) -> Iterator[tuple[int, int]]:
         yield every[0], every[-1] + 1
 
 
-def _check_plain(base: Side, target: Side, steps: tuple[Step, ...]) -> None:
+def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[Step, ...]) -> None:
     if any(array.name == LAYOUT_ARRAY for side in (base, target) for array in side.arrays):
         raise TextError("layout", f"a text with {LAYOUT_ARRAY} has no plain delta")
     for step in steps:
@@ -123,11 +128,6 @@ def _check_plain(base: Side, target: Side, steps: tuple[Step, ...]) -> None:
             what = "is removed" if step.target is None else "is new, or cut or typed otherwise"
             message = f'array "{step.name}" {what}, which a plain delta can\'t say'
             raise TextError("structure", message, array=step.name)
-
-
-def _texts(step: Step, target: SideArray) -> Iterator[Text]:
-    for first, last in step.runs:
-        yield from target.text(first, last)
 
 
 def _carried(step: Step) -> int:
