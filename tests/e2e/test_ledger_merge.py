@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.git import config
-from wtxtgit.merge.ledger import merge_ledgers
+from wtxtgit.merge.driver import merge_ledgers
 
 ATTRIBUTES = (
     "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n*.wsum text eol=lf merge=wtxt-ledger\n"
@@ -188,9 +188,9 @@ class TestFiles:
 def test_install_sets_it_up_and_uninstall_takes_it_back(repo: Repo) -> None:
     repo.wtxtgit("install", "--local")
     repository = repo.repository
-    value = config.effective("merge.wtxt-ledger.driver", cwd=repository.home)
+    value = config.Config(repository.home).get("merge.wtxt-ledger.driver")
     assert value == f"{LAUNCHER.command()} merge-driver --ledger -- %O %A %B %L %P"
-    assert config.effective("merge.wtxt-ledger.name", cwd=repository.home)
+    assert config.Config(repository.home).get("merge.wtxt-ledger.name")
     repo.wtxtgit("track", "*.fold")
     told = repo.git("check-attr", "merge", "a.fold.wsum", ".wtxt/signers.wsum").decode()
     assert told.count(": merge: wtxt-ledger\n") == 2

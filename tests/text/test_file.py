@@ -8,11 +8,9 @@ import pytest
 
 from tests.kit import safetensors, text_of
 from wtxtgit.errors import CheckError
+from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.io.view import Pages
-from wtxtgit.model import Layout, Meta
 from wtxtgit.text.file import _IN_MEMORY, TextFile
-from wtxtgit.text.layout import with_layout
-from wtxtgit.text.write import dumps
 
 SMALL = 1000
 LARGE = _IN_MEMORY // 4
@@ -58,8 +56,7 @@ def test_a_damaged_chunk_is_refused_where_it_is_asked_for(until: ExitStack, coun
 
 
 def test_an_empty_file(until: ExitStack) -> None:
-    layout = Layout("opaque", 0, ())
-    file = opened(dumps(with_layout(layout, (), Meta(schema="opaque/v1"))), until)
+    file = opened(b"".join(emitted(memoryview(b"")).pieces()), until)
     file.fill_all()
     assert file.size == 0
     assert bytes(file.view) == b""
