@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVa
 from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
+    from wtxtgit.containers.detection import Opening
     from wtxtgit.containers.ranges import Range
-    from wtxtgit.containers.signatures import Opening
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
     from wtxtgit.model.tensor import Description, Entry, Placed, ReadOptions, TensorSource

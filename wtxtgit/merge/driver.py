@@ -20,8 +20,8 @@ from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import map_file, replace_file, view_file, write_all
-from wtxtgit.io.view import ByteView, pieces, same_bytes
-from wtxtgit.merge import conflicts
+from wtxtgit.io.view import pieces
+from wtxtgit.merge import conflicts, side_taken
 from wtxtgit.model.ledger import extends
 from wtxtgit.report.merge import MergeReport, Strategy
 
@@ -79,13 +79,6 @@ def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
     if side == "theirs":
         replace_file(ours, lambda descriptor: write_all(descriptor, pieces(other)))
     return side
-
-
-def side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
-    """The side that alone changed a content, ours where both are the same; None if both did."""
-    if same_bytes(ours, theirs) or same_bytes(base, theirs):
-        return "ours"
-    return "theirs" if len(base) and same_bytes(base, ours) else None
 
 
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:

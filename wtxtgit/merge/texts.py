@@ -9,8 +9,8 @@ from wtxtgit.filter.clean import clean
 from wtxtgit.io.files import replace_file, write_all, write_output
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.merge import side_taken
 from wtxtgit.merge.container import Merged, Merger
-from wtxtgit.merge.driver import side_taken
 from wtxtgit.merge.policy import check_takes
 from wtxtgit.report.merge import MergeReport
 from wtxtgit.text.grammar import MAGIC

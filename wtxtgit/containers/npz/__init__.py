@@ -1,7 +1,8 @@
 """npz files: npy files in a zip. Spec: `docs/spec/npz.md`."""
 
+from wtxtgit.containers.detection import Opening
 from wtxtgit.containers.format import Format, Lazy
-from wtxtgit.containers.signatures import NPY_SUFFIX, Opening
+from wtxtgit.containers.signatures import NPY_SUFFIX
 
 
 def _claims(opening: Opening) -> bool:

@@ -3,12 +3,12 @@
 Spec: `docs/spec/safetensors.md`.
 """
 
+from wtxtgit.containers.detection import Opening
 from wtxtgit.containers.format import Format, Lazy, every_tag
 from wtxtgit.containers.signatures import (
     MAX_JSON,
     SAFETENSORS_BRACE,
     SAFETENSORS_LENGTH_SIZE,
-    Opening,
 )
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.detection import Opening
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import claims
 from wtxtgit.containers.safetensors import read as shard_read
 from wtxtgit.containers.safetensors.read import Safetensors
-from wtxtgit.containers.signatures import MAX_JSON, Opening
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings, MemberFindings
