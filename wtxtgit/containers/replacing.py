@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.intervals import groups
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Content
@@ -92,12 +94,10 @@ def replaced(data: ByteView, own: Sequence[Stored], parts: Sequence[Part]) -> It
     Raises FormatError, before the first piece: for tensors that share bytes
     and are given different ones; (limit) where to find that out takes too long.
     """
-    places = sorted(
-        ((stored.start, stored.end, n) for n, stored in enumerate(own) if stored.end > stored.start)
-    )
+    places = [(one.start, one.end, n) for n, one in enumerate(own) if one.end > one.start]
     left = MAX_PASSES * len(data)
     edits: list[Edit] = []
-    for group in _sharing(places):
+    for group in groups(places, lambda place: place[:2]):
         given = [
             parts[n]
             for _, _, n in group
@@ -112,20 +112,6 @@ def replaced(data: ByteView, own: Sequence[Stored], parts: Sequence[Part]) -> It
     return spliced(data, edits)
 
 
-def _sharing(places: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
-    """Places in order of the file, those that overlap together."""
-    group: list[tuple[int, int, int]] = []
-    reached = 0
-    for place in places:
-        if group and place[0] >= reached:
-            yield group
-            group = []
-        group.append(place)
-        reached = max(reached, place[1])
-    if group:
-        yield group
-
-
 def _compare(group: list[tuple[int, int, int]], parts: list[Part], left: int) -> int:
     """Refuse parts that share bytes and are not the same; how many were compared."""
     names = f"{quoted(parts[0].tensor.name)} and {quoted(parts[1].tensor.name)}"
@@ -138,15 +124,8 @@ def _compare(group: list[tuple[int, int, int]], parts: list[Part], left: int) ->
         raise FormatError(
             f"tensors {names} share bytes with too many others", kind="limit", field="entries"
         )
-    if len({_digest(part) for part in parts}) > 1:
+    if len({hashed(hashlib.sha256(), part.blocks()).digest() for part in parts}) > 1:
         raise FormatError(
             f"tensors {names} share their bytes, and are to have different ones", field="entries"
         )
     return total
-
-
-def _digest(part: Part) -> bytes:
-    hashed = hashlib.sha256()
-    for block in part.blocks():
-        hashed.update(block)
-    return hashed.digest()

@@ -93,6 +93,12 @@ def unknown(number: int) -> GgmlType:
 
 VERSIONS = (2, 3)
 ALIGNMENT_KEY = "general.alignment"
+ARCHITECTURE_KEY = "general.architecture"
+GGML_DIMENSIONS = 4
+# ggml has 64, the last of them a NUL.
+GGML_NAME = 63
+"""Bytes of a tensor's name that ggml has room for."""
+MAX_KEY = 65_535
 DEFAULT_ALIGNMENT = 32
 MAX_DIMENSIONS = 8
 """Dimensions of a tensor; ggml has four."""

@@ -15,11 +15,12 @@ from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.check import check
 from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
 from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
+from wtxtgit.containers.gguf.write import file_pieces
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.replacing import Part
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import PIECE, Buffer, ByteView
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import ZEROS_ALLOWANCE
 from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
@@ -98,7 +99,7 @@ def reseal(
     metadata, alignment = _metadata(given, container.byteorder)
     header = _header(container, metadata, len(given), _infos(container, placed, alignment))
     _check_padding(header, parts, alignment)
-    return _pieces(header, parts, alignment)
+    return file_pieces(header, parts, alignment)
 
 
 def _values(container: Gguf) -> dict[str, Value]:
@@ -210,26 +211,6 @@ def _check_padding(header: bytes, parts: Sequence[Part], alignment: int) -> None
         raise FormatError(
             f"alignment {alignment} makes {padding} bytes of padding", kind="limit", field="padding"
         )
-
-
-def _pieces(header: bytes, parts: Sequence[Part], alignment: int) -> Iterator[Buffer]:
-    yield header
-    # A file without tensors ends where the header does.
-    size = len(header)
-    for part in parts:
-        yield from _padding(size, alignment)
-        yield from part.blocks()
-        size = part.nbytes
-    if parts:
-        yield from _padding(size, alignment)
-
-
-def _padding(size: int, alignment: int) -> Iterator[Buffer]:
-    left = -size % alignment
-    while left:
-        zeros = bytes(min(left, PIECE))
-        yield zeros
-        left -= len(zeros)
 
 
 def _info(placed: Placed) -> Info:

@@ -5,7 +5,7 @@ Spec: `docs/spec/mlcp.md`, "Resealing"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from wtxtgit.containers.mlcp.read import Mlcp, Placement, describe, shard_list
 from wtxtgit.containers.mlcp.write import Piece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import exactly
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, Tensor
 
@@ -98,12 +99,9 @@ class _Files:
         content = placed.content
         if content is not None:
             row = replace(row, is_changed=True)
-        if content is not None and content.nbytes != tensor.nbytes:
-            raise FormatError(
-                f"tensor {quoted(tensor.name)} has {tensor.nbytes} bytes in the file, "
-                f"not {content.nbytes}",
-                field="entries",
-            )
+            if content.nbytes != tensor.nbytes:
+                has = f"tensor {quoted(tensor.name)} has {tensor.nbytes} bytes in the file"
+                raise FormatError(f"{has}, not {content.nbytes}", field="entries")
         is_own = content is None and placed.source is container
         if content is None and not is_own:
             content = Content(tensor.nbytes, partial(pieces, tensor.view))
@@ -126,7 +124,7 @@ def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
     for stored, one in zip(container.tensors(), chosen, strict=True):
         if one.content is not None:
             parts.append(_kept(data[reached : stored.start]))
-            parts.append(Piece(one.content.nbytes, _exactly(one.content)))
+            parts.append(_given(one.tensor, one.content))
             reached = stored.end
     if not parts:
         return pieces(data)
@@ -148,7 +146,7 @@ def _anew(
     stated = json_text.parse(memoryview(metadata_json), "metadata")
     head = write.header(container.version, metadata_json)
     shard_count = _shard_count(container, rows, stated)
-    body = write.body_pieces([_row(one) for one in ordered], shard_count, placement)
+    body = write.body_pieces([_new_record(one) for one in ordered], shard_count, placement)
     if not _have_no_bytes(ordered):
         last = ordered[-1]
         if last.row.record.shard + 1 == shard_count and _have_no_bytes(ordered[:-1]):
@@ -205,29 +203,18 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
     return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 
-def _row(one: _Chosen) -> write.Row:
-    record = one.row.record
+def _new_record(one: _Chosen) -> write.NewRecord:
+    record, piece = one.row.record, _kept(one.tensor.view)
     raw = bytes(one.row.container.data[record.start : record.end])
-    held = partial(pieces, one.tensor.view)
-    blocks = held if one.content is None else _exactly(one.content)
-    return write.Row(record.shard, raw, one.tensor.nbytes, blocks)
+    if one.content is not None:
+        piece = _given(one.tensor, one.content)
+    return write.NewRecord(record.shard, raw, piece)
 
 
 def _kept(raw: ByteView) -> Piece:
     return Piece(len(raw), partial(pieces, raw))
 
 
-def _exactly(content: Content) -> Callable[[], Iterator[Buffer]]:
-    """The blocks of a content; raises FormatError where they are more or fewer bytes."""
-
-    def blocks() -> Iterator[Buffer]:
-        length = 0
-        for block in content.blocks():
-            length += memoryview(block).nbytes
-            yield block
-        if length != content.nbytes:
-            raise FormatError(
-                f"a tensor gives {length} bytes, not {content.nbytes}", field="entries"
-            )
-
-    return blocks
+def _given(tensor: Tensor, content: Content) -> Piece:
+    name = f"tensor {quoted(tensor.name)}"
+    return Piece(content.nbytes, lambda: exactly(content.blocks(), content.nbytes, name, "entries"))
