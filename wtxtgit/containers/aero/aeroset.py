@@ -297,8 +297,9 @@ class SetCheck:
             self._list(aero)
             for entry in aero.entries if aero is not None else ():
                 if entry.shard_id not in self._set.homes:
-                    message = _named(member, entry, f"is not read: {NO_PART}")
-                    report.error(message, "shard_id", None, member)
+                    report.error(
+                        _named(member, entry, f"is not read: {NO_PART}"), "shard_id", None, member
+                    )
         elif aero is not None:
             if not self._is_listed:
                 try:
@@ -356,11 +357,13 @@ class SetCheck:
                 report.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
                 continue
             if there is None:
-                message = _named(part, entry, "is not in its part's index")
-                report.warn(message, "tensors", None, part)
+                report.warn(
+                    _named(part, entry, "is not in its part's index"), "tensors", None, part
+                )
             elif _place(there, there.shard_id) != _place(entry, number):
-                message = _named(part, entry, "is another one in its part's index")
-                report.error(message, "tensors", None, part)
+                report.error(
+                    _named(part, entry, "is another one in its part's index"), "tensors", None, part
+                )
             wanted = entry.digest
             # The part's own check has its hash; only another one is still to be made.
             if wanted is None or (there is not None and wanted == there.digest):
@@ -376,22 +379,29 @@ class SetCheck:
                 problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
                 report.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
-            message = _named(part, entry, "is not in the index of the set")
-            report.warn(message, "tensors", None, part)
+            report.warn(
+                _named(part, entry, "is not in the index of the set"), "tensors", None, part
+            )
 
 
 def _check_identity(member: Member, data: ByteView, report: Report[Member]) -> None:
     path = quoted(member.path)
     if member.size is not None and member.size != len(data):
-        message = f"{path} has {len(data)} bytes, the set says {member.size}"
-        report.error(message, "size_bytes", None, member)
+        report.error(
+            f"{path} has {len(data)} bytes, the set says {member.size}", "size_bytes", None, member
+        )
     if member.sha256 is None:
         report.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
         return
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:
-        message = f"sha256 of {path} is {short(got)}, the set has {short(wanted)}"
-        report.error(message, "sha256", None, member, kind="sha256")
+        report.error(
+            f"sha256 of {path} is {short(got)}, the set has {short(wanted)}",
+            "sha256",
+            None,
+            member,
+            kind="sha256",
+        )
 
 
 def _place(entry: IndexEntry, shard_id: int) -> tuple[object, ...]:

@@ -128,13 +128,20 @@ def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> ByteView:
 def refuse_over(chunk: Chunk, limit: int) -> None:
     """Raise FormatError (limit) for a chunk whose content has over `limit` bytes."""
     if chunk.ulen > limit:
-        message = f"chunk_ulen is {chunk.ulen}, over {limit}"
-        fail(message, offset=chunk.offset, field="chunk_ulen", kind="limit")
+        fail(
+            f"chunk_ulen is {chunk.ulen}, over {limit}",
+            offset=chunk.offset,
+            field="chunk_ulen",
+            kind="limit",
+        )
 
 
 def _wrong_ulen(chunk: Chunk, length: str) -> NoReturn:
-    message = f"chunk_ulen is {chunk.ulen}, the content has {length} bytes"
-    fail(message, offset=chunk.offset, field="chunk_ulen")
+    fail(
+        f"chunk_ulen is {chunk.ulen}, the content has {length} bytes",
+        offset=chunk.offset,
+        field="chunk_ulen",
+    )
 
 
 def hasher(size: int) -> Any:

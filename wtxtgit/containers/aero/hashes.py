@@ -70,21 +70,35 @@ def _check_seal_digest(
 ) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
-        message = f"the algorithm is not {ALGORITHM}, so the control region can't be checked"
-        report.warn(message, "algo", chunk.offset, chunk, kind="blake3")
+        report.warn(
+            f"the algorithm is not {ALGORITHM}, so the control region can't be checked",
+            "algo",
+            chunk.offset,
+            chunk,
+            kind="blake3",
+        )
         return
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
         fail("ihsh has a wrong digest", offset=chunk.offset, field="digest")
     if intervals.gaps(spans, aero.header.control_end):
-        message = "IHSH does not cover all of header, TOC and string table"
-        report.warn(message, "covered_ranges", chunk.offset, chunk)
+        report.warn(
+            "IHSH does not cover all of header, TOC and string table",
+            "covered_ranges",
+            chunk.offset,
+            chunk,
+        )
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
     got = control_digest(aero.data, aero.header.toc_offset, len(aero.chunks), spans)
     if got != wanted:
-        message = f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}"
-        report.error(message, "digest", chunk.offset, chunk, kind="blake3")
+        report.error(
+            f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}",
+            "digest",
+            chunk.offset,
+            chunk,
+            kind="blake3",
+        )
 
 
 def sealed_spans(aero: Aero) -> list[Span]:
@@ -248,8 +262,12 @@ def _check_content(
             at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
             report.error(message, claim.field, at, chunk, kind="blake3")
     if blocks.unused:
-        message = f"{blocks.unused} bytes after the zstd frame"
-        report.warn(message, "chunk_length", chunk.end - blocks.unused, chunk)
+        report.warn(
+            f"{blocks.unused} bytes after the zstd frame",
+            "chunk_length",
+            chunk.end - blocks.unused,
+            chunk,
+        )
 
 
 def _add_pages(
@@ -260,20 +278,28 @@ def _add_pages(
     name, digests = quoted(pages.shard_name), pages.digests
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
-        message = f"page hashes of {name}, which is no chunk of the file"
-        report.warn(message, "shard_name", chunk.offset, chunk)
+        report.warn(
+            f"page hashes of {name}, which is no chunk of the file",
+            "shard_name",
+            chunk.offset,
+            chunk,
+        )
         return
     if shard in paged:
-        message = f"{name} has page hashes already, the first are used"
-        report.warn(message, "shard_name", chunk.offset, chunk)
+        report.warn(
+            f"{name} has page hashes already, the first are used", "shard_name", chunk.offset, chunk
+        )
         return
     paged.add(shard)
     if len(digests) > MAX_PAGES:
         fail(f"phsh has {len(digests)} digests", offset=chunk.offset, field="digests", kind="limit")
     count = -(-shard.ulen // pages.page_size)
     if len(digests) != count:
-        message = f"phsh has {len(digests)} digests, {name} has {count} pages"
-        fail(message, offset=chunk.offset, field="digests")
+        fail(
+            f"phsh has {len(digests)} digests, {name} has {count} pages",
+            offset=chunk.offset,
+            field="digests",
+        )
     spans = page_spans(shard.ulen, pages.page_size)
     claims.setdefault(shard, []).extend(
         Claim(span, digest, number, "PHSH", "digests")
@@ -281,5 +307,9 @@ def _add_pages(
     )
     usual = pages.shard_name.encode() + PAGES_SUFFIX
     if aero.name(chunk) != usual:
-        message = f"page hashes of {name} are not called {quoted(usual.decode())}"
-        report.warn(message, "name_off", chunk.offset, chunk)
+        report.warn(
+            f"page hashes of {name} are not called {quoted(usual.decode())}",
+            "name_off",
+            chunk.offset,
+            chunk,
+        )

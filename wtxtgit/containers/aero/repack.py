@@ -90,8 +90,12 @@ def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) 
     whole = (0, chunk.ulen)
     digest = digest_spans(ChunkContent(aero, chunk), [whole])[whole]
     if chunk.digest not in (NO_HASH, digest):
-        message = f"BLAKE3 of {aero.label(chunk)!a} does not hold"
-        fail(message, offset=chunk.offset, field="blake3_256", kind="blake3")
+        fail(
+            f"BLAKE3 of {aero.label(chunk)!a} does not hold",
+            offset=chunk.offset,
+            field="blake3_256",
+            kind="blake3",
+        )
     stored = stored_payload(aero, chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return stored

@@ -151,11 +151,14 @@ def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
             if tensor.absent is not None:
                 raise FormatError(f"{name} has no bytes: {tensor.absent}", field="entries")
             if item.content.nbytes != tensor.nbytes:
-                message = f"{name} has {tensor.nbytes} bytes, {item.content.nbytes} are given"
-                raise FormatError(message, field="entries")
+                raise FormatError(
+                    f"{name} has {tensor.nbytes} bytes, {item.content.nbytes} are given",
+                    field="entries",
+                )
         if item.source.order != order and shape != shape[::-1]:
-            message = f"{name} has the dimensions of its shape in the other order"
-            raise FormatError(message, field="entries")
+            raise FormatError(
+                f"{name} has the dimensions of its shape in the other order", field="entries"
+            )
 
 
 def _check_names(items: Sequence[Item]) -> None:

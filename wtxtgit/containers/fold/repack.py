@@ -58,14 +58,18 @@ def broken_by_repack(container: Fold) -> tuple[str, ...]:
 def _source(inside: Payloads, chunk: Chunk) -> ChunkSource:
     name, options = quoted(chunk.name), inside.options
     if chunk.encrypted:
-        message = f"chunk {name} is encrypted: such files are not repacked"
-        raise FormatError(message, offset=chunk.offset, field="encrypted")
+        raise FormatError(
+            f"chunk {name} is encrypted: such files are not repacked",
+            offset=chunk.offset,
+            field="encrypted",
+        )
     payloads.check_limits(chunk, options)
     inside.passes.take(chunk.comp_len, chunk.offset)
     stored = payloads.stored(inside.data, chunk, options)
     if not payloads.verdict(stored, chunk, options).intact:
-        message = f"chunk {name} is damaged"
-        raise FormatError(message, offset=chunk.payload_start, field="comp_payload")
+        raise FormatError(
+            f"chunk {name} is damaged", offset=chunk.payload_start, field="comp_payload"
+        )
     blocks = partial(payloads.content, stored, chunk, options)
     return ChunkSource(chunk.name, chunk.ctype, chunk.uncomp_len, blocks)
 

@@ -205,14 +205,16 @@ def _chunk(one: Placed, inside: Payloads) -> Laid:
     refuse_errors(findings)
     payloads.check_limits(chunk, options)
     if inside.condition(chunk) == "damaged":
-        message = f"{named} is damaged"
-        raise FormatError(message, offset=chunk.payload_start, field="comp_payload")
+        raise FormatError(f"{named} is damaged", offset=chunk.payload_start, field="comp_payload")
     if one.content is None:
         stored = inside.data[chunk.offset : chunk.end]
         return Laid(chunk.entry, len(stored), partial(pieces, stored), is_new=False)
     if chunk.encrypted:
-        message = f"{named} is encrypted: it can't have other content"
-        raise FormatError(message, offset=chunk.offset, field="encrypted")
+        raise FormatError(
+            f"{named} is encrypted: it can't have other content",
+            offset=chunk.offset,
+            field="encrypted",
+        )
     if one.content.nbytes > options.max_chunk:
         raise FormatError(
             f"content of chunk {quoted(chunk.name)} is over {options.max_chunk} bytes",

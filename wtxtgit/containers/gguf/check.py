@@ -65,24 +65,28 @@ def _check_entries(container: Gguf, report: Report[object]) -> None:
             report.error(f"key {key} is there twice", "key", entry.offset)
         seen[entry.key] = entry
         if not entry.key or not entry.key.isascii() or len(entry.key) > MAX_KEY:
-            message = f"key {key} is not 1 to {MAX_KEY} ASCII characters"
-            report.warn(message, "key", entry.offset)
+            report.warn(f"key {key} is not 1 to {MAX_KEY} ASCII characters", "key", entry.offset)
         _Value(entry, report).check(container.cursor(entry.start), entry.value_type)
     if container.alignment % ALIGNMENT_UNIT:
-        message = f"alignment {container.alignment} is no multiple of {ALIGNMENT_UNIT}"
-        report.warn(message, ALIGNMENT_KEY, seen[ALIGNMENT_KEY].start)
+        report.warn(
+            f"alignment {container.alignment} is no multiple of {ALIGNMENT_UNIT}",
+            ALIGNMENT_KEY,
+            seen[ALIGNMENT_KEY].start,
+        )
     architecture = seen.get(ARCHITECTURE_KEY)
     if architecture is None or architecture.value_type != STRING:
-        message = f"{ARCHITECTURE_KEY} is missing or no string"
-        report.warn(message, ARCHITECTURE_KEY, None)
+        report.warn(f"{ARCHITECTURE_KEY} is missing or no string", ARCHITECTURE_KEY, None)
     for info in container.infos:
         if not info.is_known:
             named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
             report.warn(f"{named} has the unknown type {dtype}", "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
     if QUANTIZATION_KEY not in seen and is_quantised:
-        message = f"{QUANTIZATION_KEY} is missing, and there are quantised tensors"
-        report.warn(message, QUANTIZATION_KEY, None)
+        report.warn(
+            f"{QUANTIZATION_KEY} is missing, and there are quantised tensors",
+            QUANTIZATION_KEY,
+            None,
+        )
 
 
 @dataclass(slots=True)
@@ -148,22 +152,30 @@ def _check_infos(container: Gguf, report: Report[object]) -> None:
             report.error(f"{named} is there twice", "name", at)
         seen.add(tensor.name)
         if name_bytes > GGML_NAME:
-            message = f"{named} has a name of {name_bytes} bytes, ggml has room for {GGML_NAME}"
-            report.warn(message, "name", at)
+            report.warn(
+                f"{named} has a name of {name_bytes} bytes, ggml has room for {GGML_NAME}",
+                "name",
+                at,
+            )
         if len(tensor.shape) > GGML_DIMENSIONS:
-            message = f"{named} has {len(tensor.shape)} dimensions, ggml has {GGML_DIMENSIONS}"
-            report.warn(message, "n_dimensions", at)
+            report.warn(
+                f"{named} has {len(tensor.shape)} dimensions, ggml has {GGML_DIMENSIONS}",
+                "n_dimensions",
+                at,
+            )
         if 0 in tensor.shape:
             report.warn(f"{named} has a dimension of 0", "dimensions", at)
         start, wanted = tensor.start - container.data_start, expected - container.data_start
         if start % container.alignment:
-            message = f"{named} has the offset {start}, no multiple of {container.alignment}"
-            report.warn(message, "offset", at)
+            report.warn(
+                f"{named} has the offset {start}, no multiple of {container.alignment}",
+                "offset",
+                at,
+            )
         elif in_order and tensor.start != expected:
             # What follows is moved as well: told once.
             in_order = False
-            message = f"{named} has the offset {start}, ggml wants {wanted} here"
-            report.warn(message, "offset", at)
+            report.warn(f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at)
         expected = aligned(tensor.end, container.alignment)
 
 
@@ -186,12 +198,12 @@ def _check_placement(container: Gguf, report: Report[object]) -> None:
     wanted = aligned(end, alignment)
     if placed and len(data) < wanted:
         missing = wanted - len(data)
-        message = f"file ends {missing} bytes before the padding of the last tensor"
-        report.warn(message, "padding", len(data))
+        report.warn(
+            f"file ends {missing} bytes before the padding of the last tensor", "padding", len(data)
+        )
     _check_zeros(data, end, min(wanted, len(data)), report)
     if len(data) > wanted:
-        message = f"{len(data) - wanted} bytes follow the last tensor"
-        report.warn(message, "tensor_data", wanted)
+        report.warn(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
 
 
 def _check_zeros(data: ByteView, start: int, end: int, report: Report[object]) -> None:

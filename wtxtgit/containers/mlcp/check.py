@@ -53,8 +53,7 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
 def _check_version(container: Mlcp, report: Report[object]) -> None:
     metadata, at = container.metadata, container.metadata_start
     if not isinstance(metadata, dict):
-        message = "metadata is not a JSON object, the original reader refuses it"
-        report.warn(message, "metadata", at)
+        report.warn("metadata is not a JSON object, the original reader refuses it", "metadata", at)
     elif metadata.get("version") != container.version:
         before, inside = quoted(container.version), _word(metadata.get("version"))
         report.warn(f"version is {inside} in the metadata, {before} before it", "version", at)
@@ -100,14 +99,18 @@ def _compare(
 ) -> None:
     """Warn where a list of tensors in the metadata is not that of the records."""
     if len(listed) != len(records):
-        message = f"{where}: the metadata lists {len(listed)} tensors, the file has {len(records)}"
-        report.warn(message, "tensors", at)
+        report.warn(
+            f"{where}: the metadata lists {len(listed)} tensors, the file has {len(records)}",
+            "tensors",
+            at,
+        )
         return
     for item, record in zip(listed, records, strict=True):
         name = quoted(record.name)
         if not isinstance(item, dict):
-            message = f"{where}: what is listed for {name} is {_word(item)}"
-            report.warn(message, "tensors", record.start)
+            report.warn(
+                f"{where}: what is listed for {name} is {_word(item)}", "tensors", record.start
+            )
             continue
         for field in _different(item, record):
             said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
@@ -160,8 +163,11 @@ def _check_record(record: Record, report: Report[object]) -> None:
         wanted = _size(record)
         if wanted != record.size:
             makes = "more than a size can say" if wanted is None else f"{wanted} bytes"
-            message = f"{name} has the size {record.size}, its dtype and shape make {makes}"
-            report.warn(message, "size", size_at)
+            report.warn(
+                f"{name} has the size {record.size}, its dtype and shape make {makes}",
+                "size",
+                size_at,
+            )
 
 
 def _size(record: Record) -> int | None:
