@@ -53,7 +53,7 @@ OpenMember = Callable[[str], ByteView]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SetFile:
     """A file of a set, by its path in the set's folder; `shards` are numbers in the set."""
 
     path: str
@@ -71,9 +71,9 @@ class AeroSet:
 
     version: tuple[int, int]
     model: dict[str, object]
-    parts: tuple[Member, ...]
-    index: Member
-    homes: dict[int, tuple[Member, int]]
+    parts: tuple[SetFile, ...]
+    index: SetFile
+    homes: dict[int, tuple[SetFile, int]]
     open_member: OpenMember
 
     def describe(self, options: ReadOptions) -> Description:
@@ -124,11 +124,11 @@ class AeroSet:
             findings.add(member)
         return findings
 
-    def open(self, member: Member) -> Aero:
+    def open(self, member: SetFile) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
         return self.read(member, self.view(member))
 
-    def view(self, member: Member) -> ByteView:
+    def view(self, member: SetFile) -> ByteView:
         """The bytes of a file of the set; raises FormatError where it can't be opened."""
         try:
             return self.open_member(member.path)
@@ -138,7 +138,7 @@ class AeroSet:
             ) from None
 
     @staticmethod
-    def read(member: Member, data: ByteView) -> Aero:
+    def read(member: SetFile, data: ByteView) -> Aero:
         """Read the bytes of a file of the set; raises FormatError."""
         try:
             if data[: len(MAGIC)] != MAGIC:
@@ -182,7 +182,7 @@ class _Readers:
     def opened(self) -> Iterator[Aero]:
         yield from self._files.values()
 
-    def _reader(self, part: Member) -> TensorReader | str:
+    def _reader(self, part: SetFile) -> TensorReader | str:
         reader = self._readers.get(part.path)
         if reader is None:
             try:
@@ -222,7 +222,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     members = tuple(_member(part, "parts", has_shards=True) for part in parts)
     index = _member(value.get("global_tidx"), "global_tidx", has_shards=False)
     paths: set[str] = set()
-    homes: dict[int, tuple[Member, int]] = {}
+    homes: dict[int, tuple[SetFile, int]] = {}
     for member in (index, *members):
         if member.path in paths:
             fail(f"{quoted(member.path)} is listed twice", offset=0, field="path")
@@ -255,7 +255,7 @@ def _version(value: object) -> tuple[int, int]:
     return found
 
 
-def _member(value: object, what: str, *, has_shards: bool) -> Member:
+def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
     if not isinstance(value, dict):
         fail(f"{what} has a wrong entry", offset=0, field=what)
     path, digest, size = (value.get(key) for key in ("path", "sha256", "size_bytes"))
@@ -271,7 +271,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     shards = value.get("shards") if has_shards else []
     if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
         fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
-    return Member(path, None if digest is None else digest.lower(), size, tuple(shards))
+    return SetFile(path, None if digest is None else digest.lower(), size, tuple(shards))
 
 
 class SetCheck:
@@ -290,7 +290,7 @@ class SetCheck:
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
         findings, index = Findings(), self._set.index
-        report: Report[Member] = Report(findings, attrgetter("path"))
+        report: Report[SetFile] = Report(findings, attrgetter("path"))
         member = index if path == index.path else self._parts[path]
         aero = self._check_file(member, report)
         if member is index:
@@ -322,7 +322,7 @@ class SetCheck:
             if home is not None:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
-    def _check_file(self, member: Member, report: Report[Member]) -> Aero | None:
+    def _check_file(self, member: SetFile, report: Report[SetFile]) -> Aero | None:
         """Check one file; None where it can't be read."""
         try:
             data = self._set.view(member)
@@ -340,7 +340,7 @@ class SetCheck:
         return aero
 
     def _check_agreement(
-        self, part: Member, aero: Aero, entries: list[IndexEntry], report: Report[Member]
+        self, part: SetFile, aero: Aero, entries: list[IndexEntry], report: Report[SetFile]
     ) -> None:
         """Check what the index says of a part's tensors."""
         own: dict[str, IndexEntry] = {}
@@ -384,7 +384,7 @@ class SetCheck:
             )
 
 
-def _check_identity(member: Member, data: ByteView, report: Report[Member]) -> None:
+def _check_identity(member: SetFile, data: ByteView, report: Report[SetFile]) -> None:
     path = quoted(member.path)
     if member.size is not None and member.size != len(data):
         report.error(
@@ -408,5 +408,5 @@ def _place(entry: IndexEntry, shard_id: int) -> tuple[object, ...]:
     return entry.dtype, entry.shape, shard_id, entry.data_off, entry.data_len
 
 
-def _named(member: Member, entry: IndexEntry, problem: str) -> str:
+def _named(member: SetFile, entry: IndexEntry, problem: str) -> str:
     return f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"

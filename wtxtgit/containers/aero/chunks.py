@@ -45,7 +45,7 @@ from wtxtgit.containers.aero.read import (
     TOC_HEADER,
     VERSION,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.intervals import Span
@@ -83,7 +83,7 @@ class Payload:
         )
 
 
-def stored_payload(aero: Aero, chunk: Chunk) -> Payload:
+def stored_payload(aero: Aero, chunk: AeroChunk) -> Payload:
     """A chunk as it stands in a file, whose hashes were checked; of the first IHSH its place."""
     name = aero.name(chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):

@@ -21,7 +21,7 @@ from wtxtgit.containers.aero.read import (
     SHARD,
     VERSION,
     Aero,
-    Chunk,
+    AeroChunk,
     IndexEntry,
 )
 from wtxtgit.containers.budget import DecodedParts
@@ -89,7 +89,7 @@ class TensorReader:
             absent=absent,
         )
 
-    def content(self, shard: Chunk) -> ByteView:
+    def content(self, shard: AeroChunk) -> ByteView:
         """The content of a shard; raises FormatError where it can't be decoded."""
         if not shard.is_compressed:
             return self._aero.stored(shard)
@@ -97,7 +97,7 @@ class TensorReader:
         key = (self._aero, shard)
         return self._decoded.open(key, shard.ulen, partial(self._decode, shard))
 
-    def _decode(self, shard: Chunk) -> ByteView:
+    def _decode(self, shard: AeroChunk) -> ByteView:
         try:
             return content(self._aero, shard, self._most)
         except FormatError as error:
@@ -138,7 +138,7 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
     )
 
 
-def _part(aero: Aero, chunk: Chunk) -> PartNote:
+def _part(aero: Aero, chunk: AeroChunk) -> PartNote:
     words = aero.label(chunk)
     if chunk.is_compressed:
         words += f", zstd, {chunk.ulen} bytes decoded"
@@ -247,7 +247,7 @@ def _hexed(value: object) -> object:
     return value
 
 
-def _chunk_as_dict(aero: Aero, chunk: Chunk) -> dict[str, object]:
+def _chunk_as_dict(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
     return {
         "name": aero.name(chunk).decode("utf-8", "backslashreplace"),
         "fourcc": chunk.fourcc.decode("ascii", "backslashreplace"),

@@ -34,7 +34,7 @@ from wtxtgit.containers.aero.read import (
     TOC_ENTRY,
     TOC_HEADER,
     Aero,
-    Chunk,
+    AeroChunk,
     IndexEntry,
 )
 from wtxtgit.containers.cursor import fail, quoted
@@ -51,7 +51,7 @@ MAX_PAGES = MAX_TENSORS
 """Page hashes of one shard."""
 
 
-def check_seal(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
+def check_seal(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> None:
     """Check the digest in the first IHSH chunk; a file needs none."""
     chunk = aero.first(INTEGRITY)
     if chunk is None:
@@ -66,7 +66,7 @@ def check_seal(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
 
 
 def _check_seal_digest(
-    aero: Aero, chunk: Chunk, report: Report[Chunk], allowance: Allowance
+    aero: Aero, chunk: AeroChunk, report: Report[AeroChunk], allowance: Allowance
 ) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
@@ -129,7 +129,7 @@ def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequenc
     return bytes(one.digest())
 
 
-def _parsed_seal(aero: Aero, chunk: Chunk) -> dict[str, object]:
+def _parsed_seal(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
     """The map in an IHSH, with a text as `algo`."""
     value = msgpack_limits.parse(bytes(content(aero, chunk)), "ihsh", offset=chunk.offset)
     if not isinstance(value, dict):
@@ -151,7 +151,7 @@ def _zeroed(data: ByteView, toc_offset: int, entries: int) -> Iterator[tuple[int
     yield end, data[end:]
 
 
-def _covered(value: object, chunk: Chunk, size: int) -> list[Span]:
+def _covered(value: object, chunk: AeroChunk, size: int) -> list[Span]:
     if not isinstance(value, list):
         fail("ihsh has no list of ranges", offset=chunk.offset, field="covered_ranges")
     spans: list[Span] = []
@@ -182,7 +182,7 @@ class Claim:
         return f"page {self.of}" if isinstance(self.of, int) else f"tensor {quoted(self.of.name)}"
 
 
-Claims = dict[Chunk, list[Claim]]
+Claims = dict[AeroChunk, list[Claim]]
 """What is said of each shard's content."""
 
 
@@ -195,7 +195,7 @@ class PageHashes:
     digests: list[bytes]
 
 
-def parse_pages(aero: Aero, chunk: Chunk) -> PageHashes:
+def parse_pages(aero: Aero, chunk: AeroChunk) -> PageHashes:
     """Read a PHSH chunk; raises FormatError."""
     value = msgpack_limits.parse(bytes(content(aero, chunk)), "phsh", offset=chunk.offset)
     if not isinstance(value, dict):
@@ -212,7 +212,7 @@ def parse_pages(aero: Aero, chunk: Chunk) -> PageHashes:
     return PageHashes(name, size, digests)
 
 
-def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
+def check_contents(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> None:
     """Check the content of every chunk against its length and hashes."""
     claims: Claims = {}
     for entry in aero.entries:
@@ -221,7 +221,7 @@ def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> N
             span = entry.span if entry.data_len else (0, 0)
             claim = Claim(span, digest, entry, "TIDX", HASH_KEY)
             claims.setdefault(shard, []).append(claim)
-    paged: set[Chunk] = set()
+    paged: set[AeroChunk] = set()
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and not chunk.is_compressed:
             try:
@@ -244,7 +244,11 @@ def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> N
 
 
 def _check_content(
-    aero: Aero, chunk: Chunk, claims: list[Claim], report: Report[Chunk], allowance: Allowance
+    aero: Aero,
+    chunk: AeroChunk,
+    claims: list[Claim],
+    report: Report[AeroChunk],
+    allowance: Allowance,
 ) -> None:
     check_length(chunk)
     allowance.decode(chunk)
@@ -271,7 +275,7 @@ def _check_content(
 
 
 def _add_pages(
-    aero: Aero, chunk: Chunk, claims: Claims, paged: set[Chunk], report: Report[Chunk]
+    aero: Aero, chunk: AeroChunk, claims: Claims, paged: set[AeroChunk], report: Report[AeroChunk]
 ) -> None:
     """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
     pages = parse_pages(aero, chunk)

@@ -73,7 +73,7 @@ def packed(value: object) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TensorMaps:
     """The content of a TIDX chunk; `ends` are where the tensors' maps end, one at the other.
 
     `start` is where their array starts, `first` where its first map does.
@@ -85,7 +85,7 @@ class Index:
     ends: Sequence[int]
 
     @staticmethod
-    def of(raw: bytes) -> Index:
+    def of(raw: bytes) -> TensorMaps:
         """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
         held = [field for field in _fields(raw) if field.key == TENSORS_KEY][-1]
         unpacker = _unpacker(raw[held.value : held.end])
@@ -95,7 +95,7 @@ class Index:
         for _ in range(count):
             unpacker.skip()
             ends.append(held.value + unpacker.tell())
-        return Index(raw, held.value, first, ends)
+        return TensorMaps(raw, held.value, first, ends)
 
     def map(self, number: int) -> bytes:
         """The map of tensor `number`."""

@@ -84,7 +84,7 @@ CONTROL_ROLE = "_control"
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class FileHeader:
     """The file header's offsets and lengths."""
 
     toc_offset: int
@@ -101,7 +101,7 @@ class Header:
         names_end = self.names_offset + self.names_length if self.names_length else 0
         return max(toc_end, names_end)
 
-    def name(self, data: ByteView, chunk: Chunk, most: int | None = None) -> bytes:
+    def name(self, data: ByteView, chunk: AeroChunk, most: int | None = None) -> bytes:
         """A chunk's name in the file `data`, or its first `most` bytes."""
         start = self.names_offset + chunk.name_off
         length = chunk.name_len if most is None else min(chunk.name_len, most)
@@ -113,7 +113,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class AeroChunk:
     """Entry `place` of the TOC; `name_off` counts from the string table's start."""
 
     place: int
@@ -183,7 +183,7 @@ class IndexEntry:
         """Where in its shard's content the tensor stands."""
         return self.data_off, self.data_end
 
-    def is_inside(self, shard: Chunk) -> bool:
+    def is_inside(self, shard: AeroChunk) -> bool:
         """Whether the shard's content has the tensor's bytes."""
         return self.data_len == 0 or 0 <= self.data_off < self.data_end <= shard.ulen
 
@@ -253,9 +253,9 @@ class Aero:
     """
 
     data: ByteView
-    header: Header
-    chunks: tuple[Chunk, ...]
-    shards: dict[bytes, Chunk]
+    header: FileHeader
+    chunks: tuple[AeroChunk, ...]
+    shards: dict[bytes, AeroChunk]
     entries: tuple[IndexEntry, ...]
     tensors: tuple[Stored, ...]
 
@@ -267,17 +267,17 @@ class Aero:
         for tensor in self.tensors:
             yield ranges.tensor(tensor)
 
-    def shard(self, shard_id: int) -> Chunk | None:
+    def shard(self, shard_id: int) -> AeroChunk | None:
         return self.shards.get(SHARD_NAME % shard_id)
 
-    def first(self, fourcc: bytes) -> Chunk | None:
+    def first(self, fourcc: bytes) -> AeroChunk | None:
         return next((chunk for chunk in self.chunks if chunk.fourcc == fourcc), None)
 
-    def stored(self, chunk: Chunk) -> ByteView:
+    def stored(self, chunk: AeroChunk) -> ByteView:
         """The chunk's bytes as they stand in the file."""
         return self.data[chunk.offset : chunk.end] if chunk.length else self.data[:0]
 
-    def name(self, chunk: Chunk) -> bytes:
+    def name(self, chunk: AeroChunk) -> bytes:
         return self.header.name(self.data, chunk)
 
     @property
@@ -285,7 +285,7 @@ class Aero:
         """Bytes of all chunk names together; they may share bytes of the string table."""
         return sum(chunk.name_len for chunk in self.chunks)
 
-    def label(self, chunk: Chunk) -> str:
+    def label(self, chunk: AeroChunk) -> str:
         """The chunk as findings call it: its name, or its type where it has none."""
         raw = self.header.name(self.data, chunk, 4 * MAX_QUOTED)
         name = raw.decode("utf-8", "backslashreplace")[:MAX_QUOTED]
@@ -299,7 +299,7 @@ def read(data: ByteView) -> Aero:
     chunks = _read_toc(data, header)
     index = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
     entries = [] if index is None else parse_index(index_content(data, index), index.offset)
-    shards: dict[bytes, Chunk] = {}
+    shards: dict[bytes, AeroChunk] = {}
     for chunk in chunks:
         if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
             shards.setdefault(header.name(data, chunk), chunk)
@@ -307,7 +307,7 @@ def read(data: ByteView) -> Aero:
     return Aero(data, header, chunks, shards, tuple(entries), tensors)
 
 
-def index_content(data: ByteView, chunk: Chunk) -> bytes:
+def index_content(data: ByteView, chunk: AeroChunk) -> bytes:
     """The content of a TIDX of the file `data`, a byte over MAX_JSON at most.
 
     Raises FormatError where it can't be decoded.
@@ -318,7 +318,7 @@ def index_content(data: ByteView, chunk: Chunk) -> bytes:
     return bytes(payload[: MAX_JSON + 1])
 
 
-def _read_header(data: ByteView) -> Header:
+def _read_header(data: ByteView) -> FileHeader:
     _magic, major, minor, size, *rest = Cursor(data).record(HEADER, "file header")
     if (major, minor) != VERSION:
         fail(f"version {major}.{minor} is not 0.1", offset=4, field="version_major")
@@ -327,17 +327,17 @@ def _read_header(data: ByteView) -> Header:
     toc_offset, toc_length, names_offset, names_length, flags, uuid, _reserved = rest
     check_inside(toc_offset, toc_length, len(data), "toc")
     check_inside(names_offset, names_length, len(data), "string table")
-    return Header(toc_offset, toc_length, names_offset, names_length, flags, uuid)
+    return FileHeader(toc_offset, toc_length, names_offset, names_length, flags, uuid)
 
 
-def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
+def _read_toc(data: ByteView, header: FileHeader) -> tuple[AeroChunk, ...]:
     start = header.toc_offset
     toc = Cursor(data[: start + header.toc_length], start)
     count, _reserved0, _reserved1 = toc.record(TOC_HEADER, "toc header")
     if count > MAX_TENSORS:
         fail(f"toc lists {count} chunks", offset=start, field="entry_count", kind="limit")
     entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
-    chunks = tuple(Chunk(place, *fields) for place, fields in enumerate(entries))
+    chunks = tuple(AeroChunk(place, *fields) for place, fields in enumerate(entries))
     for place, chunk in enumerate(chunks):
         name, at = f"name of chunk {place}", header.entry_offset(place)
         check_inside(chunk.name_off, chunk.name_len, header.names_length, name, at)
@@ -345,7 +345,7 @@ def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
     return chunks
 
 
-def _locate(shard: Chunk | None, entry: IndexEntry) -> Stored:
+def _locate(shard: AeroChunk | None, entry: IndexEntry) -> Stored:
     """The tensor where it stands in the file, empty where it does not."""
     start = end = 0
     if shard is not None and not shard.is_compressed:

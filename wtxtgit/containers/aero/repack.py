@@ -35,7 +35,7 @@ from wtxtgit.containers.aero.read import (
     NO_HASH,
     PAGES,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span, groups
@@ -83,7 +83,7 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     replacing.refuse_errors(findings)
 
 
-def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:
+def _repacked(aero: Aero, chunk: AeroChunk, compression: str, allowance: Allowance) -> Payload:
     check_length(chunk)
     allowance.decode(chunk)
     allowance.hash(chunk.ulen, chunk.offset)

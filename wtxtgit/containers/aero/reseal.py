@@ -26,7 +26,14 @@ from wtxtgit.containers.aero.describe import json_object, shape_order
 from wtxtgit.containers.aero.hashes import MAX_PAGES
 from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
-from wtxtgit.containers.aero.new_shards import Item, NewShard, Part, Source, as_it_was, laid_out
+from wtxtgit.containers.aero.new_shards import (
+    Item,
+    NewShard,
+    PlacedTensor,
+    Source,
+    as_it_was,
+    laid_out,
+)
 from wtxtgit.containers.aero.read import (
     HASH_KEY,
     INDEX,
@@ -35,7 +42,7 @@ from wtxtgit.containers.aero.read import (
     SHARD,
     SHARD_NAME,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -249,13 +256,13 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     """
     numbered = _numbered(own)
     made = Resharded(list(_homes(own, items, numbered)))
-    parts: dict[int, list[Part]] = {}
-    decoded: set[tuple[int, Chunk]] = set()
+    parts: dict[int, list[PlacedTensor]] = {}
+    decoded: set[tuple[int, AeroChunk]] = set()
     for place, (item, home) in enumerate(zip(items, made.homes, strict=True)):
         shard_of = item.source.shard_of(item.number)
         if home is None or shard_of is None:
             continue
-        parts.setdefault(home, []).append(Part(place, item, shard_of))
+        parts.setdefault(home, []).append(PlacedTensor(place, item, shard_of))
         if (id(item.source), shard_of) not in decoded:
             decoded.add((id(item.source), shard_of))
             allowance.decode(shard_of)
@@ -295,7 +302,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     return made
 
 
-def _numbered(own: Source) -> dict[int, Chunk]:
+def _numbered(own: Source) -> dict[int, AeroChunk]:
     """The shards that an index can name, by number."""
     ids = {entry.shard_id for entry in own.aero.entries}
     matches = map(_NUMBERED.fullmatch, own.aero.shards)
@@ -304,7 +311,9 @@ def _numbered(own: Source) -> dict[int, Chunk]:
     return {number: chunk for number, chunk in shards if chunk is not None}
 
 
-def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> Iterator[int | None]:
+def _homes(
+    own: Source, items: Sequence[Item], numbered: dict[int, AeroChunk]
+) -> Iterator[int | None]:
     """The number of each tensor's shard, None where it is in another file."""
     elsewhere = next(
         (entry for entry in own.aero.entries if own.aero.shard(entry.shard_id) is None), None
@@ -333,7 +342,7 @@ def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> It
             )
 
 
-def _payload(own: Source, chunk: Chunk, shard: NewShard) -> Payload:
+def _payload(own: Source, chunk: AeroChunk, shard: NewShard) -> Payload:
     name = own.aero.name(chunk)
     digest = NO_HASH if chunk.digest == NO_HASH else shard.digests[0, shard.size]
     blocks = partial(_compressed, shard) if chunk.is_compressed else shard.blocks

@@ -21,8 +21,8 @@ from wtxtgit.containers.fold.payloads import (
     MANIFEST_HASH,
     TAG_BYTES,
     Digests,
+    HashVerdict,
     Payloads,
-    Verdict,
 )
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
@@ -31,8 +31,8 @@ from wtxtgit.containers.fold.read import (
     TRUST_BLOCK,
     UNCOMPRESSED,
     ZSTD,
-    Chunk,
     Fold,
+    FoldChunk,
     parity_bytes,
     parity_len,
 )
@@ -67,7 +67,7 @@ _SHOWN_DIGITS = 16
 def check(container: Fold, options: ReadOptions) -> Findings:
     """Check everything that the file says of itself; raises nothing."""
     findings = Findings()
-    report: Report[Chunk] = Report(findings, attrgetter("name"))
+    report: Report[FoldChunk] = Report(findings, attrgetter("name"))
     _check_index(container, report)
     _check_layout(container, report)
     _check_trust_block(container, report)
@@ -98,7 +98,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_index(fold: Fold, report: Report[Chunk]) -> None:
+def _check_index(fold: Fold, report: Report[FoldChunk]) -> None:
     """What readers want of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
@@ -110,10 +110,12 @@ def _check_index(fold: Fold, report: Report[Chunk]) -> None:
         report.error("metadata is not an object", "metadata", offset)
 
 
-def _check_layout(fold: Fold, report: Report[Chunk]) -> None:
+def _check_layout(fold: Fold, report: Report[FoldChunk]) -> None:
     """Warn of bytes that two parts have, and of bytes that no part has."""
     # The index (None) comes before the chunks that start where it does.
-    parts: list[tuple[int, int, int, Chunk | None]] = [(fold.index_start, 0, fold.index_end, None)]
+    parts: list[tuple[int, int, int, FoldChunk | None]] = [
+        (fold.index_start, 0, fold.index_end, None)
+    ]
     parts += [(chunk.offset, 1, chunk.end, chunk) for chunk in fold.chunks]
     reached = HEADER.size
     for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
@@ -129,7 +131,7 @@ def _check_layout(fold: Fold, report: Report[Chunk]) -> None:
         report.warn(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
 
 
-def _check_trust_block(fold: Fold, report: Report[Chunk]) -> None:
+def _check_trust_block(fold: Fold, report: Report[FoldChunk]) -> None:
     """A trust block is a JSON object in a string; what it signs is not checked."""
     text = fold.index.get(TRUST_BLOCK)
     try:
@@ -141,7 +143,7 @@ def _check_trust_block(fold: Fold, report: Report[Chunk]) -> None:
         report.warn("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
 
 
-def check_chunk(chunk: Chunk, report: Report[Chunk]) -> None:
+def check_chunk(chunk: FoldChunk, report: Report[FoldChunk]) -> None:
     """Hold a chunk's header against the index."""
     entry, at = chunk.entry, chunk.offset
     if entry.get("ctype") != chunk.ctype_text:
@@ -190,7 +192,7 @@ def check_chunk(chunk: Chunk, report: Report[Chunk]) -> None:
         )
 
 
-def check_metadata(fold: Fold, key: bytes | None, report: Report[Chunk]) -> list[bool | None]:
+def check_metadata(fold: Fold, key: bytes | None, report: Report[FoldChunk]) -> list[bool | None]:
     """Check the hashes over hashes; return what becomes of the ones that need a key."""
     metadata, offset = fold.index.get("metadata"), fold.index_start
     keyed: list[bool | None] = []
@@ -229,7 +231,7 @@ def shown(value: object) -> str:
     return str(value) if isinstance(value, int | float) else "something else"
 
 
-def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[Chunk]) -> None:
+def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[FoldChunk]) -> None:
     offset = fold.index_start
     if not isinstance(hashes, dict):
         report.error("chunk_hashes is not an object", CHUNK_HASHES, offset, kind="manifest")
@@ -267,7 +269,7 @@ def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[Chunk]) -> No
             )
 
 
-def _check_merkle_root(fold: Fold, report: Report[Chunk]) -> None:
+def _check_merkle_root(fold: Fold, report: Report[FoldChunk]) -> None:
     stated, metadata = fold.index.get(MERKLE_ROOT), fold.index.get("metadata")
     features = metadata.get("security_features") if isinstance(metadata, dict) else None
     # Without chunks there is no root.
@@ -298,7 +300,7 @@ class _ChunkCheck:
     of encrypted chunks for which there is none.
     """
 
-    def __init__(self, fold: Fold, options: ReadOptions, report: Report[Chunk]) -> None:
+    def __init__(self, fold: Fold, options: ReadOptions, report: Report[FoldChunk]) -> None:
         self._data = fold.data
         self._options = options
         self._report = report
@@ -309,7 +311,7 @@ class _ChunkCheck:
         self.keyed: list[bool | None] = []
         self.locked = 0
 
-    def check(self, chunk: Chunk) -> None:
+    def check(self, chunk: FoldChunk) -> None:
         try:
             payloads.check_limits(chunk, self._options)
             self._payloads.passes.take(chunk.comp_len, chunk.offset)
@@ -320,7 +322,7 @@ class _ChunkCheck:
             return
         self._check_payload(chunk)
 
-    def _check_payload(self, chunk: Chunk) -> None:
+    def _check_payload(self, chunk: FoldChunk) -> None:
         if chunk.encrypted and self._options.decryption_key is None:
             self.locked += 1
         stored = chunk.payload(self._data)
@@ -357,7 +359,7 @@ class _ChunkCheck:
             self._check_json(chunk, content)
 
     def _decode(
-        self, stored: ByteView, chunk: Chunk, digests: Digests | None
+        self, stored: ByteView, chunk: FoldChunk, digests: Digests | None
     ) -> tuple[bytes | None, FormatError | None]:
         """Decode a payload: its content if it is JSON, and why it can't be decoded."""
         if chunk.flags not in (UNCOMPRESSED, ZSTD):
@@ -376,7 +378,7 @@ class _ChunkCheck:
         return (bytes(content) if is_json else None), None
 
     def _tell_hashes(
-        self, stored: ByteView, chunk: Chunk, digests: Digests, verdict: Verdict
+        self, stored: ByteView, chunk: FoldChunk, digests: Digests, verdict: HashVerdict
     ) -> None:
         wanted = payloads.parse_hash(chunk.entry.get("sha256"))
         if wanted is not None and wanted.needs_key:
@@ -409,7 +411,7 @@ class _ChunkCheck:
             kind="crc32c",
         )
 
-    def _check_parity(self, stored: ByteView, chunk: Chunk) -> None:
+    def _check_parity(self, stored: ByteView, chunk: FoldChunk) -> None:
         """Warn where parity would not help, as far as the first blocks tell."""
         n = payloads.usable_parity(chunk)
         if not n or self._parity_left < PARITY_BLOCKS:
@@ -427,7 +429,7 @@ class _ChunkCheck:
                 kind="ecc",
             )
 
-    def _check_json(self, chunk: Chunk, content: bytes) -> None:
+    def _check_json(self, chunk: FoldChunk, content: bytes) -> None:
         reason = None
         try:
             json_text.parse(memoryview(content), "JSON chunk")
@@ -439,7 +441,7 @@ class _ChunkCheck:
             self._report.warn(reason, "comp_payload", chunk.payload_start, chunk)
 
 
-def _wrong_locked_length(chunk: Chunk) -> FormatError | None:
+def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
     """What the lengths of an encrypted chunk say without its key."""
     length = chunk.comp_len - TAG_BYTES
     if length < 0 or (chunk.flags == UNCOMPRESSED and length != chunk.uncomp_len):

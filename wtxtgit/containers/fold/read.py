@@ -38,7 +38,7 @@ MAX_NESTED_NAMES = MAX_JSON
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
+class FoldChunk:
     """A chunk: what the index and what its own header say.
 
     `entry` is the index's object; of it, name, offset and encrypted count
@@ -107,7 +107,7 @@ class Fold:
     index_start: int
     index_end: int
     index: dict[str, object]
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[FoldChunk, ...]
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.literal(0, HEADER.size)
@@ -153,7 +153,7 @@ class _ChunkReader:
         self._tensors = 0
         self._name_characters = 0
 
-    def read(self, entry: object) -> Chunk:
+    def read(self, entry: object) -> FoldChunk:
         if not isinstance(entry, dict):
             raise FormatError(
                 "index has a chunk that is no object", offset=self._index_off, field="chunks"
@@ -182,7 +182,7 @@ class _ChunkReader:
         nested = None
         if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:
             nested = self._read_nested(name, start, start + comp_len)
-        return Chunk(
+        return FoldChunk(
             name,
             ctype,
             flags,

@@ -12,7 +12,7 @@ from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import Payloads
-from wtxtgit.containers.fold.read import TRUST_BLOCK, Chunk, Fold
+from wtxtgit.containers.fold.read import TRUST_BLOCK, Fold, FoldChunk
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
@@ -55,7 +55,7 @@ def broken_by_repack(container: Fold) -> tuple[str, ...]:
     return (TRUST_BLOCK,) if container.index.get(TRUST_BLOCK) is not None else ()
 
 
-def _source(inside: Payloads, chunk: Chunk) -> ChunkSource:
+def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:
     name, options = quoted(chunk.name), inside.options
     if chunk.encrypted:
         raise FormatError(
@@ -115,7 +115,7 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
     return replacing.spliced(container.data, edits), mended, lost
 
 
-def _patches(inside: Payloads, chunk: Chunk) -> list[Patch] | None:
+def _patches(inside: Payloads, chunk: FoldChunk) -> list[Patch] | None:
     """What makes a chunk whole, None where nothing does."""
     data, n = inside.data, payloads.usable_parity(chunk)
     is_whole = inside.is_whole(chunk)

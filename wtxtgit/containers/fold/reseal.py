@@ -21,7 +21,7 @@ from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Payloads
-from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Chunk, Fold
+from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Fold, FoldChunk
 from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.containers.fold.write import (
     ChunkSource,
@@ -152,7 +152,7 @@ def broken(container: Fold) -> tuple[str, ...]:
     return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
 
 
-def _entry(chunk: Chunk, inside: Payloads, decoded: DecodedParts) -> Entry:
+def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     form, options = _form(chunk), inside.options
     try:
         payloads.check_limits(chunk, options)
@@ -173,7 +173,7 @@ def _entry(chunk: Chunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     return Entry(chunk.name, form, stored, file=Packed(chunk.uncomp_len, opened))
 
 
-def _form(chunk: Chunk) -> tuple[object, ...]:
+def _form(chunk: FoldChunk) -> tuple[object, ...]:
     """What the records of a chunk say beside its name, its place and its content."""
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
     further = {key: value for key, value in chunk.entry.items() if key not in OF_THE_PLACE}
@@ -186,7 +186,7 @@ def _form(chunk: Chunk) -> tuple[object, ...]:
     )
 
 
-def _why_unread(chunk: Chunk, options: ReadOptions) -> str | None:
+def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
     """Why a payload whose hash holds can't be opened, as far as its records tell."""
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         return f"flags are {chunk.flags}, which are unknown"

@@ -28,7 +28,7 @@ from wtxtgit.containers.fold.read import (
     MERKLE_ROOT,
     UNCOMPRESSED,
     ZSTD,
-    Chunk,
+    FoldChunk,
     parity_bytes,
     parity_len,
 )
@@ -163,7 +163,7 @@ class Laid:
         """The same chunk, at `offset`."""
         return replace(self, entry={**self.entry, "offset": offset})
 
-    def like(self, chunk: Chunk) -> Laid:
+    def like(self, chunk: FoldChunk) -> Laid:
         """The same chunk with what else the index says of `chunk`."""
         return replace(self, entry={**chunk.entry, **self.entry})
 
@@ -231,7 +231,7 @@ def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Laid]:
     return planned
 
 
-def form_of(chunk: Chunk, compression: Compression, level: int, options: ReadOptions) -> Form:
+def form_of(chunk: FoldChunk, compression: Compression, level: int, options: ReadOptions) -> Form:
     """How a chunk is stored whose parity and form of hash are those of `chunk`.
 
     Raises FormatError where these are unknown, or an HMAC whose key is not given.

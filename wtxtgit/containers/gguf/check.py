@@ -12,24 +12,22 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
-from wtxtgit.containers.gguf.metadata import (
-    ARRAY,
-    BOOL,
-    COUNT_SIZE,
-    LEAST_SIZES,
-    LENGTHS,
-    STRING,
-    Entry,
-    read_array_head,
-)
 from wtxtgit.containers.gguf.read import (
     ALIGNMENT_KEY,
     ARCHITECTURE_KEY,
+    ARRAY,
+    BOOL,
+    COUNT_SIZE,
     GGML_DIMENSIONS,
     GGML_NAME,
+    LEAST_SIZES,
+    LENGTHS,
     MAX_KEY,
+    STRING,
     Gguf,
+    KeyValue,
     aligned,
+    read_array_head,
 )
 from wtxtgit.containers.intervals import overlaps
 from wtxtgit.containers.problems import Report
@@ -58,7 +56,7 @@ def check(container: Gguf, options: ReadOptions) -> Findings:
 
 
 def _check_entries(container: Gguf, report: Report[object]) -> None:
-    seen: dict[str, Entry] = {}
+    seen: dict[str, KeyValue] = {}
     for entry in container.entries:
         key = quoted(entry.key)
         if entry.key in seen:
@@ -93,7 +91,7 @@ def _check_entries(container: Gguf, report: Report[object]) -> None:
 class _Value:
     """A value that is walked for wrong strings and booleans; the first of each kind is told."""
 
-    entry: Entry
+    entry: KeyValue
     report: Report[object]
     told: set[int] = field(default_factory=set)
 

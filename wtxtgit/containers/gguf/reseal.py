@@ -13,8 +13,17 @@ from wtxtgit.containers import intervals, replacing
 from wtxtgit.containers.cursor import Cursor, quoted
 from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.check import check
-from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
-from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
+from wtxtgit.containers.gguf.read import (
+    COUNT_SIZE,
+    MAX_ENTRIES,
+    TYPE_SIZE,
+    UNKNOWN_TYPE,
+    Gguf,
+    Info,
+    aligned,
+    alignment_of,
+    read_entry,
+)
 from wtxtgit.containers.gguf.write import file_pieces
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.replacing import Part

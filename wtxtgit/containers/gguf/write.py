@@ -11,7 +11,6 @@ from struct import pack
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.gguf import MAGIC
-from wtxtgit.containers.gguf.metadata import STRING
 from wtxtgit.containers.gguf.read import (
     ALIGNMENT_KEY,
     ARCHITECTURE_KEY,
@@ -19,6 +18,7 @@ from wtxtgit.containers.gguf.read import (
     GGML_DIMENSIONS,
     GGML_NAME,
     MAX_KEY,
+    STRING,
     TYPES,
     aligned,
 )

@@ -20,7 +20,7 @@ from wtxtgit.containers.mlcp.read import (
     ELEMENTS,
     Mlcp,
     Placement,
-    Record,
+    TensorRecord,
     shard_list,
 )
 from wtxtgit.containers.problems import Report
@@ -84,7 +84,9 @@ def _check_shards(container: Mlcp, report: Report[object]) -> None:
         _compare(tensors, body.records, "tensorInfos", at, report)
 
 
-def _records_of(records: Sequence[Record], count: int) -> Iterator[tuple[int, Sequence[Record]]]:
+def _records_of(
+    records: Sequence[TensorRecord], count: int
+) -> Iterator[tuple[int, Sequence[TensorRecord]]]:
     """The first `count` shards with their records, of which some have none."""
     groups = {shard: tuple(group) for shard, group in groupby(records, attrgetter("shard"))}
     return ((number, groups.get(number, ())) for number in range(count))
@@ -92,7 +94,7 @@ def _records_of(records: Sequence[Record], count: int) -> Iterator[tuple[int, Se
 
 def _compare(
     listed: Sequence[object],
-    records: Sequence[Record],
+    records: Sequence[TensorRecord],
     where: str,
     at: int,
     report: Report[object],
@@ -117,7 +119,7 @@ def _compare(
             report.warn(f"{said} in the metadata, not as in its record", field, record.start)
 
 
-def _different(item: dict[str, object], record: Record) -> Iterator[str]:
+def _different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
     """The JSON's names of what it says otherwise than the record."""
     if item.get("name") != record.name:
         yield "name"
@@ -147,7 +149,7 @@ def _is_dtype(value: object, dtype: str) -> bool:
     return value == dtype
 
 
-def _check_record(record: Record, report: Report[object]) -> None:
+def _check_record(record: TensorRecord, report: Report[object]) -> None:
     size_at = record.end - DIM_SIZE
     shape_at = size_at - DIM_SIZE * len(record.shape)
     name = f"tensor {quoted(record.name)}"
@@ -170,7 +172,7 @@ def _check_record(record: Record, report: Report[object]) -> None:
             )
 
 
-def _size(record: Record) -> int | None:
+def _size(record: TensorRecord) -> int | None:
     """Bytes that dtype and shape make, None where no size can say so many."""
     if 0 in record.shape:
         return 0

@@ -82,7 +82,7 @@ class Placement(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TensorRecord:
     """A tensor's record, [start, end) in the file.
 
     `size` is how many bytes it claims, `shard` which shard lists it, the
@@ -102,7 +102,7 @@ class Record:
 class Body:
     """All shards: their records, up to where, and where the tensors' bytes are."""
 
-    records: tuple[Record, ...]
+    records: tuple[TensorRecord, ...]
     end: int
     shard_count: int
     placement: Placement
@@ -139,7 +139,7 @@ class Mlcp:
         for tensor in self.tensors():
             yield ranges.tensor(tensor)
 
-    def why_absent(self, record: Record) -> str | None:
+    def why_absent(self, record: TensorRecord) -> str | None:
         is_empty = record.size == 0 and 0 in record.shape
         return NO_BYTES if self.body.placement is Placement.NOWHERE and not is_empty else None
 
@@ -262,7 +262,7 @@ def _read_shards(data: ByteView, start: int, count: int | None, placement: Place
     Raises FormatError unless records and bytes end exactly where the file does.
     """
     cursor = Cursor(data, start)
-    records: list[Record] = []
+    records: list[TensorRecord] = []
     most = cursor.remaining if count is None else count
     shard = 0
     while shard < most and (cursor.remaining or count is not None):
@@ -280,7 +280,9 @@ def _read_shards(data: ByteView, start: int, count: int | None, placement: Place
     return Body(tuple(records), end, shard, placement)
 
 
-def _read_shard(cursor: Cursor, shard: int, records: list[Record], placement: Placement) -> None:
+def _read_shard(
+    cursor: Cursor, shard: int, records: list[TensorRecord], placement: Placement
+) -> None:
     start = cursor.pos
     count = cursor.integer(COUNT_SIZE, "tensor count", signed=True)
     if count < 0:
@@ -296,7 +298,7 @@ def _read_shard(cursor: Cursor, shard: int, records: list[Record], placement: Pl
         records.append(record)
 
 
-def _read_record(cursor: Cursor, shard: int) -> Record:
+def _read_record(cursor: Cursor, shard: int) -> TensorRecord:
     start = cursor.pos
     length = cursor.integer(COUNT_SIZE, "name length", signed=True)
     name = _text(cursor, length, "name")
@@ -304,7 +306,7 @@ def _read_record(cursor: Cursor, shard: int) -> Record:
     rank = cursor.integer(COUNT_SIZE, "rank", signed=True)
     shape = unpack(f"<{rank}q", mapped(cursor.take(rank * DIM_SIZE, "shape")))
     size = cursor.integer(DIM_SIZE, "size", signed=True)
-    return Record(name, dtype, shape, size, start, cursor.pos, shard)
+    return TensorRecord(name, dtype, shape, size, start, cursor.pos, shard)
 
 
 def _zero_run(data: ByteView, start: int) -> int:

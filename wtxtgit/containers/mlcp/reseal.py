@@ -12,7 +12,7 @@ from functools import partial
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
-from wtxtgit.containers.mlcp.metadata import SHARDS, Row
+from wtxtgit.containers.mlcp.metadata import SHARDS, SourceRecord
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, describe, shard_list
 from wtxtgit.containers.mlcp.write import Piece
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -54,7 +54,7 @@ def reseal(
     Where only bytes of tensors change they are changed in place. Raises
     FormatError before the first of the bytes.
     """
-    files = _Files(options)
+    files = _Sources(options)
     own = metadata.merged_values(container)
     wanted = own if values is None else values
     chosen = [files.chosen(container, one) for one in placed]
@@ -72,20 +72,20 @@ class _Chosen:
     `number` is its place in the file, where it keeps its own bytes.
     """
 
-    row: Row
+    row: SourceRecord
     tensor: Tensor
     content: Content | None
     number: int | None
 
 
-class _Files:
+class _Sources:
     """The files that tensors are taken from, each listed once."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._files: dict[int, list[tuple[Row, Tensor]]] = {}
+        self._files: dict[int, list[tuple[SourceRecord, Tensor]]] = {}
 
-    def of(self, container: object) -> list[tuple[Row, Tensor]]:
+    def of(self, container: object) -> list[tuple[SourceRecord, Tensor]]:
         if id(container) not in self._files:
             if not isinstance(container, Mlcp):
                 raise FormatError("entries are those of another format", field="entries")
@@ -176,7 +176,7 @@ def _have_no_bytes(chosen: Sequence[_Chosen]) -> bool:
     return not any(one.tensor.nbytes for one in chosen)
 
 
-def _shard_count(container: Mlcp, rows: Sequence[Row], metadata: object) -> int:
+def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object) -> int:
     """How many shards there are: as many more or fewer as the metadata list."""
     most = rows[-1].record.shard + 1 if rows else 0
     was, now = (
