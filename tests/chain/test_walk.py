@@ -26,7 +26,7 @@ from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Le
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
-from wtxtgit.trust.state import State, Violation, join
+from wtxtgit.trust.state import TrustState, Violation, join
 from wtxtgit.trust.step import step
 
 KEYS = [SigningKey(bytes([number]) * 32) for number in range(1, 5)]
@@ -89,9 +89,9 @@ def walked(repo: Repo, tips: Sequence[str], root: str | None = None) -> Iterator
 
 def each_by_itself(
     walk: Walk, tips: Sequence[str]
-) -> tuple[dict[str, State], dict[str, list[Violation]]]:
+) -> tuple[dict[str, TrustState], dict[str, list[Violation]]]:
     """States of all commits, and what fails at each, by the rules and nothing else."""
-    states: dict[str, State] = {}
+    states: dict[str, TrustState] = {}
     violations: dict[str, list[Violation]] = {}
     root = [] if walk.root is None else [walk.root]
     for commit in history.commits(walk.repo, tips, root):

@@ -26,8 +26,7 @@ from tests.e2e.weights import (
     fold_with,
     read_fold,
 )
-from tests.kit import Repo
-from wtxtgit.filter.clean import clean
+from tests.kit import Repo, text_of
 
 NAME = SAFETENSORS.name
 OURS = edited(base(), {"embed": {3: -1.0}, "norm": {0: 4.0}})
@@ -46,10 +45,6 @@ def folder(tmp_path: Path) -> Sealed:
         here.write(name, SAFETENSORS.make(model))
     here.write("empty", b"")
     return here
-
-
-def text_of(file: bytes) -> bytes:
-    return b"".join(clean(memoryview(file), threads=1).pieces())
 
 
 def merge(here: Sealed, *arguments: str, ok: tuple[int, ...] = (0,)) -> Said:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kit import Repo
-from tests.review.repos import MODEL, file, started, text, weights
+from tests.kit import Repo, text_of
+from tests.review.repos import MODEL, file, started, weights
 
 pytestmark = pytest.mark.slow
 
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.slow
 def test_what_came_went_and_metadata(repo: Repo) -> None:
     started(repo)
     old = weights(layers=2)
-    repo.write(MODEL, text(file(old, {"step": "20"})))
+    repo.write(MODEL, text_of(file(old, {"step": "20"})))
     repo.add()
     repo.commit()
     repo.git("branch", "-f", "main")
     new = {name: value for name, value in old.items() if name != "layers.0.k"}
     new["layers.1.q"] = old["layers.1.q"].reshape(25, 40)
     new |= {f"more.{n}.w": np.full(3, n, "f4") for n in range(30)}
-    repo.write(MODEL, text(file(new, {"step": "5"})))
+    repo.write(MODEL, text_of(file(new, {"step": "5"})))
     repo.add()
     repo.commit()
     done = repo.wtxtgit("review", "main...topic")

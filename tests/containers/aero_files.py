@@ -229,3 +229,7 @@ def read_strictly(data: bytes) -> Reading:
         assert item["name"] not in tensors
         tensors[item["name"]] = (item["dtype"], tuple(item["shape"]), content)
     return Reading(chunks, tensors, uuid)
+
+
+def manifest(**value: object) -> Chunk:
+    return Chunk(b"MMSG", b"manifest", msgpack.packb(value))

@@ -10,6 +10,7 @@ from typing import Any
 import msgpack
 import zstandard
 
+from wtxtgit.containers import split
 from wtxtgit.model import ITEM_SIZE, Cut
 
 DATA = Path(__file__).parents[1] / "data"
@@ -197,3 +198,15 @@ def taridx(extensions: bytes, stems: bytes, rows: bytes, **changes: object) -> b
     }
     head = struct.pack("<8sHHHHQQIIQQB7s", *(fields | changes).values(), b"")
     return head + extensions + stems + rows
+
+
+def words(data: bytes) -> list[str]:
+    """The layout of a file that is cut as it should be, as `spelled` tells it."""
+    result = split(memoryview(data))
+    check_cut(result, data)
+    return spelled(result)
+
+
+def count(n: int) -> bytes:
+    """A count as MLCP has it."""
+    return struct.pack("<i", n)

@@ -8,18 +8,12 @@ import msgpack
 import pytest
 
 from tests.containers import samples
-from tests.containers.samples import aero_entry, check_cut, spelled, tidx
+from tests.containers.samples import aero_entry, tidx, words
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.aero import describe as aero_describe
 from wtxtgit.errors import FormatError
 
 SHARD = bytes(range(1, 33))
-
-
-def words(data: bytes) -> list[str]:
-    result = split(memoryview(data))
-    check_cut(result, data)
-    return spelled(result)
 
 
 def with_index(*entries: object, compress: bool = True) -> bytes:

@@ -22,6 +22,7 @@ from tests.containers.aero_files import (
     entry,
     file,
     integrity,
+    manifest,
     model,
     pages,
     phsh,
@@ -527,10 +528,6 @@ def test_a_seal_that_is_not_first() -> None:
     data = file([tidx(), Chunk(b"IHSH", b"s", integrity(bytes(32), [], "none"), OPTIONAL)])
     fields = [warning.field for warning in check(data).warnings]
     assert fields == ["algo", "chunk_offset"]
-
-
-def manifest(**value: object) -> Chunk:
-    return Chunk(b"MMSG", b"manifest", msgpack.packb(value))
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.containers.aero_files import (
     WEIGHTS,
-    Chunk,
     digest,
     entry,
     file,
+    manifest,
     read_strictly,
     shard,
     tidx,
@@ -54,10 +53,6 @@ def describe(files: Files, **options: Any) -> Description:
     found = containers.describe(data, ReadOptions(**options), opener(files))
     json.dumps(found.metadata)
     return found
-
-
-def manifest(**value: object) -> Chunk:
-    return Chunk(b"MMSG", b"manifest", msgpack.packb(value))
 
 
 def listing(files: Files, homes: dict[str, list[int]], **changes: object) -> bytes:

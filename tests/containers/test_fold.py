@@ -8,18 +8,12 @@ import struct
 import pytest
 
 from tests.containers import samples
-from tests.containers.samples import check_cut, fold_chunk, safetensors, spelled, tensor_item
+from tests.containers.samples import check_cut, fold_chunk, safetensors, tensor_item, words
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.fold import read as fold
 from wtxtgit.errors import FormatError
 
 INNER = safetensors({"w.x": tensor_item("F32", [2], 0, 8)}, struct.pack("<2f", 1, 2))
-
-
-def words(data: bytes) -> list[str]:
-    result = split(memoryview(data))
-    check_cut(result, data)
-    return spelled(result)
 
 
 def head(data: bytes, start: int, end: int) -> str:

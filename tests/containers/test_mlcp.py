@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable
 
@@ -11,27 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.containers import samples
-from tests.containers.samples import check_cut, mlcp_record, spelled
+from tests.containers.samples import check_cut, count, mlcp_record, spelled, words
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.cursor import Cursor
 from wtxtgit.containers.mlcp import read as mlcp_read
 from wtxtgit.errors import FormatError
 
-
-def count(n: int) -> bytes:
-    return struct.pack("<i", n)
-
-
 A = mlcp_record(b"a.w", "Float32", [2], 8)
 B = mlcp_record(b"b", "BFloat16", [1], 2)
 BYTES = (b"\1" * 8, b"\2\2")
 TWO = {"shards": [{}, {}]}
-
-
-def words(data: bytes) -> list[str]:
-    result = split(memoryview(data))
-    check_cut(result, data)
-    return spelled(result)
 
 
 def test_no_bytes_whatever_the_count_says() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.containers import samples
-from tests.containers.samples import manifest_entries, mlcp_record
+from tests.containers.samples import count, manifest_entries, mlcp_record
 from tests.data import fixture
 from wtxtgit.containers import check, describe
 from wtxtgit.containers.mlcp.read import DTYPE_NAMES
@@ -28,10 +27,6 @@ CLEAN_QUIRKS = {
     "undefined_dtype_numeric_string",
 }
 """Quirks that are warned of."""
-
-
-def count(n: int) -> bytes:
-    return struct.pack("<i", n)
 
 
 def item(name: str, dtype: object, shape: list[int], size: int) -> dict[str, object]:

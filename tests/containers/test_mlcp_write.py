@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.containers import samples
-from tests.containers.samples import manifest_entries, mlcp_record
+from tests.containers.samples import count, manifest_entries, mlcp_record
 from tests.containers.sources import content, models, source
 from tests.data import fixture
 from wtxtgit.containers import check, describe, split
@@ -42,10 +42,6 @@ FILES = [
     for entry in manifest_entries()
     if entry["format"] == "MLCP" and entry["file"].endswith(".checkpoint")
 ]
-
-
-def count(n: int) -> bytes:
-    return struct.pack("<i", n)
 
 
 def rebuilt(container: Mlcp) -> bytes:

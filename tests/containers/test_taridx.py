@@ -5,18 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.containers import samples
-from tests.containers.samples import check_cut, spelled
+from tests.containers.samples import words
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.taridx import read as taridx
 from wtxtgit.errors import FormatError
 
 ROWS = bytes(range(64))
-
-
-def words(data: bytes) -> list[str]:
-    result = split(memoryview(data))
-    check_cut(result, data)
-    return spelled(result)
 
 
 def test_parts() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.containers.samples import check_cut
 from tests.containers.sources import content, source
-from tests.containers.torch_files import items_of
+from tests.containers.torch_files import items_of, saved
 from wtxtgit.containers import check, describe, split
 from wtxtgit.containers.torch import read, write, zip_layout
 from wtxtgit.containers.torch.check import is_safe
@@ -34,12 +34,6 @@ def _torch() -> Iterator[Any]:
         # Deprecations of quantised tensors, and sparse ones that are a beta.
         warnings.simplefilter("ignore")
         yield torch
-
-
-def saved(torch: Any, value: object, **options: object) -> bytes:
-    made = io.BytesIO()
-    torch.save(value, made, **options)
-    return made.getvalue()
 
 
 def raw(torch: Any, tensor: Any) -> bytes:

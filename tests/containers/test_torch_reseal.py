@@ -29,6 +29,7 @@ from tests.containers.torch_files import (
     named,
     number,
     pickled,
+    saved,
     storage,
     tensor,
     text,
@@ -711,12 +712,6 @@ def test_any_damage_of_a_file_raises_only_our_errors() -> None:
 
 
 # torch itself.
-
-
-def saved(torch: Any, value: object, **options: object) -> bytes:
-    made = io.BytesIO()
-    torch.save(value, made, **options)
-    return made.getvalue()
 
 
 @pytest.mark.torch

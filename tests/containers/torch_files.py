@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -138,3 +139,10 @@ def items_of(found: Tensor) -> bytes:
     item = ITEM_BYTES[found.element]
     strides = [stride * item for stride in found.strides]
     return np.ndarray(found.shape, f"V{item}", found.data, strides=strides).tobytes()
+
+
+def saved(torch: Any, value: object, **options: object) -> bytes:
+    """What torch itself makes of a value."""
+    made = io.BytesIO()
+    torch.save(value, made, **options)
+    return made.getvalue()

@@ -22,7 +22,7 @@ from wtxtgit.diff.diff import diff
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.model import Extent, Layout, Meta
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import ByteChange, DiffReport, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import ByteChange, DiffReport, Numbers, TensorDiff, TensorStatus
 from wtxtgit.text import file as text_file
 from wtxtgit.text.layout import snapshot_of, with_layout
 from wtxtgit.text.write import dumps
@@ -110,14 +110,14 @@ def test_pairs_of_the_original_writers(
         path.write_bytes(path_of(side).read_bytes())
         sides.append(text_of(path) if as_text else path)
     found = run(*sides)
-    (changed,) = found.of(Status.CHANGED)
+    (changed,) = found.of(TensorStatus.CHANGED)
     assert changed.name.endswith(entry["pair"]["changed_tensor"])
     assert ("/" in changed.name) == (entry["format"] == "FOLD")
     rows = entry["pair"]["changed_rows"]
     facts = numbers(changed).rows
     assert [r for low, high in facts.ranges for r in range(low, high)] == rows
     assert facts.changed == len(rows)
-    assert len(found.of(Status.SAME)) == len(entry["tensors"]) - 1
+    assert len(found.of(TensorStatus.SAME)) == len(entry["tensors"]) - 1
     assert len(found.tensors) == len(entry["tensors"])
     back = run(sides[1], sides[0])
     assert numbers(by_name(back)[changed.name]).l2 == numbers(changed).l2
@@ -169,7 +169,7 @@ def test_what_becomes_of_tensors(as_text: bool, tmp_path: Path) -> None:
     assert embed.rows.ranges == ((5, 7), (79, 80))
     assert embed.max_abs_at == (79, 7)
     assert found.by_change()[0].name == "q"
-    assert found.summary.counts[Status.CHANGED] == 2
+    assert found.summary.counts[TensorStatus.CHANGED] == 2
     assert found.summary.changed_elements == 24
 
 
@@ -184,7 +184,11 @@ def test_a_dtype_change_has_numbers_too(tmp_path: Path) -> None:
         file(tmp_path / "a", {"w": np.ones(4, "f4")}), file(tmp_path / "b", {"w": np.ones(4, "f8")})
     )
     tensor = by_name(equal)["w"]
-    assert (tensor.status, numbers(tensor).changed, numbers(tensor).l2) == (Status.CHANGED, 0, 0)
+    assert (tensor.status, numbers(tensor).changed, numbers(tensor).l2) == (
+        TensorStatus.CHANGED,
+        0,
+        0,
+    )
 
 
 def test_only_moved_in_the_file_is_the_same(tmp_path: Path) -> None:
@@ -203,7 +207,11 @@ def test_formats_are_compared_by_value(ending: str, tmp_path: Path) -> None:
     convert(str(b), other, OPTIONS)
     found = run(a, other)
     if ending == ".fold":
-        assert {t.status for t in found.tensors} == {Status.RENAMED, Status.ADDED, Status.REMOVED}
+        assert {t.status for t in found.tensors} == {
+            TensorStatus.RENAMED,
+            TensorStatus.ADDED,
+            TensorStatus.REMOVED,
+        }
         return
     assert statuses(found) == {"embed": "changed", "q": "same"}
     tensor = by_name(found)["embed"]
@@ -233,7 +241,7 @@ def test_packed_items_are_compared_as_bytes(tmp_path: Path) -> None:
     raw[tensor.offset] ^= 1
     (tmp_path / "b.gguf").write_bytes(raw)
     found = run(path, tmp_path / "b.gguf")
-    (changed,) = found.of(Status.CHANGED)
+    (changed,) = found.of(TensorStatus.CHANGED)
     assert changed.name == tensor.name
     assert isinstance(changed.change, ByteChange)
     assert (changed.change.changed, changed.change.nbytes) == (1, tensor.nbytes)
@@ -246,7 +254,7 @@ def test_every_kind_of_file_is_the_same_as_itself(path: Path, tmp_path: Path) ->
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     found = run(path, copy)
-    assert {t.status for t in found.tensors} <= {Status.SAME}
+    assert {t.status for t in found.tensors} <= {TensorStatus.SAME}
     assert found.metadata == ()
     of_texts = run(text_of(copy), text_of(copy))
     assert of_texts.tensors == found.tensors
@@ -353,7 +361,7 @@ class TestTexts:
         a.write_bytes(raw)
         b.write_bytes(raw)
         found = run(text_of(a), text_of(b))
-        assert {t.status for t in found.tensors} == {Status.SAME}
+        assert {t.status for t in found.tensors} == {TensorStatus.SAME}
         assert all(t.reason is None for t in found.tensors)
 
 

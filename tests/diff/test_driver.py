@@ -16,7 +16,7 @@ from wtxtgit.diff.driver import OTHER_BYTES, Inventory, compare_pair
 from wtxtgit.errors import CheckError, EnvironmentFailure, InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, Status
+from wtxtgit.report.diff import DiffReport, TensorStatus
 
 
 def pair(old: Path | None, new: Path | None) -> Pair:
@@ -50,7 +50,7 @@ def new(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("new_is_text", [False, True])
 def test_files_and_texts(old: Path, new: Path, old_is_text: bool, new_is_text: bool) -> None:
     found = compared(text_of(old) if old_is_text else old, text_of(new) if new_is_text else new)
-    (changed,) = found.of(Status.CHANGED)
+    (changed,) = found.of(TensorStatus.CHANGED)
     assert changed.name == "embed"
     assert (found.a, found.b, found.notes) == ("before", "after", ())
     assert (found.a_format, found.b_format) == ("safetensors", "safetensors")

@@ -135,3 +135,8 @@ def anchors(page: str) -> Iterator[str]:
         count = seen.get(slug, 0)
         seen[slug] = count + 1
         yield f"{slug}-{count}" if count else slug
+
+
+def prose(page: str, section: str | None = None) -> str:
+    """A page's prose, or that of a section, as one line."""
+    return " ".join(" ".join(line.text for line in lines(page, section)).split())

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ class TestExamples:
         done = check("vendor.github-workflows", file)
         assert done.returncode == 0, done.stdout
 
-        (tmp_path / "wtxtgit").symlink_to(Path(shutil.which("wtxtgit") or "").parents[1])
+        (tmp_path / "wtxtgit").symlink_to(sys.prefix)
         root = git(folder / "work", "rev-parse", "trusted")
         environment = {"RUNNER_TEMP": str(tmp_path), "ROOT": root}
         script = steps_of[0]["run"]

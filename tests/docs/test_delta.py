@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import fixture_path
-from tests.docs.pages import blocks, lines, spans, tables
+from tests.docs.pages import blocks, lines, prose, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.docs.test_spec import WTXT, printed_text
 from tests.kit import Repo
@@ -23,10 +23,6 @@ PAGE, SPEC = "docs/delta.md", "docs/spec/delta.md"
 EXAMPLE = "A worked example in bytes"
 MODEL = "model.safetensors"
 V1, V2 = (fixture_path(f"plain/pair_v{n}.safetensors") for n in (1, 2))
-
-
-def prose(page: str, section: str) -> str:
-    return " ".join(" ".join(line.text for line in lines(page, section)).split())
 
 
 def printed() -> tuple[bytes, bytes]:

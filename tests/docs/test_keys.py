@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import blocks, lines, tables
+from tests.docs.pages import blocks, prose, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.kit import Repo
 from tests.trust.peers import keygen, needs_agent, needs_keygen, new_key
@@ -19,10 +19,6 @@ from wtxtgit.trust.keys import KEY_TYPES
 
 PAGE = "docs/keys.md"
 AGENT = "An ssh-agent"
-
-
-def prose(section: str) -> str:
-    return " ".join(" ".join(line.text for line in lines(PAGE, section)).split())
 
 
 @pytest.mark.slow
@@ -61,16 +57,16 @@ def test_an_agents_key_is_named_by_its_fingerprint(repo: Repo, home: Path) -> No
 
 
 def test_limits() -> None:
-    assert f"2^{keyring.MAX_WORK} rounds of scrypt (2 GiB" in prose("Passphrases")
+    assert f"2^{keyring.MAX_WORK} rounds of scrypt (2 GiB" in prose(PAGE, "Passphrases")
     assert 2**keyring.MAX_WORK * 8 * 128 == 2 * 1024**3
-    assert f"It has {signing.LIST_SECONDS} seconds to list" in prose(AGENT)
+    assert f"It has {signing.LIST_SECONDS} seconds to list" in prose(PAGE, AGENT)
     assert signing.SIGN_SECONDS == 120
-    assert f"at most {signers.MAX_PRINCIPAL} characters" in prose("Signers")
-    assert f"from 1 to {signers.MAX_THRESHOLD}, says" in prose("Signers")
+    assert f"at most {signers.MAX_PRINCIPAL} characters" in prose(PAGE, "Signers")
+    assert f"from 1 to {signers.MAX_THRESHOLD}, says" in prose(PAGE, "Signers")
 
 
 def test_what_no_principal_holds() -> None:
-    found = re.search(r"without blanks and `(.*?)`: no pattern", prose("Signers"))
+    found = re.search(r"without blanks and `(.*?)`: no pattern", prose(PAGE, "Signers"))
     assert found
     key = new_line()
     for character in found[1].split():

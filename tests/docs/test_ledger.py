@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import LedgerCase, ledger_cases, ledger_named, ssh_wire
-from tests.docs.pages import blocks, lines, spans, tables
+from tests.docs.pages import blocks, prose, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.docs.test_python import execute
 from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head
@@ -29,16 +29,12 @@ def printed() -> bytes:
     return block.text.encode("ascii")
 
 
-def prose(section: str) -> str:
-    return " ".join(" ".join(line.text for line in lines(PAGE, section)).split())
-
-
 def pub_line(public_key: bytes) -> bytes:
     return b"ssh-ed25519 %b alice@example.com\n" % b64encode(ssh_wire(public_key))
 
 
 def public_key() -> bytes:
-    found = re.search(r"The public key is `([0-9a-f]{64})`", prose(EXAMPLE))
+    found = re.search(r"The public key is `([0-9a-f]{64})`", prose(PAGE, EXAMPLE))
     assert found
     return bytes.fromhex(found[1])
 
@@ -50,12 +46,12 @@ class TestTheExample:
         assert report.ledger is not None
         assert format_ledger(report.ledger) == printed()
         assert report.ledger.head.path == b"models/a b.fold"
-        assert "One generation of `models/a b.fold`" in prose(EXAMPLE)
+        assert "One generation of `models/a b.fold`" in prose(PAGE, EXAMPLE)
         found = signed_by(report.ledger.head, report.ledger.last, [public_key()])
         assert found.valid == {public_key()}
 
     def test_size_and_hashes(self) -> None:
-        said, text = prose(EXAMPLE), printed()
+        said, text = prose(PAGE, EXAMPLE), printed()
         digest = hashlib.sha256(text).hexdigest()
         assert f"{len(text)} bytes (SHA-256 `{digest}`)" in said
         record = read(text).ledger
@@ -80,7 +76,7 @@ class TestTheExample:
         assert covered(made.head, made.last) == printed()[: int(signed[1]) + 1]
 
     def test_the_key(self) -> None:
-        said = prose(EXAMPLE)
+        said = prose(PAGE, EXAMPLE)
         assert f"`{pub_line(public_key()).decode().rpartition(' ')[0]}`" in said
         assert f"Its keyid is `{keyid(public_key())}`" in said
 
@@ -95,7 +91,7 @@ class TestTheMove:
         (block,) = blocks(PAGE, "", "A move in bytes")
         case = ledger_named("moved")
         assert block.text.encode("ascii") == case.text
-        said = prose("A move in bytes")
+        said = prose(PAGE, "A move in bytes")
         digest = hashlib.sha256(case.text).hexdigest()
         assert f"{len(case.text)} bytes (SHA-256 `{digest}`)" in said
         assert f"`{case.public_keys[0].hex()}`" in said
@@ -119,8 +115,8 @@ class TestTheMove:
         assert covered(made.head, made.last) == split[0] + b"".join(split[4:7])
 
     def test_the_hash_of_a_deletion(self) -> None:
-        assert f"`{DELETED_CONTENT.hex()}`" in prose("Deletions")
-        assert f"`{DELETED_BUILD}`" in prose("Deletions")
+        assert f"`{DELETED_CONTENT.hex()}`" in prose(PAGE, "Deletions")
+        assert f"`{DELETED_BUILD}`" in prose(PAGE, "Deletions")
 
 
 class TestTables:

@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.merge import conflicts
-from wtxtgit.report.merge import Kind, Strategy
+from wtxtgit.report.merge import MergedKind, Strategy
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def test_the_record_has_the_keys_of_the_table(tmp_path: Path) -> None:
     table = tables(PAGE, "Conflicts")[0]
     assert set(found) == {key for row in table for key in spans(row[0])}
     (about,) = [row[1] for row in table if spans(row[0]) == ["conflicts"]]
-    assert set(found["conflicts"][0]) | set(Kind) == set(spans(about))
+    assert set(found["conflicts"][0]) | set(MergedKind) == set(spans(about))
     assert found["taken"] == [["head", "theirs"]]
     assert set(found["blobs"]) == {"1", "2", "3"}
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import wtxtgit
-from tests.docs.pages import Block, blocks, lines, spans, tables
+from tests.docs.pages import Block, blocks, lines, prose, spans, tables
 from tests.docs.test_python import execute
 from wtxtgit.model.array import ArrayNames, default_rows
 from wtxtgit.text import armor, plan
@@ -27,10 +27,6 @@ EXAMPLE = "A worked example in bytes"
 def printed_text(page: str) -> bytes:
     (block,) = [b for b in blocks(page, "", EXAMPLE) if b.text.startswith("WTXT 1\n")]
     return block.text.encode("ascii")
-
-
-def prose(page: str, section: str = EXAMPLE) -> str:
-    return " ".join(" ".join(line.text for line in lines(page, section)).split())
 
 
 def sha256(data: bytes) -> str:
@@ -62,7 +58,7 @@ class TestNativeText:
 
     def test_size_and_hash_are_those_it_gives(self) -> None:
         text = printed_text(WTXT)
-        assert f"The text has {len(text)} bytes (SHA-256 `{sha256(text)}`)" in prose(WTXT)
+        assert f"The text has {len(text)} bytes (SHA-256 `{sha256(text)}`)" in prose(WTXT, EXAMPLE)
 
     def test_the_program_makes_it(self) -> None:
         assert execute(WTXT, EXAMPLE)["text"] == printed_text(WTXT)
@@ -91,7 +87,7 @@ class TestNativeText:
         assert covered == list(range(1, len(starts) + 1))
 
     def test_what_the_table_says_of_hashes(self) -> None:
-        text, said = printed_text(WTXT), prose(WTXT)
+        text, said = printed_text(WTXT), prose(WTXT, EXAMPLE)
         raw = bytes([1, 2, 3, 4, 5])
         every = text.splitlines()
         root = re.search(rb"sha256_all=(\w+) merkle_prev=(\w+) merkle_this=(\w+)", text)
@@ -108,7 +104,7 @@ class TestNativeText:
         assert sha256(previous + this + chain[1].encode()).encode() == root[3]
 
     def test_what_it_says_of_the_armor(self) -> None:
-        said = prose(WTXT)
+        said = prose(WTXT, EXAMPLE)
         found = re.search(
             r"Base64 of `([\d ]+)` is `(\w+=)`; without padding (\d+) characters, filled to (\d+)",
             said,
@@ -129,7 +125,9 @@ class TestNativeText:
         assert line.encode() in printed_text(WTXT).splitlines()
 
     def test_fastxor(self) -> None:
-        found = re.search(r"`([\d ]+)` as one little-endian word is 0x(\w{16})\.", prose(WTXT))
+        found = re.search(
+            r"`([\d ]+)` as one little-endian word is 0x(\w{16})\.", prose(WTXT, EXAMPLE)
+        )
         assert found
         assert int.from_bytes(bytes.fromhex(found[1]), "little") == int(found[2], 16)
         assert b"fastxor=%b\n" % found[2].encode() in printed_text(WTXT)
@@ -214,7 +212,7 @@ class TestContainerText:
             assert line[51:] == "".join(chr(c) if 32 <= c < 127 else "." for c in piece)
 
     def test_sizes_and_hashes_are_those_it_gives(self) -> None:
-        said, data, text = prose(CONTAINERS), self.file(), printed_text(CONTAINERS)
+        said, data, text = prose(CONTAINERS, EXAMPLE), self.file(), printed_text(CONTAINERS)
         assert f"A safetensors file of {len(data)} bytes" in said
         assert f"(SHA-256 `{sha256(data)}`)" in said
         assert f"`_layout` is these {len(self.layout())} bytes" in said
@@ -241,16 +239,16 @@ class TestContainerText:
 
     def test_the_arrays_are_those_it_names(self) -> None:
         text = printed_text(CONTAINERS)
-        assert "their names: `_header`, `_layout`, `w`." in prose(CONTAINERS)
+        assert "their names: `_header`, `_layout`, `w`." in prose(CONTAINERS, EXAMPLE)
         assert re.findall(rb"^arr name=(\w+)", text, re.M) == [b"_header", b"_layout", b"w"]
         assert layout_of(text) == self.layout()
         arrays = wtxtgit.loads(text)
         assert arrays["_header"].tobytes() == self.file()[:72]
-        assert "1.0, -2.0, 0.5, 0.0" in prose(CONTAINERS)
+        assert "1.0, -2.0, 0.5, 0.0" in prose(CONTAINERS, EXAMPLE)
         assert arrays["w"].tolist() == [[1.0, -2.0], [0.5, 0.0]]
 
     def test_the_lines_it_points_at(self) -> None:
-        said, text = prose(CONTAINERS), printed_text(CONTAINERS).splitlines()
+        said, text = prose(CONTAINERS, EXAMPLE), printed_text(CONTAINERS).splitlines()
         assert "Line 9 of the text is 15 raw bytes (72 - 57) in 20 characters" in said
         assert len(text[8].split()[0].rstrip(b"=")) == 20
         assert base64.b64decode(text[8].split()[0].rstrip(b"=")) == self.file()[57:72]

@@ -6,16 +6,12 @@ import re
 
 from tests.containers.samples import spelled
 from tests.containers.zip_files import example
-from tests.docs.pages import blocks, lines, spans, tables
+from tests.docs.pages import blocks, prose, spans, tables
 from wtxtgit import containers
 from wtxtgit.containers.torch import pickle_read, views
 from wtxtgit.containers.torch.listing import list_tensors
 
 EXAMPLE = "A worked example in bytes"
-
-
-def prose(page: str, section: str = EXAMPLE) -> str:
-    return " ".join(" ".join(line.text for line in lines(page, section)).split())
 
 
 class TestMlcp:
@@ -29,7 +25,7 @@ class TestMlcp:
         assert (w.dtype, w.shape, w.offset, w.nbytes) == ("Float32", (2,), 84, 8)
 
     def test_the_places_that_it_tells(self) -> None:
-        data, said = example("mlcp.md"), prose(self.PAGE)
+        data, said = example("mlcp.md"), prose(self.PAGE, EXAMPLE)
         assert "Byte 4 starts the version, 10 the metadata's length (33), 14 the metadata." in said
         assert data[4:10] == b"\x051.0.0"
         assert int.from_bytes(data[10:14], "little") == 33
@@ -48,7 +44,7 @@ class TestMlcp:
 
     def test_without_the_bytes(self) -> None:
         assert "Without them the file would be whole too, and `w` without bytes." in prose(
-            self.PAGE
+            self.PAGE, EXAMPLE
         )
         (w,) = containers.describe(memoryview(example("mlcp.md")[:84])).tensors
         assert (w.name, w.nbytes) == ("w", 0)

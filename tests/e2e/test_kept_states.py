@@ -13,7 +13,7 @@ from wtxtgit.chain.walk import Walk
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.trust.state import State
+from wtxtgit.trust.state import TrustState
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def key_file(tmp_path: Path) -> Path:
     return tmp_path / "state" / "facts.key"
 
 
-def walked(repo: Sealed, key_file: Path | None, root: str = ROOT) -> tuple[State, int]:
+def walked(repo: Sealed, key_file: Path | None, root: str = ROOT) -> tuple[TrustState, int]:
     """The state at HEAD, and how many commits were walked for it."""
     found = Repository.discover(repo.path)
     kept = None if key_file is None else KeptStates(found, key_file)

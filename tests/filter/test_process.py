@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import Repo, safetensors
+from tests.kit import Repo, safetensors, text_of
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter import clean as clean_module
 from wtxtgit.filter.clean import Cleaned, clean
@@ -82,10 +82,6 @@ def answers(*requests: bytes, settings: Settings | None = None) -> Iterator[byte
         assert list(replies.lines()) == [b"status=success"]
         yield b"".join(map(bytes, replies.content()))
         assert list(replies.lines()) == []
-
-
-def text_of(content: bytes) -> bytes:
-    return b"".join(map(bytes, clean(memoryview(content)).pieces()))
 
 
 def test_what_is_sent_is_cleaned_once_while_it_comes(here: Path, cleans: Called) -> None:

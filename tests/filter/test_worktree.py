@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import stage_blob, traced
-from tests.kit import Repo, safetensors
+from tests.kit import Repo, safetensors, text_of
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.filter import status
 from wtxtgit.filter.clean import clean, examine
@@ -37,14 +37,9 @@ def by_git(repo: Repo) -> dict[str, Change]:
     return {os.fsdecode(path): one for path, one in found.items() if one is not Change.NONE}
 
 
-def text(content: bytes) -> bytes:
-    """What git stores for a file."""
-    return b"".join(clean(memoryview(content), threads=1).pieces())
-
-
 def put(repo: Repo, name: str, content: bytes = CONTENT) -> None:
     """Have a file and its blob, with stat fields in the index that are no file's."""
-    stage_blob(repo, name, text(content))
+    stage_blob(repo, name, text_of(content))
     repo.write(name, content)
 
 
@@ -202,7 +197,7 @@ class TestChanged:
             put(stored, f"{name}.safetensors")
         stored.write("plain.txt", "a")
         stored.add("plain.txt")
-        held = text(CONTENT)
+        held = text_of(CONTENT)
         stored.write("other.safetensors", OTHER)
         stored.write("longer.safetensors", CONTENT + b"x")
         stored.write("text.safetensors", held)

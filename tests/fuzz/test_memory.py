@@ -6,7 +6,6 @@ import json
 import struct
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgpack
 import pytest
 
 from tests.data import case_named, fixture
+from tests.fuzz.container_oracle import peak_of
 from wtxtgit.containers import describe, split
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.filter.clean import clean
@@ -117,16 +117,6 @@ LAYOUTS = {
     "a string without an end": b'{"a":"' + b"x" * 200_000,
     "many escapes": spelled(b'{"array":"' + b"\\ud800" * 30_000 + b'"}', 0),
 }
-
-
-def peak_of(call: Callable[[], object]) -> int:
-    """The most bytes that were allocated at once while this ran."""
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def refused(call: Callable[[], object]) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kit.starts import PYTHON
+from wtxtgit.filter.clean import clean
 from wtxtgit.git import run
 from wtxtgit.git.config import Launcher
 from wtxtgit.git.repository import Repository
@@ -26,6 +27,11 @@ def safetensors(*values: float, name: str = "w") -> bytes:
     spelled = json.dumps(header, separators=(",", ":")).encode()
     spelled += b" " * (-len(spelled) % 8)
     return struct.pack("<Q", len(spelled)) + spelled + data
+
+
+def text_of(content: bytes) -> bytes:
+    """Make the text that git stores for a file."""
+    return b"".join(clean(memoryview(content), threads=1).pieces())
 
 
 @dataclass(frozen=True)

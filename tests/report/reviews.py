@@ -15,19 +15,19 @@ from wtxtgit.report.diff import (
     RowBlocks,
     RowFacts,
     SideFacts,
-    Status,
     TensorDiff,
+    TensorStatus,
 )
 from wtxtgit.report.review import (
-    Commit,
     Distributions,
     Fate,
     Flag,
-    Generation,
     Histogram,
     LayerGroup,
     Review,
     Reviewed,
+    ReviewedCommit,
+    ReviewedGeneration,
     Risk,
     Seal,
     Sealing,
@@ -56,7 +56,7 @@ HOSTILE_NAMES = (
 _ROWS = RowFacts(64, 3, ((4, 6), (9, 10)), True, RowBlocks(1, (0,) * 4 + (1, 1) + (0,) * 58))
 PACKED = TensorDiff(
     "adapter.layers.3.q4",
-    Status.CHANGED,
+    TensorStatus.CHANGED,
     "q4_0",
     (64, 32),
     change=ByteChange(1152, 37, _ROWS),
@@ -120,10 +120,10 @@ def reviewed(
         Seal(
             Sealing.SEALED,
             "generation 7 seals what is there",
-            (Generation(7, "2025-05-04T09:12:44Z", HEAD, ("ada@example.com",), "ok"),),
+            (ReviewedGeneration(7, "2025-05-04T09:12:44Z", HEAD, ("ada@example.com",), "ok"),),
         ),
         Sizes(31 * MIB, 31 * MIB, 43 * MIB, 43 * MIB, 100 * MIB),
-        (Commit(HEAD, "train: learning rate 2e-5"),),
+        (ReviewedCommit(HEAD, "train: learning rate 2e-5"),),
         {
             one.name: distributions(n, one.change)
             for n, one in enumerate(diff.by_change()[:100])
@@ -194,7 +194,7 @@ def changed_tensor(
         changed // 400,
         tuple((least, count) for least, count in ulp if count),
     )
-    return TensorDiff(name, Status.CHANGED, "bf16", shape, change=replace(made, **changes))
+    return TensorDiff(name, TensorStatus.CHANGED, "bf16", shape, change=replace(made, **changes))
 
 
 def distributions(seed: int, change: Numbers) -> Distributions:
@@ -221,7 +221,7 @@ def _group(name: str, tensors: list[TensorDiff]) -> LayerGroup:
     return LayerGroup(
         name,
         len(tensors),
-        sum(t.status is Status.CHANGED for t in tensors),
+        sum(t.status is TensorStatus.CHANGED for t in tensors),
         sum(int(np.prod(t.shape)) for t in tensors),
         sum(one.changed for one in numbers),
         l2,
@@ -247,14 +247,18 @@ def _finetuned() -> Reviewed:
             tensors.append(made)
         for part in ("input_layernorm", "post_attention_layernorm"):
             name = f"model.layers.{layer}.{part}.weight"
-            tensors.append(TensorDiff(name, Status.SAME, "bf16", (768,)))
+            tensors.append(TensorDiff(name, TensorStatus.SAME, "bf16", (768,)))
     head = changed_tensor(990, recast, (32_000, 768), 0.0019)
     tensors.append(replace(head, base_dtype="f32"))
-    tensors.append(TensorDiff("model.embed_tokens.weight", Status.SAME, "bf16", (32_000, 768)))
-    tensors.append(TensorDiff("model.rotary.inv_freq", Status.REMOVED, "f32", (32,)))
-    tensors.append(TensorDiff("adapter.scale", Status.ADDED, "f32", ()))
     tensors.append(
-        TensorDiff("model.norm.weight", Status.RENAMED, "bf16", (768,), "transformer.norm.weight")
+        TensorDiff("model.embed_tokens.weight", TensorStatus.SAME, "bf16", (32_000, 768))
+    )
+    tensors.append(TensorDiff("model.rotary.inv_freq", TensorStatus.REMOVED, "f32", (32,)))
+    tensors.append(TensorDiff("adapter.scale", TensorStatus.ADDED, "f32", ()))
+    tensors.append(
+        TensorDiff(
+            "model.norm.weight", TensorStatus.RENAMED, "bf16", (768,), "transformer.norm.weight"
+        )
     )
     flags = (
         Flag(Risk.NEW_NAN, "3 items are NaN that were not", spoilt),
@@ -267,9 +271,9 @@ def _finetuned() -> Reviewed:
     one = reviewed(b"checkpoints/support-chat-350m.safetensors", tensors, flags)
     assert one.diff is not None
     changes = (
-        MetadataChange("/__metadata__/step", Status.CHANGED, "48000", "51200"),
-        MetadataChange("/__metadata__/lr", Status.CHANGED, "3e-5", "2e-5"),
-        MetadataChange("/__metadata__/dataset", Status.ADDED, None, "support-2025-04"),
+        MetadataChange("/__metadata__/step", TensorStatus.CHANGED, "48000", "51200"),
+        MetadataChange("/__metadata__/lr", TensorStatus.CHANGED, "3e-5", "2e-5"),
+        MetadataChange("/__metadata__/dataset", TensorStatus.ADDED, None, "support-2025-04"),
     )
     return replace(
         one,
@@ -278,8 +282,10 @@ def _finetuned() -> Reviewed:
             Sealing.UNTRUSTED,
             "generation 9 is signed by nobody who is trusted",
             (
-                Generation(8, "2025-05-03T17:40:02Z", COMMITS[1], ("ada@example.com",), "ok"),
-                Generation(
+                ReviewedGeneration(
+                    8, "2025-05-03T17:40:02Z", COMMITS[1], ("ada@example.com",), "ok"
+                ),
+                ReviewedGeneration(
                     9,
                     "2025-05-04T09:12:44Z",
                     HEAD,
@@ -290,9 +296,9 @@ def _finetuned() -> Reviewed:
         ),
         sizes=Sizes(61 * MIB, 62 * MIB, 84 * MIB, 86 * MIB + 300_000, 100 * MIB),
         commits=(
-            Commit(COMMITS[0], "data: support tickets up to April"),
-            Commit(COMMITS[1], "train: 1,600 steps at 3e-5"),
-            Commit(HEAD, "train: 1,600 steps more at 2e-5, and the head in bf16"),
+            ReviewedCommit(COMMITS[0], "data: support tickets up to April"),
+            ReviewedCommit(COMMITS[1], "train: 1,600 steps at 3e-5"),
+            ReviewedCommit(HEAD, "train: 1,600 steps more at 2e-5, and the head in bf16"),
         ),
     )
 
@@ -309,19 +315,21 @@ def _adapter() -> Reviewed:
 def _hostile_artifact(seed: int, name: str) -> Reviewed:
     tensors = [
         changed_tensor(seed, name, (4, 4)),
-        TensorDiff(name + "2", Status.CHANGED, name, (1,), base_dtype=name, reason=name),
-        TensorDiff(name + "3", Status.RENAMED, name, (1,), base_name=name),
+        TensorDiff(name + "2", TensorStatus.CHANGED, name, (1,), base_dtype=name, reason=name),
+        TensorDiff(name + "3", TensorStatus.RENAMED, name, (1,), base_name=name),
     ]
     flags = tuple(Flag(risk, name, name) for risk in Risk)
     one = reviewed(name.encode("utf-8", "surrogateescape"), tensors, flags, name)
     assert one.diff is not None
-    changes = (MetadataChange(name, Status.CHANGED, {name: name}, [name]),)
+    changes = (MetadataChange(name, TensorStatus.CHANGED, {name: name}, [name]),)
     return replace(
         one,
         base_path=b"\xff</title><script>alert(4)</script>",
         reason=name,
         diff=replace(one.diff, a=name, b=name, metadata=changes, notes=(name,)),
-        seal=Seal(list(Sealing)[seed % 4], name, (Generation(1, name, name, (name,) * 9, name),)),
-        commits=(Commit(name, name),),
+        seal=Seal(
+            list(Sealing)[seed % 4], name, (ReviewedGeneration(1, name, name, (name,) * 9, name),)
+        ),
+        commits=(ReviewedCommit(name, name),),
         fate=list(Fate)[seed % 4],
     )

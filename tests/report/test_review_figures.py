@@ -9,7 +9,7 @@ import pytest
 from tests.report.markup import parsed
 from tests.report.reviews import BASE, HEAD, PACKED, changed_tensor, reviewed
 from tests.report.test_review_markdown import inline
-from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
 from wtxtgit.report.figures import NONE
 from wtxtgit.report.html.page import page
 from wtxtgit.report.markdown import MOST_ROWS, comment
@@ -24,11 +24,11 @@ from wtxtgit.report.tables import (
 )
 from wtxtgit.review.flags import groups
 
-ADDED = TensorDiff("l.1.new", Status.ADDED, "f32", (2, 3))
-REMOVED = TensorDiff("l.2.old", Status.REMOVED, "f32", (5,))
-RENAMED = TensorDiff("l.3.to", Status.RENAMED, "f32", (5,), base_name="l.3.from")
-RESHAPED = TensorDiff("l.4.q", Status.CHANGED, "f32", (4,), base_shape=(2, 3))
-SAME = TensorDiff("l.5.q", Status.SAME, "f32", (7,))
+ADDED = TensorDiff("l.1.new", TensorStatus.ADDED, "f32", (2, 3))
+REMOVED = TensorDiff("l.2.old", TensorStatus.REMOVED, "f32", (5,))
+RENAMED = TensorDiff("l.3.to", TensorStatus.RENAMED, "f32", (5,), base_name="l.3.from")
+RESHAPED = TensorDiff("l.4.q", TensorStatus.CHANGED, "f32", (4,), base_shape=(2, 3))
+SAME = TensorDiff("l.5.q", TensorStatus.SAME, "f32", (7,))
 NUMBERS = changed_tensor(1, "l.0.q", (4, 4), 0.5)
 assert isinstance(NUMBERS.change, Numbers)
 CHANGED = NUMBERS.change.changed
@@ -100,8 +100,8 @@ class TestAllForms:
         one = reviewed(b"m", tensors)
         assert one.diff is not None
         changes = (
-            MetadataChange("/step", Status.CHANGED, "20", "5"),
-            MetadataChange("/new", Status.ADDED, None, 1),
+            MetadataChange("/step", TensorStatus.CHANGED, "20", "5"),
+            MetadataChange("/new", TensorStatus.ADDED, None, 1),
         )
         compared = replace(one.diff, metadata=changes)
         one = replace(one, diff=compared, groups=tuple(groups(compared)))

@@ -25,7 +25,7 @@ from tests.report.test_markdown import STRUCTURE, tokens
 from tests.report.test_markdown_text import BREAK
 from wtxtgit.report.figures import escaped
 from wtxtgit.report.markdown import MOST_CHARACTERS, MOST_LISTED, MOST_ROWS, comment
-from wtxtgit.report.review import Commit, Flag, Generation, LayerGroup, Review, Risk
+from wtxtgit.report.review import Flag, LayerGroup, Review, ReviewedCommit, ReviewedGeneration, Risk
 
 _SUMMARY = re.compile(r"<details><summary><code>([^<>]*)</code>: [a-z0-9 ,]+</summary>")
 COLUMNS = ["tensor", "relative", "elements", "L2", "max", "dtype", "shape"]
@@ -64,9 +64,9 @@ def many(count: int, tensors: int = 3, name: str = "m") -> Review:
         seal=replace(
             one.seal,
             message=name * 500,
-            generations=(Generation(1, name, HEAD, (name,) * 50, name),) * 100,
+            generations=(ReviewedGeneration(1, name, HEAD, (name,) * 50, name),) * 100,
         ),
-        commits=(Commit(HEAD, name * 200),) * 50,
+        commits=(ReviewedCommit(HEAD, name * 200),) * 50,
     )
     artifacts = tuple(replace(worst, path=f"{name}{n}".encode()) for n in range(count))
     return Review("main", "topic", BASE, HEAD, 1, artifacts, (name,) * 100)

@@ -11,8 +11,8 @@ from wtxtgit.report.diff import (
     RowBlocks,
     RowFacts,
     SideFacts,
-    Status,
     TensorDiff,
+    TensorStatus,
 )
 
 _ROWS = RowFacts(1, 1, ((0, 1),), True, RowBlocks(1, (1,), (1.0,)))
@@ -31,15 +31,15 @@ def numbers(relative: float | None, norm: float = 1.0, **more: Any) -> Numbers:
 
 
 def changed(name: str, relative: float | None = 0.01, **more: Any) -> TensorDiff:
-    return TensorDiff(name, Status.CHANGED, "f32", (10,), change=numbers(relative, **more))
+    return TensorDiff(name, TensorStatus.CHANGED, "f32", (10,), change=numbers(relative, **more))
 
 
 def in_bytes(name: str) -> TensorDiff:
-    return TensorDiff(name, Status.CHANGED, "q4_0", (10,), change=ByteChange(10, 5, None))
+    return TensorDiff(name, TensorStatus.CHANGED, "q4_0", (10,), change=ByteChange(10, 5, None))
 
 
 def same(name: str) -> TensorDiff:
-    return TensorDiff(name, Status.SAME, "f32", (10,))
+    return TensorDiff(name, TensorStatus.SAME, "f32", (10,))
 
 
 def report(*tensors: TensorDiff) -> DiffReport:

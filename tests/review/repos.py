@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.kit import Repo
+from tests.kit import Repo, text_of
 from wtxtgit.chain.contents import Facts
-from wtxtgit.filter.clean import clean
 from wtxtgit.report.review import Review, Reviewed, Risk
 from wtxtgit.review.review import Request, review
 
@@ -34,11 +33,6 @@ def file(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
     return struct.pack("<Q", len(spelled)) + spelled + held
 
 
-def text(content: bytes) -> bytes:
-    """What git stores for a file."""
-    return b"".join(clean(memoryview(content), threads=1).pieces())
-
-
 def weights(layers: int = 6, **changes: Any) -> dict[str, Any]:
     """Layers of two tensors each; `changes` are by name, with `__` for a dot."""
     rng = np.random.default_rng(0)
@@ -52,7 +46,7 @@ def weights(layers: int = 6, **changes: Any) -> dict[str, Any]:
 
 def put(repo: Repo, tensors: Mapping[str, Any], name: str | bytes = MODEL) -> None:
     """Stage a checkpoint."""
-    repo.write(name, text(file(tensors)))
+    repo.write(name, text_of(file(tensors)))
     repo.git("--literal-pathspecs", "add", "--", name)
 
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from tests.git.histories import Files, History
-from tests.kit import Repo
-from tests.review.repos import MODEL, file, put, reviewed, started, text, weights
+from tests.kit import Repo, text_of
+from tests.review.repos import MODEL, file, put, reviewed, started, weights
 from wtxtgit.report.review import Fate, Review
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_what_the_base_did_since_is_not_the_branchs(repo: Repo) -> None:
 
 def test_native_texts(repo: Repo) -> None:
     started(repo)
-    repo.write("w.wtxt", text(b"whatever"))
+    repo.write("w.wtxt", text_of(b"whatever"))
     repo.add()
     repo.commit()
     assert fates(repo) == [(b"w.wtxt", Fate.ADDED, None)]
@@ -127,7 +127,7 @@ class TestPathsWithoutEnd:
 
     def test_a_path_longer_than_an_argument(self, repo: Repo) -> None:
         long = b"x" * 200_000
-        content = [text(file({"w": weights()["head"] * n})) for n in (1, 2)]
+        content = [text_of(file({"w": weights()["head"] * n})) for n in (1, 2)]
         ledger = {long + b".wsum": b"no ledger"}
         found = self.both(repo, {long: content[0], **ledger}, {long: content[1], **ledger})
         (one,) = found.artifacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.review.diffs import changed, in_bytes, report, same
-from wtxtgit.report.diff import Status, TensorDiff
+from wtxtgit.report.diff import TensorDiff, TensorStatus
 from wtxtgit.report.review import Flag, Risk
 from wtxtgit.review.flags import LEAST_GROUPS, MOST_TENSORS, flags_of, groups
 
@@ -36,9 +36,9 @@ def test_numbers_that_are_none() -> None:
 
 def test_another_dtype_shape_or_none() -> None:
     dtype = replace(changed("a"), base_dtype="f64")
-    shape = TensorDiff("b", Status.CHANGED, "f32", (2, 3), base_shape=(3, 2))
-    gone = TensorDiff("c", Status.REMOVED, "f32", (1,))
-    reason = TensorDiff("d", Status.CHANGED, "f32", (1,), reason="not read: too large")
+    shape = TensorDiff("b", TensorStatus.CHANGED, "f32", (2, 3), base_shape=(3, 2))
+    gone = TensorDiff("c", TensorStatus.REMOVED, "f32", (1,))
+    reason = TensorDiff("d", TensorStatus.CHANGED, "f32", (1,), reason="not read: too large")
     assert found(dtype, shape, gone, reason) == [
         Flag(Risk.DTYPE, "f64 -> f32", "a"),
         Flag(Risk.SHAPE, "3 x 2 -> 2 x 3", "b"),
@@ -61,7 +61,9 @@ class TestASingleLayer:
         assert not kinds(changed("layers.0.q"), *few[1:])
 
     def test_with_tensors_that_came(self) -> None:
-        assert not kinds(changed("layers.0.q"), *OTHERS, TensorDiff("x", Status.ADDED, "f32", (1,)))
+        assert not kinds(
+            changed("layers.0.q"), *OTHERS, TensorDiff("x", TensorStatus.ADDED, "f32", (1,))
+        )
 
 
 def test_unusual_layers_and_tensors() -> None:

@@ -7,7 +7,7 @@ from math import hypot
 import pytest
 
 from tests.review.diffs import changed, in_bytes, numbers, report, same
-from wtxtgit.report.diff import Status, TensorDiff
+from wtxtgit.report.diff import TensorDiff, TensorStatus
 from wtxtgit.review.flags import group_of, groups, role_of
 
 
@@ -46,7 +46,7 @@ def test_a_group_sums_up_its_tensors() -> None:
             changed("layers.0.q", 0.5, norm=2.0),
             changed("layers.0.k", 0.1, norm=4.0),
             same("layers.0.norm"),
-            TensorDiff("layers.0.new", Status.ADDED, "f32", (2, 3)),
+            TensorDiff("layers.0.new", TensorStatus.ADDED, "f32", (2, 3)),
             changed("layers.1.q", 0.9),
             same("embed"),
         )
@@ -67,5 +67,7 @@ def test_what_has_no_relative_change_comes_first() -> None:
 
 
 def test_a_change_of_nothing_is_no_change() -> None:
-    (group,) = groups(report(TensorDiff("a", Status.CHANGED, "f32", (1,), change=numbers(0.0))))
+    (group,) = groups(
+        report(TensorDiff("a", TensorStatus.CHANGED, "f32", (1,), change=numbers(0.0)))
+    )
     assert (group.changed, group.l2, group.relative_l2) == (1, 0.0, 0.0)

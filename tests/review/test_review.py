@@ -11,13 +11,13 @@ import pytest
 
 import wtxtgit as api
 from tests.data import FIXTURES
-from tests.kit import Repo
-from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, text, weights
+from tests.kit import Repo, text_of
+from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
 from wtxtgit.chain.contents import Facts
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import Status
+from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 from wtxtgit.review.contents import MOST_DISTRIBUTIONS
 from wtxtgit.review.review import MOST_COMMITS, Request, review
@@ -78,7 +78,7 @@ class TestAChange:
         ]  # fmt: skip
         contents = [file(weights()), file(weights(layers=3))]
         assert [one.sizes.file_before, one.sizes.file_after] == [len(c) for c in contents]
-        assert [one.sizes.text_before, one.sizes.text_after] == [len(text(c)) for c in contents]
+        assert [one.sizes.text_before, one.sizes.text_after] == [len(text_of(c)) for c in contents]
         assert one.sizes.limit == 100 * 1024 * 1024
         assert one.diff is not None
         assert one.diff.a == f"{found.base_commit[:12]}:{MODEL}"
@@ -137,7 +137,7 @@ class TestAChange:
 
     def test_commits_are_bounded(self, repo: Repo) -> None:
         started(repo)
-        lines = text(file(weights())).splitlines(keepends=True)
+        lines = text_of(file(weights())).splitlines(keepends=True)
         for n in range(MOST_COMMITS + 5):
             repo.write(MODEL, b"".join(lines[: n + 5]))
             repo.add()
@@ -214,7 +214,7 @@ class TestRisks:
 
     def test_a_damaged_text(self, repo: Repo) -> None:
         started(repo)
-        damaged = bytearray(text(file(weights(head=weights()["head"] * 2))))
+        damaged = bytearray(text_of(file(weights(head=weights()["head"] * 2))))
         damaged[damaged.index(b"\n", len(damaged) // 2) + 5] ^= 1
         repo.write(MODEL, bytes(damaged))
         repo.add()
@@ -228,7 +228,7 @@ class TestRisks:
     def test_a_damaged_text_that_is_new(self, repo: Repo) -> None:
         """Nothing of its tensors is compared, and the damage is found."""
         started(repo)
-        damaged = bytearray(text(file(weights(layers=2))))
+        damaged = bytearray(text_of(file(weights(layers=2))))
         damaged[damaged.index(b"\n", len(damaged) // 2) + 5] ^= 1
         repo.write("new.safetensors", bytes(damaged))
         repo.add()
@@ -237,7 +237,7 @@ class TestRisks:
 
     def test_a_file_of_no_format(self, repo: Repo) -> None:
         started(repo)
-        repo.write(MODEL, text(b"junk" * 100))
+        repo.write(MODEL, text_of(b"junk" * 100))
         repo.add()
         repo.commit()
         one = only(reviewed(repo))
@@ -247,7 +247,7 @@ class TestRisks:
     def test_a_file_that_is_stored_whole(self, repo: Repo) -> None:
         """A checkpoint that breaks its format's rules: told as far as it reads."""
         started(repo)
-        repo.write(MODEL, text(file(weights())[:-8]))
+        repo.write(MODEL, text_of(file(weights())[:-8]))
         repo.add()
         repo.commit()
         assert risks(only(reviewed(repo))) & {Risk.OPAQUE, Risk.UNREAD}
@@ -266,7 +266,7 @@ class TestRisks:
         repo.track("*.fold")
         repo.commit()
         repo.git("checkout", "-q", "-b", "topic")
-        repo.write("m.fold", text((FIXTURES / "fold/encrypted_high_a.fold").read_bytes()))
+        repo.write("m.fold", text_of((FIXTURES / "fold/encrypted_high_a.fold").read_bytes()))
         repo.add()
         repo.commit()
         one = only(reviewed(repo))
@@ -281,8 +281,8 @@ class TestRisks:
         started(repo)
         put(repo, weights(layers=2), "good.safetensors")
         broken = {
-            "cut": text(file(weights()))[:500], "empty": b"", "magic": b"WTXT 1\n",
-            "header": text(b"\xff" * 7 + b"\x7f" + b"{}"), "raw": b"\0" * 100,
+            "cut": text_of(file(weights()))[:500], "empty": b"", "magic": b"WTXT 1\n",
+            "header": text_of(b"\xff" * 7 + b"\x7f" + b"{}"), "raw": b"\0" * 100,
         }  # fmt: skip
         for name, content in broken.items():
             repo.write(f"{name}.safetensors", content)
@@ -303,7 +303,7 @@ class TestOneSide:
         repo.commit()
         one = only(reviewed(repo))
         assert one.diff is not None
-        assert {tensor.status for tensor in one.diff.tensors} == {Status.ADDED}
+        assert {tensor.status for tensor in one.diff.tensors} == {TensorStatus.ADDED}
         assert [tensor.name for tensor in one.diff.tensors] == list(weights(layers=2))
         assert (one.diff.a, one.sizes.file_before, one.sizes.text_before) == ("", None, None)
         assert {flag.risk for flag in one.flags} == {Risk.UNSEALED}
@@ -314,7 +314,7 @@ class TestOneSide:
         repo.commit()
         one = only(reviewed(repo))
         assert one.diff is not None
-        assert {tensor.status for tensor in one.diff.tensors} == {Status.REMOVED}
+        assert {tensor.status for tensor in one.diff.tensors} == {TensorStatus.REMOVED}
         assert {flag.risk for flag in one.flags} == {Risk.REMOVED}
         assert one.seal.state is Sealing.UNSEALED
         assert one.sizes.file_after is None
@@ -358,7 +358,7 @@ class TestWhatIsBelieved:
             repo.git("branch", "-f", "main")
             put(repo, {"w": np.full(4, step, "f4")}, "m/shard.safetensors")
             index["metadata"] = {"total_size": 16, "step": step}
-            repo.write("m/model.safetensors.index.json", text(json.dumps(index).encode()))
+            repo.write("m/model.safetensors.index.json", text_of(json.dumps(index).encode()))
             repo.add()
             repo.commit()
         repo.write("m/shard.safetensors", b"junk")
@@ -372,7 +372,7 @@ class TestWhatIsBelieved:
         repo.commit()
         repo.git("checkout", "-q", "-b", "topic")
         index = {"metadata": {}, "weight_map": {"w": "../x.safetensors", "\ud800": "a\udcff"}}
-        repo.write("m/model.safetensors.index.json", text(json.dumps(index).encode()))
+        repo.write("m/model.safetensors.index.json", text_of(json.dumps(index).encode()))
         repo.add()
         repo.commit()
         assert risks(only(reviewed(repo)))

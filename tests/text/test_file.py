@@ -6,9 +6,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from tests.kit import safetensors
+from tests.kit import safetensors, text_of
 from wtxtgit.errors import CheckError
-from wtxtgit.filter.clean import clean
 from wtxtgit.io.view import Pages
 from wtxtgit.text.file import _IN_MEMORY, TextFile
 
@@ -29,10 +28,6 @@ def file_of(count: int) -> bytes:
 
 def opened(text: bytes, until: ExitStack) -> TextFile:
     return TextFile("x", memoryview(text), Pages(), 1, until)
-
-
-def text_of(content: bytes) -> bytes:
-    return b"".join(bytes(piece) for piece in clean(memoryview(content)).pieces())
 
 
 @pytest.mark.parametrize("count", [SMALL, LARGE])

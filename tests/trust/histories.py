@@ -35,7 +35,7 @@ from tests.trust.symbolic import (
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger, Record
 from wtxtgit.trust import state as rules
 from wtxtgit.trust import step as trust_step
-from wtxtgit.trust.state import Signers, SignersFile, State
+from wtxtgit.trust.state import SignersContent, SignersState, TrustState
 
 NAMED = {ALICE: "ALICE", ALICE2: "ALICE2", BOB: "BOB", CAROL: "CAROL", STRANGER: "STRANGER"}
 PATHS = (b"m.fold", b"k.fold", b"n.fold")
@@ -74,7 +74,7 @@ class Desk:
     files: dict[bytes, object]
     ledgers: dict[bytes, Ledger]
     broken: set[bytes]
-    signers: SignersFile | None
+    signers: SignersContent | None
 
     def copy(self) -> Desk:
         return Desk(dict(self.files), dict(self.ledgers), set(self.broken), self.signers)
@@ -288,7 +288,7 @@ ACTS: dict[str, Callable[..., None]] = {
 class History:
     """A program that was run."""
 
-    root: Signers
+    root: SignersState
     root_tree: rules.Tree
     root_reaches: frozenset[int]
     commits: tuple[naive.Commit, ...]
@@ -310,21 +310,23 @@ def run(program: Program) -> History:
         commits.append(naive.Commit(parents, seen))
     nothing = rules.Tree()
     if not commits or program.root == "none":
-        return History(Signers(), nothing, frozenset(), tuple(commits))
+        return History(SignersState(), nothing, frozenset(), tuple(commits))
     first = commits[0].tree
     ledger = first.ledgers.get(SIGNERS_LEDGER)
     if program.root == "commit":
-        signers = Signers(first.signers, ledger) if first.signers else Signers()
+        signers = SignersState(first.signers, ledger) if first.signers else SignersState()
         return History(signers, first, frozenset({0}), tuple(commits))
     if program.root == "fixed":
-        return History(Signers(first.signers, None, True), nothing, frozenset(), tuple(commits))
-    return History(Signers(first.signers, ledger), nothing, frozenset(), tuple(commits))
+        return History(
+            SignersState(first.signers, None, True), nothing, frozenset(), tuple(commits)
+        )
+    return History(SignersState(first.signers, ledger), nothing, frozenset(), tuple(commits))
 
 
 def by_rules(history: History) -> list[naive.Judged]:
     """What `trust.state` makes of a history."""
     begin = rules.start(history.root, history.root_tree)
-    states: list[State] = []
+    states: list[TrustState] = []
     judged = []
     for number, commit in enumerate(history.commits):
         violations: list[rules.Violation] = []
@@ -378,7 +380,7 @@ def short(value: object) -> str:
             for one in value.records
         )
         return f"{value.head.path.decode()}[{', '.join(' '.join(r.split()) for r in records)}]"
-    if isinstance(value, Signers):
+    if isinstance(value, SignersState):
         names = sorted(NAMES[key] for key in value.keys)
         return f"Signers({names}, {value.threshold}, {short(value.ledger)})"
     return str(value)

@@ -19,7 +19,7 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.trust import state
 from wtxtgit.trust import step as rules
-from wtxtgit.trust.state import Signers, SignersFile, State, Tree, Violation
+from wtxtgit.trust.state import SignersContent, SignersState, Tree, TrustState, Violation
 
 ALICE, BOB, CAROL, MALLORY = (bytes([number]) * 32 for number in range(1, 5))
 MODEL, OTHER = b"model", b"other"
@@ -79,23 +79,23 @@ def _appended(
 # Signers.
 
 
-def signers(*keys: bytes, threshold: int = 1) -> SignersFile:
+def signers(*keys: bytes, threshold: int = 1) -> SignersContent:
     """A file of principals who have a key each."""
     return of_principals({str(key[0]): (key,) for key in keys}, threshold)
 
 
-def of_principals(keys: Mapping[str, Iterable[bytes]], threshold: int = 1) -> SignersFile:
+def of_principals(keys: Mapping[str, Iterable[bytes]], threshold: int = 1) -> SignersContent:
     """A file of principals who may have several keys."""
     held = frozenset((key, who) for who, theirs in keys.items() for key in theirs)
-    return SignersFile(held, threshold, digest((sorted(held), threshold)))
+    return SignersContent(held, threshold, digest((sorted(held), threshold)))
 
 
-def signers_ledger(file: SignersFile, *keys: bytes) -> Ledger:
+def signers_ledger(file: SignersContent, *keys: bytes) -> Ledger:
     """The first record of a signers file."""
     return _appended(Head(NO_REPO, SIGNERS_PATH), (), file.sha256_all, keys)
 
 
-def resealed(ledger: Ledger, file: SignersFile, *keys: bytes) -> Ledger:
+def resealed(ledger: Ledger, file: SignersContent, *keys: bytes) -> Ledger:
     """The ledger of the signers with a record of another file."""
     return _appended(ledger.head, ledger.records, file.sha256_all, keys)
 
@@ -110,9 +110,9 @@ THIRD = signers(ALICE, BOB)
 THIRD_LEDGER = resealed(FIRST_LEDGER, THIRD, ALICE)
 """So it is on another branch, where bob's came in the same change."""
 S1, S2, S3 = (
-    Signers(FIRST, FIRST_LEDGER),
-    Signers(SECOND, SECOND_LEDGER),
-    Signers(THIRD, THIRD_LEDGER),
+    SignersState(FIRST, FIRST_LEDGER),
+    SignersState(SECOND, SECOND_LEDGER),
+    SignersState(THIRD, THIRD_LEDGER),
 )
 NOBODY = signers()
 
@@ -166,7 +166,7 @@ def also_by(ledger: Ledger, n: int, *keys: bytes) -> Ledger:
 def tree(
     *ledgers: Ledger,
     at: Mapping[bytes, Ledger] | None = None,
-    signers: Signers | None = S1,
+    signers: SignersState | None = S1,
     artifacts: Iterable[bytes] = (),
     broken: Iterable[bytes] = (),
     fault: str | None = None,
@@ -182,36 +182,36 @@ def tree(
     return Tree(found, unread, file, fault, frozenset(every | set(artifacts)))
 
 
-def root(*ledgers: Ledger, signers: Signers = S1) -> State:
+def root(*ledgers: Ledger, signers: SignersState = S1) -> TrustState:
     """The state of a trust root."""
     return state.start(signers, tree(*ledgers, signers=signers))
 
 
-def step(after: Tree, *parents: State) -> tuple[State, list[Violation]]:
+def step(after: Tree, *parents: TrustState) -> tuple[TrustState, list[Violation]]:
     return rules.step(after, state.join(parents), signed_by)
 
 
-def state_after(after: Tree, *parents: State) -> State:
+def state_after(after: Tree, *parents: TrustState) -> TrustState:
     """The state after a commit in which nothing fails."""
     made, violations = step(after, *parents)
     assert violations == []
     return made
 
 
-def found(after: Tree, *parents: State) -> list[tuple[str, bytes]]:
+def found(after: Tree, *parents: TrustState) -> list[tuple[str, bytes]]:
     return [(violation.kind, violation.path) for violation in step(after, *parents)[1]]
 
 
-def kinds(after: Tree, *parents: State) -> list[str]:
+def kinds(after: Tree, *parents: TrustState) -> list[str]:
     return [kind for kind, _ in found(after, *parents)]
 
 
-def accepts(of: State, ledger: Ledger) -> bool:
+def accepts(of: TrustState, ledger: Ledger) -> bool:
     """Whether all records of a ledger are accepted."""
     return state.is_accepted(of, ledger, signed_by)
 
 
-def opened(of: State) -> set[Ledger]:
+def opened(of: TrustState) -> set[Ledger]:
     """All open ledgers but those of signers."""
     lines = state.open_ledgers(of, signed_by).values()
     return {one for line in lines for one in line if one.head.path != SIGNERS_PATH}

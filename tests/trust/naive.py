@@ -27,7 +27,7 @@ from wtxtgit.model.ledger import (
     Ledger,
     is_deletion,
 )
-from wtxtgit.trust.state import Signed, SignedBy, Signers, SignersFile, Tree
+from wtxtgit.trust.state import SignatureCheck, SignedBy, SignersContent, SignersState, Tree
 
 Facts = frozenset[tuple[Any, ...]]
 Quantifier = Callable[[Iterable[bool]], bool]
@@ -45,7 +45,7 @@ class Commit:
 class Judged:
     """What is so after a commit, and what it broke."""
 
-    signers: frozenset[Signers]
+    signers: frozenset[SignersState]
     open: frozenset[Ledger]
     trusted: frozenset[bytes]
     is_signed: bool
@@ -54,7 +54,7 @@ class Judged:
 
 
 def judge(
-    root: Signers,
+    root: SignersState,
     root_tree: Tree,
     root_reaches: frozenset[int],
     history: Sequence[Commit],
@@ -123,7 +123,7 @@ def is_later(ledger: Ledger, n: int, other: Ledger) -> bool:
     return (one.ts, one.gen) > (last.ts, last.gen)
 
 
-def keys_of(file: SignersFile | None) -> frozenset[bytes]:
+def keys_of(file: SignersContent | None) -> frozenset[bytes]:
     return file.keys if file else frozenset()
 
 
@@ -137,13 +137,13 @@ class Rules:
 
     # What follows from what is known.
 
-    def signers(self, facts: Facts) -> set[Signers]:
+    def signers(self, facts: Facts) -> set[SignersState]:
         return {fact[1] for fact in facts if fact[0] == "signer"}
 
     def known(self, facts: Facts) -> set[Ledger]:
         return {fact[1] for fact in facts if fact[0] == "stands"}
 
-    def standing(self, facts: Facts) -> set[tuple[RecordId, Signers]]:
+    def standing(self, facts: Facts) -> set[tuple[RecordId, SignersState]]:
         """Each record that is known, with each signers state under which it stands."""
         pairs = {(fact[1], fact[2]) for fact in facts if fact[0] == "stands"}
         return {(name, signers) for ledger, signers in pairs for name in names_of(ledger)}
@@ -161,7 +161,7 @@ class Rules:
         standing = self.standing(facts)
         known = {name for name, _ in standing}
 
-        def counts(n: int, one: Signers) -> bool:
+        def counts(n: int, one: SignersState) -> bool:
             name = name_of(ledger, n)
             found = [
                 any(name in names_of(other) for other in fact[2])
@@ -213,7 +213,7 @@ class Rules:
             )
         }
 
-    def newest(self, facts: Facts) -> set[Signers]:
+    def newest(self, facts: Facts) -> set[SignersState]:
         signers = self.signers(facts)
         return {
             one
@@ -222,7 +222,7 @@ class Rules:
             and not any(self.has_gone_on(other, one, facts) for other in signers if other != one)
         }
 
-    def came_after(self, new: Signers, old: Signers) -> bool:
+    def came_after(self, new: SignersState, old: SignersState) -> bool:
         if not old.keys:
             return bool(new.keys)
         if old.ledger is None:
@@ -233,7 +233,7 @@ class Rules:
             and len(new.ledger.records) > len(old.ledger.records)
         )
 
-    def has_gone_on(self, new: Signers, old: Signers, facts: Facts) -> bool:
+    def has_gone_on(self, new: SignersState, old: SignersState, facts: Facts) -> bool:
         """Whether the ledger of one state was joined with that of another one."""
         return (
             new.ledger is not None
@@ -266,7 +266,7 @@ class Rules:
 
     # What a commit adds.
 
-    def start(self, signers: Signers, tree: Tree) -> Facts:
+    def start(self, signers: SignersState, tree: Tree) -> Facts:
         ledgers = set(tree.ledgers.values()) | ({signers.ledger} if signers.ledger else set())
         return frozenset(
             {("signer", signers)}
@@ -362,7 +362,7 @@ class Rules:
             return frozenset(), False
         if ledger and not stands_at_its_place(SIGNERS_LEDGER, ledger):
             ledger = None
-        new = Signers(file, ledger)
+        new = SignersState(file, ledger)
         joined = {
             ("joined", one.ledger, ledger)
             for one in newest
@@ -370,7 +370,7 @@ class Rules:
         }
         return frozenset({("signer", new)} | joined), True
 
-    def principals(self, ledger: Ledger, signers: Signers) -> int:
+    def principals(self, ledger: Ledger, signers: SignersState) -> int:
         """How many principals have signed a ledger's last record."""
         valid = self.by(ledger, len(ledger.records) - 1, signers.keys).valid
         pairs = signers.file.principals if signers.file else frozenset()
@@ -426,7 +426,7 @@ class OneLedger:
             added |= {("stands", one, signers) for signers in self.standing_under(one)}
         return kinds, frozenset(added), others
 
-    def standing_under(self, taken: Ledger) -> set[Signers]:
+    def standing_under(self, taken: Ledger) -> set[SignersState]:
         """The signers states under which what is taken stands from now on."""
         rules, last = self.rules, len(taken.records) - 1
         every = rules.signers(self.facts)
@@ -538,7 +538,7 @@ class OneLedger:
             for signature in ledger.records[n].signatures
             if signature in self.ledger.records[n].signatures
         }
-        signed: Signed = self.rules.by(self.ledger, n, self.keys)
+        signed: SignatureCheck = self.rules.by(self.ledger, n, self.keys)
         if set(signed.invalid) - known:
             return "bad-signature"
         return "untrusted-signer" if set(signed.unknown) - known else None

@@ -39,7 +39,7 @@ from tests.trust.symbolic import (
 )
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, is_deletion
 from wtxtgit.trust import state as rules
-from wtxtgit.trust.state import Signers, State
+from wtxtgit.trust.state import SignersState, TrustState
 from wtxtgit.trust.step import step
 
 FILES = {
@@ -217,7 +217,7 @@ class Worlds:
     truth: Truth = field(default_factory=Truth)
     count: Count = field(default_factory=Count)
     wrong: list[str] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
+    states: list[TrustState] = field(default_factory=list)
     trees: list[Ledgers] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     how: list[str] = field(default_factory=list)
@@ -235,7 +235,7 @@ class Worlds:
             self.known_by_tree[number] = self.truth.known_in(value)
         return number
 
-    def state(self, state: State) -> int:
+    def state(self, state: TrustState) -> int:
         key = (state.signers, frozenset(state.lines.items()), state.places, state.introductions)
         number = self.numbers.setdefault(key, len(self.states))
         if number == len(self.states):
@@ -317,7 +317,7 @@ class Worlds:
         first = self.truth.seal(None, PATHS[0], ALICE, knew, beside=signers)
         ledgers = [(SIGNERS_PATH, signers), (PATHS[0], first)]
         tree = self.tree(ledgers)
-        state = self.state(rules.start(Signers(file, signers), as_tree(self.trees[tree])))
+        state = self.state(rules.start(SignersState(file, signers), as_tree(self.trees[tree])))
         self.commits.append(Commit(state, tree, self.view(tree, []), True))
         self.made.append(self.trees[tree])
         self.how.append("0: root over ()")
@@ -440,7 +440,7 @@ def told_tree(ledgers: list[tuple[bytes, Ledger]]) -> str:
     return "attack " + "; ".join(said)
 
 
-def artifacts_without(ledgers: Ledgers, state: State) -> set[bytes]:
+def artifacts_without(ledgers: Ledgers, state: TrustState) -> set[bytes]:
     """Files that their ledgers do not speak of: those of this model have none without a ledger.
 
     By the table "Artifacts" a file needs a ledger at its place, whose last record is of it.

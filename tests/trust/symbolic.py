@@ -17,7 +17,7 @@ from wtxtgit.model.ledger import (
     Ledger,
     Record,
 )
-from wtxtgit.trust.state import SignersFile, Tree
+from wtxtgit.trust.state import SignersContent, Tree
 
 ALICE, ALICE2, BOB, CAROL, STRANGER = KEYS = tuple(bytes([n]) * 32 for n in range(1, 6))
 NAMES = {ALICE: "alice", ALICE2: "alice", BOB: "bob", CAROL: "carol", STRANGER: "stranger"}
@@ -110,9 +110,9 @@ def seal(
     return add_signatures(ledger, len(records), *signatures)
 
 
-def signers_file(keys: Iterable[bytes], threshold: int = 1) -> SignersFile:
+def signers_file(keys: Iterable[bytes], threshold: int = 1) -> SignersContent:
     principals = frozenset((key, NAMES[key]) for key in keys)
-    return SignersFile(principals, threshold, content((sorted(principals), threshold)))
+    return SignersContent(principals, threshold, content((sorted(principals), threshold)))
 
 
 def begin(path: bytes, signers_ledger: Ledger | None) -> Head:
@@ -125,7 +125,7 @@ def tree(
     files: Iterable[bytes],
     ledgers: Mapping[bytes, Ledger],
     broken: Iterable[bytes],
-    signers: SignersFile | None,
+    signers: SignersContent | None,
 ) -> Tree:
     """A tree in which every file, and what a ledger stands for, is an artifact."""
     artifacts = set(files) | {path[: -len(b".wsum")] for path in (*ledgers, *broken)}

@@ -30,7 +30,7 @@ from wtxtgit.trust.signing import (
     Agent,
     AgentError,
     AgentKey,
-    Held,
+    AgentKeys,
     Identity,
     OtherKey,
     agent_key,
@@ -61,7 +61,7 @@ class TestOnBuffers:
     def test_what_is_asked_is_spelled_as_the_draft_says(self) -> None:
         sent = BytesIO()
         agent = Agent(BytesIO(listed() + answer(14, string(SIGNATURE))), sent)
-        assert agent.held() == Held((), ())
+        assert agent.held() == AgentKeys((), ())
         assert agent.sign(PUBLIC, b"message") == bytes(64)
         blob = public_blob(PUBLIC)
         wanted = bytes([13]) + string(blob) + string(b"message") + bytes(4)

@@ -14,13 +14,13 @@ from tests.trust.symbolic import (
     signers_file,
 )
 from tests.trust.test_state import SEALED, K, M, N, R, after, new, open_at, tree
-from wtxtgit.trust.state import State, join
+from wtxtgit.trust.state import TrustState, join
 
 FIRST = new(M, 1, ALICE)
 BEGUN = after(R, tree({M: FIRST}))
 
 
-def tip(*parents: State, **rest: object) -> State:
+def tip(*parents: TrustState, **rest: object) -> TrustState:
     """A commit at which nothing fails, and that can be followed by the same tree."""
     at = tree(**rest)  # type: ignore[arg-type]
     state = after(join(parents), at)

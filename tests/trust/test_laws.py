@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from tests.trust.histories import History, random_program, run
 from tests.trust.symbolic import signed_by
-from wtxtgit.trust.state import Line, State, extends, join, start
+from wtxtgit.trust.state import LedgerLine, TrustState, extends, join, start
 from wtxtgit.trust.step import step
 
 seeds = st.integers(0, 2**32)
 
 
-def states_of(history: History) -> list[State]:
+def states_of(history: History) -> list[TrustState]:
     """The root's state and that of each commit."""
     begin = start(history.root, history.root_tree)
-    states: list[State] = []
+    states: list[TrustState] = []
     for number, commit in enumerate(history.commits):
         if number in history.root_reaches:
             states.append(begin)
@@ -28,17 +28,17 @@ def states_of(history: History) -> list[State]:
     return [begin, *states]
 
 
-def holds_all(state: State, other: State) -> bool:
+def holds_all(state: TrustState, other: TrustState) -> bool:
     """Whether a state has all that another one has, or pairs that imply it."""
     return (
         other.signers <= state.signers
         and other.places <= state.places
         and all(
-            line.joined <= state.lines.get(name, Line()).joined
+            line.joined <= state.lines.get(name, LedgerLine()).joined
             and all(
                 any(
                     one == signers and extends(more, ledger)
-                    for more, one in state.lines.get(name, Line()).stands
+                    for more, one in state.lines.get(name, LedgerLine()).stands
                 )
                 for ledger, signers in line.stands
             )

@@ -17,7 +17,7 @@ from wtxtgit.trust.signers import (
     HEADER,
     MAX_THRESHOLD,
     Signer,
-    Signers,
+    SignerList,
     format_signer,
     parse,
     parse_signers,
@@ -50,12 +50,12 @@ class TestParse:
             Signer("b", KEYS[1], "with  blanks"),
             Signer("c@example.com", KEYS[2]),
         )
-        assert found == Signers(wanted, 2)
+        assert found == SignerList(wanted, 2)
         assert found.public_keys == frozenset(KEYS[:3])
 
     @pytest.mark.parametrize("content", [b"", b"\n", b"# nothing\n", HEADER.encode()])
     def test_a_file_without_signers(self, content: bytes) -> None:
-        assert parse(content, "signers").signers == Signers((), 1)
+        assert parse(content, "signers").signers == SignerList((), 1)
 
     @pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
     def test_the_last_line_may_lack_its_end(self, ending: str) -> None:
@@ -162,12 +162,12 @@ class TestParse:
 class TestPrincipals:
     def test_several_keys_of_one_count_once(self) -> None:
         second = Signer("a", KEYS[3], "laptop")
-        found = Signers((A, B, second), 2)
+        found = SignerList((A, B, second), 2)
         assert found.principals == {"a", "b"}
         assert found.principals_of([KEYS[0], KEYS[3]]) == {"a"}
         assert found.principals_of({KEYS[3], KEYS[1]}) == {"a", "b"}
         assert found.principals_of([KEYS[2], bytes(32)]) == frozenset()
-        assert found.principals_of([]) == Signers().principals == frozenset()
+        assert found.principals_of([]) == SignerList().principals == frozenset()
 
     def test_a_threshold_has_no_more_room_than_a_record(self) -> None:
         assert MAX_THRESHOLD == ledger.MAX_SIGNATURES

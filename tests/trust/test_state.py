@@ -18,19 +18,27 @@ from tests.trust.symbolic import (
     signers_file,
 )
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Ledger
-from wtxtgit.trust.state import Signers, SignersFile, State, Tree, join, open_ledgers, start
+from wtxtgit.trust.state import (
+    SignersContent,
+    SignersState,
+    Tree,
+    TrustState,
+    join,
+    open_ledgers,
+    start,
+)
 from wtxtgit.trust.step import step
 
 M, K, N = b"m.fold", b"k.fold", b"n.fold"
 FILE = signers_file([ALICE, BOB])
 SEALED = seal(begin(SIGNERS_PATH, None), FILE.sha256_all, [ALICE])
-R = start(Signers(FILE, SEALED), Tree())
+R = start(SignersState(FILE, SEALED), Tree())
 
 
 def tree(
     ledgers: Mapping[bytes, Ledger] | None = None,
     *,
-    signers: SignersFile | None = FILE,
+    signers: SignersContent | None = FILE,
     sealed: Ledger | None = SEALED,
 ) -> Tree:
     """A tree with ledgers, by the path of what they seal, and the root's signers."""
@@ -40,18 +48,18 @@ def tree(
     return Tree(found, signers=signers)
 
 
-def after(before: State, at: Tree) -> State:
+def after(before: TrustState, at: Tree) -> TrustState:
     """The state after a commit at which nothing fails."""
     state, violations = step(at, before, signed_by)
     assert not violations
     return state
 
 
-def found(before: State, at: Tree) -> set[tuple[str, bytes]]:
+def found(before: TrustState, at: Tree) -> set[tuple[str, bytes]]:
     return {(one.kind, one.path) for one in step(at, before, signed_by)[1]}
 
 
-def open_at(state: State, place: bytes) -> set[Ledger]:
+def open_at(state: TrustState, place: bytes) -> set[Ledger]:
     known = open_ledgers(state, signed_by).values()
     return {one for line in known for one in line if one.place == place}
 
@@ -85,7 +93,7 @@ def test_a_record_beside_the_last_one_of_the_signers_is_a_change_of_them() -> No
 
 
 def test_signers_come_after_a_ledger_of_nobody() -> None:
-    nobody = start(Signers(None, SEALED), Tree())
+    nobody = start(SignersState(None, SEALED), Tree())
     fresh = seal(begin(SIGNERS_PATH, None), FILE.sha256_all, [ALICE], gen=7)
     state, _ = step(tree(sealed=fresh), nobody, signed_by)
     assert state.trusted == {ALICE, BOB}
@@ -110,7 +118,7 @@ def test_nothing_is_taken_beside_a_signature_that_fails() -> None:
 
 
 def test_a_ledger_that_left_the_signers_names_no_repository() -> None:
-    state = start(Signers(FILE, is_fixed=True), Tree())
+    state = start(SignersState(FILE, is_fixed=True), Tree())
     left = seal(begin(SIGNERS_PATH, None), content(1), [ALICE], at=N)
     state = after(state, tree({N: left}, sealed=None))
     ledger = seal(begin(M, left), content(1), [ALICE])
@@ -214,7 +222,7 @@ def test_a_key_that_was_taken_out_on_one_side_comes_back_by_no_record_of_the_oth
 
 def test_the_first_signers_do_without_a_ledger_of_another_place() -> None:
     """Else no ledger could ever go on from it, and no change of the signers count."""
-    nobody = start(Signers(), Tree())
+    nobody = start(SignersState(), Tree())
     strange = seal(begin(M, None), FILE.sha256_all, [ALICE])
     before, _ = step(tree(sealed=strange), nobody, signed_by)
     more = signers_file([ALICE, BOB, CAROL])

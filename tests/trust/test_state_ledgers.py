@@ -35,7 +35,7 @@ from tests.trust.ledgers import (
     tree,
 )
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger
-from wtxtgit.trust.state import Signers, State, Tree, start
+from wtxtgit.trust.state import SignersState, Tree, TrustState, start
 
 BASE = begun(1, ALICE)
 ELSE = begun(1, ALICE, path=OTHER)
@@ -44,7 +44,7 @@ MOVED = grown(BASE, 2, ALICE, at=b"k")
 REWRITTEN, REMOVED = "ledger-rewritten", "ledger-removed"
 
 
-def sides(*ledgers: Ledger, base: Ledger = BASE) -> list[State]:
+def sides(*ledgers: Ledger, base: Ledger = BASE) -> list[TrustState]:
     return [state_after(tree(one), root(base)) for one in ledgers]
 
 
@@ -189,7 +189,7 @@ class TestRepository:
         assert kinds(tree(grown(foreign, 2, ALICE)), root(foreign)) == []
 
     def test_zeros_where_there_were_no_signers_before(self) -> None:
-        empty = State(frozenset({Signers()}))
+        empty = TrustState(frozenset({SignersState()}))
         early = begun(1, ALICE, repo=NO_REPO)
         assert kinds(tree(early, signers=None), empty) == []
         assert kinds(tree(early), empty) == [], "it comes in with the first signers"
@@ -197,7 +197,7 @@ class TestRepository:
         assert kinds(tree(begun(1), signers=None), empty) == ["bad-record"]
 
     def test_the_first_record_is_that_of_accepted_signers(self) -> None:
-        refused = Signers(signers(BOB), resealed(FIRST_LEDGER, signers(BOB), BOB))
+        refused = SignersState(signers(BOB), resealed(FIRST_LEDGER, signers(BOB), BOB))
         assert refused.ledger is not None
         foreign = begun(1, ALICE, repo=refused.ledger.last.merkle_this)
         assert "bad-record" in kinds(tree(foreign, signers=refused), root())
@@ -293,7 +293,7 @@ class TestJoining:
             assert kinds(tree(grown(OURS, 9, key), signers=S3), left, right) == wanted, key
 
     def test_anybody_where_nobody_is_trusted(self) -> None:
-        empty = State(frozenset({Signers()}))
+        empty = TrustState(frozenset({SignersState()}))
         one, two = (grown(begun(1, repo=NO_REPO), n) for n in (2, 3))
         parents = [state_after(tree(ledger, signers=None), empty) for ledger in (one, two)]
         assert kinds(tree(grown(one, 4), signers=None), *parents) == []
@@ -406,7 +406,7 @@ class TestPlaces:
         standing = state_after(tree(), state).standing
         assert standing.places == {b"a", SIGNERS_PATH}
         assert (standing.trusted, standing.is_signed) == (FIRST.keys, True)
-        nobody = start(Signers(), Tree(artifacts=frozenset({b"a"})))
+        nobody = start(SignersState(), Tree(artifacts=frozenset({b"a"})))
         assert (nobody.standing.places, nobody.standing.is_signed) == ({b"a"}, False)
 
 

@@ -34,7 +34,7 @@ from tests.trust.ledgers import (
     with_signatures,
 )
 from wtxtgit.model.ledger import NO_REPO, Ledger
-from wtxtgit.trust.state import Signers, State, cut, line_of
+from wtxtgit.trust.state import SignersState, TrustState, cut, line_of
 
 BASE = begun(1, ALICE)
 
@@ -88,14 +88,14 @@ class TestNewRecords:
 
     def test_by_a_key_of_before_or_after_the_change(self) -> None:
         third = signers(CAROL)
-        after = Signers(third, resealed(FIRST_LEDGER, third, ALICE))
+        after = SignersState(third, resealed(FIRST_LEDGER, third, ALICE))
         for key in (ALICE, MALLORY, CAROL):
             assert kinds(tree(grown(BASE, 2, key), signers=after), root(BASE)) == [], key
         strange = tree(grown(BASE, 2, BOB), signers=after)
         assert kinds(strange, root(BASE)) == ["untrusted-signer"]
 
     def test_where_nobody_is_trusted(self) -> None:
-        empty = State(frozenset({Signers()}))
+        empty = TrustState(frozenset({SignersState()}))
         for keys in ((), (MALLORY,)):
             assert kinds(tree(begun(1, *keys, repo=NO_REPO), signers=None), empty) == []
 
@@ -117,11 +117,11 @@ class TestNewRecords:
     def test_one_of_the_signers_without_a_change(self) -> None:
         """Two records came with one change: the first of them is signed as well."""
         unsigned = resealed(resealed(FIRST_LEDGER, signers(ALICE, BOB)), SECOND, ALICE)
-        after = tree(signers=Signers(SECOND, unsigned))
+        after = tree(signers=SignersState(SECOND, unsigned))
         assert set(kinds(after, root())) == {"missing-signature", "signers-changed"}
         assert step(after, root())[0].newest == {S1}
         signed = resealed(resealed(FIRST_LEDGER, signers(ALICE, BOB), MALLORY), SECOND, ALICE)
-        assert kinds(tree(signers=Signers(SECOND, signed)), root()) == []
+        assert kinds(tree(signers=SignersState(SECOND, signed)), root()) == []
 
 
 class TestSignaturesThatCame:
@@ -164,7 +164,7 @@ class TestSignaturesThatCame:
 
     def test_where_nobody_is_trusted(self) -> None:
         early = begun(1, repo=NO_REPO)
-        before = root(early, signers=Signers())
+        before = root(early, signers=SignersState())
         assert kinds(tree(also_by(early, 0, BOB), signers=None), before) == []
 
 
@@ -173,7 +173,7 @@ class TestRemovedKeys:
 
     BY_MALLORY = grown(BASE, 2, MALLORY)
 
-    def removed(self, ledger: Ledger = BASE) -> State:
+    def removed(self, ledger: Ledger = BASE) -> TrustState:
         return state_after(tree(ledger, signers=S2), root(ledger))
 
     def test_before(self) -> None:
@@ -210,6 +210,6 @@ class TestRemovedKeys:
 
     def test_a_key_that_came_back(self) -> None:
         """Bob's was not there in between: what it signs then is by a key trusted now."""
-        again = Signers(S3.file, resealed(SECOND_LEDGER, signers(ALICE, BOB), ALICE))
+        again = SignersState(S3.file, resealed(SECOND_LEDGER, signers(ALICE, BOB), ALICE))
         state = state_after(tree(BASE, signers=again), self.removed())
         assert kinds(tree(grown(BASE, 2, BOB), signers=again), state) == []

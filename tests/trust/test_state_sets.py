@@ -45,9 +45,9 @@ from tests.trust.ledgers import (
 )
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger
 from wtxtgit.trust.state import (
-    Signers,
-    State,
+    SignersState,
     Tree,
+    TrustState,
     Violation,
     extends,
     join,
@@ -157,7 +157,7 @@ class TestJoin:
         for one in before:
             open_ledgers(one, signed_by)
         joined = join(before)
-        assert opened(joined) == opened(State(joined.signers, joined.lines, joined.places))
+        assert opened(joined) == opened(TrustState(joined.signers, joined.lines, joined.places))
         assert opened(join([root(BASE), self.STATES[3]])) == {BASE}
 
 
@@ -206,7 +206,7 @@ class TestAccepted:
         assert accepts(state, THEIRS)
 
     def test_under_signers_who_are_nobody_nothing_has_to_be_signed(self) -> None:
-        nobody = Signers(NOBODY)
+        nobody = SignersState(NOBODY)
         early = begun(1, repo=NO_REPO)
         before = start(nobody, tree(early, signers=nobody))
         state = state_after(tree(grown(early, 2), signers=nobody), before)
@@ -290,18 +290,18 @@ class TestNewest:
 
     def test_the_one_that_went_on_in_their_place(self) -> None:
         sides = [state_after(tree(signers=one), root()) for one in (S2, S3)]
-        met = Signers(SECOND, resealed(S3.ledger or FIRST_LEDGER, SECOND, ALICE))
+        met = SignersState(SECOND, resealed(S3.ledger or FIRST_LEDGER, SECOND, ALICE))
         assert state_after(tree(signers=met), *sides).newest == {met}
 
     def test_two_do_not_go_on_in_each_others_place(self) -> None:
         """Then none would be the newest."""
         one, other = signers(ALICE, BOB), signers(ALICE, CAROL)
         later = signers(ALICE, BOB, MALLORY), signers(ALICE, CAROL, MALLORY)
-        z, w = (Signers(file, resealed(FIRST_LEDGER, file, ALICE)) for file in (one, other))
+        z, w = (SignersState(file, resealed(FIRST_LEDGER, file, ALICE)) for file in (one, other))
         assert z.ledger is not None
         assert w.ledger is not None
-        x = Signers(later[0], resealed(z.ledger, later[0], ALICE))
-        y = Signers(later[1], resealed(w.ledger, later[1], ALICE))
+        x = SignersState(later[0], resealed(z.ledger, later[0], ALICE))
+        y = SignersState(later[1], resealed(w.ledger, later[1], ALICE))
         of = {side: state_after(tree(signers=side), root()) for side in (z, w)}
         of |= {x: state_after(tree(signers=x), of[z]), y: state_after(tree(signers=y), of[w])}
         left, told = step(tree(signers=x), of[y], of[z])
@@ -311,24 +311,26 @@ class TestNewest:
         assert join([left, right]).newest == {x, y}
 
     def test_one_without_a_ledger_or_a_key_is_followed_by_any_other(self) -> None:
-        for earlier in (Signers(), Signers(NOBODY), Signers(FIRST)):
-            assert State(frozenset({earlier, S2})).newest == {S2}
-        assert State(frozenset({Signers(), Signers(FIRST)})).newest == {Signers(FIRST)}
-        two = {Signers(FIRST), Signers(SECOND)}
-        assert State(frozenset(two)).newest == two
+        for earlier in (SignersState(), SignersState(NOBODY), SignersState(FIRST)):
+            assert TrustState(frozenset({earlier, S2})).newest == {S2}
+        assert TrustState(frozenset({SignersState(), SignersState(FIRST)})).newest == {
+            SignersState(FIRST)
+        }
+        two = {SignersState(FIRST), SignersState(SECOND)}
+        assert TrustState(frozenset(two)).newest == two
 
     def test_an_equal_ledger_with_more_signatures_comes_not_after(self) -> None:
-        more = Signers(FIRST, also_by(FIRST_LEDGER, 0, MALLORY))
-        assert State(frozenset({S1, more})).newest == {S1, more}
+        more = SignersState(FIRST, also_by(FIRST_LEDGER, 0, MALLORY))
+        assert TrustState(frozenset({S1, more})).newest == {S1, more}
 
     def test_nobody_is_trusted_where_none_has_a_key(self) -> None:
-        state = State(frozenset({Signers(NOBODY)}))
+        state = TrustState(frozenset({SignersState(NOBODY)}))
         assert (state.trusted, state.is_signed) == (frozenset(), False)
         assert kinds(tree(begun(1, repo=bytes(32)), signers=None), state) == []
 
     def test_nobody_in_common_is_not_nobody_at_all(self) -> None:
         """Records have to be signed, and no key is good enough."""
-        state = State(frozenset({Signers(signers(ALICE)), Signers(signers(BOB))}))
+        state = TrustState(frozenset({SignersState(signers(ALICE)), SignersState(signers(BOB))}))
         assert (state.trusted, state.is_signed) == (frozenset(), True)
 
 
@@ -353,8 +355,8 @@ class TestRoot:
         assert kinds(tree(signers=None), state) == ["signers-changed", "ledger-removed"]
 
     def test_a_file_alone_fixes_the_signers(self) -> None:
-        fixed = start(Signers(FIRST, is_fixed=True), Tree())
-        for one in (S1, S2, Signers(signers(BOB)), None):
+        fixed = start(SignersState(FIRST, is_fixed=True), Tree())
+        for one in (S1, S2, SignersState(signers(BOB)), None):
             state, _ = step(tree(signers=one), fixed)
             assert state.signers == fixed.signers
             assert not [kind for kind in kinds(tree(signers=one), fixed) if "signers" in kind]

@@ -44,19 +44,19 @@ from tests.trust.ledgers import (
 )
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
-from wtxtgit.trust.state import Signers, SignersFile, State, Tree, start
+from wtxtgit.trust.state import SignersContent, SignersState, Tree, TrustState, start
 
 CHANGED = ["signers-changed"]
-EMPTY = State(frozenset({Signers()}))
+EMPTY = TrustState(frozenset({SignersState()}))
 """Where nobody is trusted."""
 STRICT = signers(ALICE, BOB, threshold=2)
 STRICT_LEDGER = signers_ledger(STRICT, ALICE, BOB)
-STRICT_STATE = Signers(STRICT, STRICT_LEDGER)
+STRICT_STATE = SignersState(STRICT, STRICT_LEDGER)
 
 
 def change(
-    file: SignersFile | None, ledger: Ledger | None, before: Signers = S1
-) -> tuple[frozenset[Signers], list[str]]:
+    file: SignersContent | None, ledger: Ledger | None, before: SignersState = S1
+) -> tuple[frozenset[SignersState], list[str]]:
     """The newest signers after a change, and what is told of it."""
     after = Tree({SIGNERS_LEDGER: ledger} if ledger is not None else {}, signers=file)
     state, violations = step(after, root(signers=before))
@@ -111,7 +111,7 @@ class TestAChange:
         assert change(THIRD, THIRD_LEDGER, S2) == ({S2}, [*CHANGED, "ledger-rewritten"])
 
     def test_goes_on_from_all_its_signatures(self) -> None:
-        before = Signers(FIRST, also_by(FIRST_LEDGER, 0, MALLORY))
+        before = SignersState(FIRST, also_by(FIRST_LEDGER, 0, MALLORY))
         assert change(SECOND, SECOND_LEDGER, before)[1] == [*CHANGED, "ledger-rewritten"]
 
     def test_has_a_further_record(self) -> None:
@@ -148,12 +148,12 @@ class TestAChange:
     def test_by_as_many_as_the_threshold(self, keys: tuple[bytes, ...], counts: bool) -> None:
         file = signers(ALICE, BOB, CAROL)
         ledger = resealed(STRICT_LEDGER, file, *keys)
-        wanted = ({Signers(file, ledger)}, []) if counts else ({STRICT_STATE}, CHANGED)
+        wanted = ({SignersState(file, ledger)}, []) if counts else ({STRICT_STATE}, CHANGED)
         assert change(file, ledger, STRICT_STATE) == wanted
 
     def test_two_keys_of_a_principal_are_one(self) -> None:
         strict = of_principals({"alice": [ALICE, CAROL], "bob": [BOB]}, threshold=2)
-        before = Signers(strict, signers_ledger(strict, ALICE, BOB))
+        before = SignersState(strict, signers_ledger(strict, ALICE, BOB))
         file = signers(ALICE)
         for keys, counts in (((ALICE, CAROL), False), ((CAROL, BOB), True)):
             ledger = resealed(before.ledger or FIRST_LEDGER, file, *keys)
@@ -167,8 +167,8 @@ class TestAChange:
 
     def test_one_that_was_refused_may_be_sealed_later(self) -> None:
         refused = resealed(FIRST_LEDGER, THIRD, BOB)
-        state, _ = step(tree(signers=Signers(THIRD, refused)), root())
-        sealed = Signers(THIRD, also_by(refused, 1, ALICE))
+        state, _ = step(tree(signers=SignersState(THIRD, refused)), root())
+        sealed = SignersState(THIRD, also_by(refused, 1, ALICE))
         assert state_after(tree(signers=sealed), state).newest == {sealed}
 
     def test_then_all_that_was_accepted_stands_under_it(self) -> None:
@@ -184,7 +184,7 @@ class TestAChange:
         removed = state_after(tree(first, signers=S2), root(first))
         beside = state_after(tree(by_mallory), root(first))
         carol = signers(ALICE, CAROL)
-        third = Signers(carol, resealed(SECOND_LEDGER, carol, ALICE))
+        third = SignersState(carol, resealed(SECOND_LEDGER, carol, ALICE))
         state = state_after(tree(first, signers=third), removed, beside)
         assert kinds(tree(by_mallory, signers=third), state) == ["untrusted-signer"]
 
@@ -204,14 +204,14 @@ class TestARefusedChange:
 
     def test_its_records_do_not_count(self) -> None:
         """Or a record that is accepted by itself could count for another change later."""
-        waiting = tree(signers=Signers(FIRST, SECOND_LEDGER))
+        waiting = tree(signers=SignersState(FIRST, SECOND_LEDGER))
         state, violations = step(waiting, root())
         assert [v.kind for v in violations] == CHANGED
         assert state.lines == root().lines
 
     def test_nor_do_its_keys(self) -> None:
         by_bob = begun(1, BOB)
-        refused = Signers(THIRD, resealed(FIRST_LEDGER, THIRD, BOB))
+        refused = SignersState(THIRD, resealed(FIRST_LEDGER, THIRD, BOB))
         after = tree(by_bob, signers=refused)
         assert found(after, root()) == [
             ("signers-changed", SIGNERS_PATH),
@@ -222,14 +222,14 @@ class TestARefusedChange:
 class TestFirstUse:
     """While nobody is trusted, the first file with a key counts as it is."""
 
-    @pytest.mark.parametrize("before", [EMPTY, root(signers=Signers(NOBODY))])
-    def test_it_counts(self, before: State) -> None:
-        unsealed = Signers(FIRST)
+    @pytest.mark.parametrize("before", [EMPTY, root(signers=SignersState(NOBODY))])
+    def test_it_counts(self, before: TrustState) -> None:
+        unsealed = SignersState(FIRST)
         assert state_after(tree(signers=unsealed), before).newest == {unsealed}
         assert state_after(tree(signers=S1), before).newest == {S1}
 
     def test_one_of_nobody_changes_nothing(self) -> None:
-        after = tree(signers=Signers(NOBODY))
+        after = tree(signers=SignersState(NOBODY))
         assert step(after, EMPTY)[1] == []
         assert not step(after, EMPTY)[0].is_signed
 
@@ -243,19 +243,19 @@ class TestFirstUse:
             ((MALLORY,), []),
         ):
             ledger = signers_ledger(FIRST, *keys)
-            assert kinds(tree(signers=Signers(FIRST, ledger)), EMPTY) == wanted
+            assert kinds(tree(signers=SignersState(FIRST, ledger)), EMPTY) == wanted
 
     def test_there_is_one(self) -> None:
         foreign = signers(CAROL)
-        after = tree(signers=Signers(foreign, signers_ledger(foreign, CAROL)))
+        after = tree(signers=SignersState(foreign, signers_ledger(foreign, CAROL)))
         state, violations = step(after, state_after(tree(), EMPTY))
         assert state.newest == {S1}
         assert [v.kind for v in violations] == [*CHANGED, "ledger-rewritten"]
 
     def test_a_file_without_a_ledger_takes_one_up(self) -> None:
-        state = root(signers=Signers(FIRST))
+        state = root(signers=SignersState(FIRST))
         assert state_after(tree(), state).newest == {S1}
-        strange = Signers(FIRST, signers_ledger(FIRST, CAROL))
+        strange = SignersState(FIRST, signers_ledger(FIRST, CAROL))
         assert kinds(tree(signers=strange), state) == CHANGED
 
 
@@ -264,14 +264,14 @@ class TestDiverged:
 
     OURS, THEIRS = signers(ALICE, CAROL), signers(BOB)
     MET = signers(ALICE, BOB, CAROL)
-    LEFT, RIGHT = (Signers(f, resealed(FIRST_LEDGER, f, ALICE)) for f in (OURS, THEIRS))
+    LEFT, RIGHT = (SignersState(f, resealed(FIRST_LEDGER, f, ALICE)) for f in (OURS, THEIRS))
 
-    def met(self, *keys: bytes, onto: Signers | None = None) -> tuple[State, list[str]]:
+    def met(self, *keys: bytes, onto: SignersState | None = None) -> tuple[TrustState, list[str]]:
         sides = [state_after(tree(signers=one), root()) for one in (self.LEFT, self.RIGHT)]
         onto = onto or self.LEFT
         assert onto.ledger is not None
         ledger = resealed(onto.ledger, self.MET, *keys)
-        state, violations = step(tree(signers=Signers(self.MET, ledger)), *sides)
+        state, violations = step(tree(signers=SignersState(self.MET, ledger)), *sides)
         return state, [v.kind for v in violations]
 
     def test_sealed_by_both(self) -> None:
@@ -283,7 +283,7 @@ class TestDiverged:
         assert "ledger-rewritten" in self.met(ALICE, BOB, onto=self.LEFT)[1]
 
     def test_its_record_is_later(self) -> None:
-        longer = Signers(THIRD, resealed(self.RIGHT.ledger or FIRST_LEDGER, THIRD, BOB))
+        longer = SignersState(THIRD, resealed(self.RIGHT.ledger or FIRST_LEDGER, THIRD, BOB))
         sides = [state_after(tree(signers=one), root()) for one in (self.LEFT, self.RIGHT)]
         sides[1] = state_after(tree(signers=longer), sides[1])
         for met in (
@@ -291,7 +291,7 @@ class TestDiverged:
             resealed(longer.ledger or FIRST_LEDGER, self.MET, ALICE, BOB),
         ):
             counts = len(met.records) > 3
-            told = kinds(tree(signers=Signers(self.MET, met)), *sides)
+            told = kinds(tree(signers=SignersState(self.MET, met)), *sides)
             assert told == [] if counts else "signers-changed" in told
 
     @pytest.mark.parametrize("key", [ALICE, BOB, CAROL, MALLORY])
@@ -321,7 +321,7 @@ class TestFixed:
     """A file alone as the root: nothing takes its place, and its ledger is like any other."""
 
     def test_no_change_counts(self) -> None:
-        fixed = start(Signers(FIRST, is_fixed=True), Tree())
+        fixed = start(SignersState(FIRST, is_fixed=True), Tree())
         state = state_after(tree(signers=S2), state_after(tree(), fixed))
         assert state.trusted == FIRST.keys
         assert kinds(tree(signers=S2), state) == []
@@ -330,7 +330,7 @@ class TestFixed:
 class TestAKeyOfAnotherRepository:
     def test_signers_of_another_history_come_not_in(self) -> None:
         foreign = signers(MALLORY)
-        theirs = Signers(foreign, signers_ledger(foreign, MALLORY))
+        theirs = SignersState(foreign, signers_ledger(foreign, MALLORY))
         # A commit without parents starts with the root's state.
         state, violations = step(tree(begun(1, MALLORY), signers=theirs), root(signers=S2))
         assert state.newest == {S2}
@@ -338,4 +338,4 @@ class TestAKeyOfAnotherRepository:
 
     def test_their_ledger_names_no_repository(self) -> None:
         named = resealed(Ledger(Head(REPO, SIGNERS_PATH), ()), FIRST, ALICE)
-        assert kinds(tree(signers=Signers(FIRST, named)), EMPTY) == ["bad-record"]
+        assert kinds(tree(signers=SignersState(FIRST, named)), EMPTY) == ["bad-record"]

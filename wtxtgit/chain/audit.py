@@ -24,7 +24,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity
-from wtxtgit.trust.state import Standing, Violation, join, seals_move, unaccepted
+from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
 
 _MOST_UNSEEN = 100
@@ -32,7 +32,7 @@ _MOST_UNSEEN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AuditRequest:
     """What is to be audited.
 
     `tip` and `base` are revisions: commits that `base` reaches are not judged.
@@ -58,7 +58,7 @@ Progress = Callable[[int], None]
 
 def audit(
     repo: Repository,
-    request: Request,
+    request: AuditRequest,
     facts: Facts,
     *,
     progress: Progress | None = None,
@@ -84,23 +84,15 @@ def audit(
         )
         walked = [*tips, *(oid for oid in (was, beside) if oid is not None)]
         root, reader = request.trust_root, ChainReader(blobs)
-        work = _Audit(repo, request, tips, was, beside, facts, progress)
+        walk = Walk(repo, reader, snapshots)
+        work = _Audit(repo, request, tips, was, beside, facts, progress, walk)
+        named = [request.base, request.was, *request.known]
+        before = [commit_of(repo, name) for name in named if name is not None]
         try:
-            named = [request.base, request.was, *request.known]
-            before = [commit_of(repo, name) for name in named if name is not None]
-            walk = Walk.to(
-                repo,
-                walked,
-                root,
-                reader,
-                snapshots,
-                kept=kept,
-                judged_before=before,
-                visit=work.visit,
-            )
+            walk.go(walked, root, kept=kept, judged_before=before, visit=work.visit)
         except BadRoot as error:
             return AuditReport(0, findings=(Finding("", b"", "bad-root", error.message),))
-        return work.report(walk)
+        return work.report()
 
 
 @dataclass
@@ -108,25 +100,24 @@ class _Audit:
     """One audit under way; without slots, for what is found out once."""
 
     _repo: Repository
-    _request: Request
+    _request: AuditRequest
     _tips: list[str]
     _was: str | None
     _beside: str | None
     _facts: Facts
     _progress: Progress | None
-    _walk: Walk = field(init=False)
+    _walk: Walk
     _changes: dict[str, Files] = field(default_factory=dict, init=False)
     """The artifacts that each judged commit changes."""
 
-    def visit(self, walk: Walk, oid: str) -> None:
+    def visit(self, oid: str) -> None:
         """Look at a commit's changes as it is walked to, if it is one to be judged."""
-        self._walk = walk
         if any(oid in line for line in self._lines.values()):
             self._changes[oid] = self._changed(oid)
 
-    def report(self, walk: Walk) -> AuditReport:
+    def report(self) -> AuditReport:
         """Judge what was walked to."""
-        self._walk = walk
+        walk = self._walk
         findings = list(self._judge_roots())
         lines = [oid for line in self._lines.values() for oid in line if oid not in walk.unjudged]
         judged = dict.fromkeys(lines)
@@ -135,6 +126,7 @@ class _Audit:
         every = [*changes.values(), *(files for files, *_ in ends.values())]
         opaque = {oid for files in every for oid in files.unfiltered}
         wanted = dict.fromkeys(oid for files in every for oid in files.blobs.values())
+        # All blobs at once, so that processes share the reading; a verdict is never kept.
         known = self._facts.of(wanted, self._progress, opaque=opaque)
         by_commit: dict[str, list[Finding]] = {}
         for oid, files in changes.items():
@@ -143,6 +135,7 @@ class _Audit:
             found = judge.judge(oid, files, walk.reader, known.__getitem__, standing)
             by_commit[oid] = [*brought, *found]
         findings += [finding for found in by_commit.values() for finding in found]
+        # What a commit of the tip's line was told of is not told again of the tip.
         for tip, (files, standing, violations, unseen) in ends.items():
             found = judge.judge(tip, files, walk.reader, known.__getitem__, standing)
             told = {
@@ -191,7 +184,7 @@ class _Audit:
         changes = snapshots.changes(first, oid)
         return judge.changed(snapshots, oid, snapshot, before, changes, walk.standing(oid))
 
-    def _whole(self, tip: str) -> tuple[Files, Standing, Sequence[Violation], Sequence[Finding]]:
+    def _whole(self, tip: str) -> tuple[Files, TrustFacts, Sequence[Violation], Sequence[Finding]]:
         """All artifacts of a tip, what is wrong with its ledgers and signers, and what misleads."""
         walk, snapshots = self._walk, self._walk.snapshots
         standing, violations = walk.standing(tip), list(walk.violations(tip))
@@ -209,7 +202,7 @@ class _Audit:
             violations.append(Violation("signers-changed", SIGNERS_PATH, message))
         listing = snapshots.listing(tip)
         files = judge.whole(snapshots, walk.snapshot(tip), listing, standing)
-        return files, standing, violations, list(self._unseen(tip, listing))
+        return files, standing, violations, list(self._unseen(tip, listing, files.paths))
 
     def _unaccepted(self, tip: str) -> Iterator[Violation]:
         """Records of a tip that the signers of a commit beside it do not accept."""
@@ -254,12 +247,13 @@ class _Audit:
             message = f"the tip does not descend from {was[:12]}, where the branch was"
             yield Finding(tip, b"", "bad-root", message)
 
-    def _unseen(self, tip: str, listing: Mapping[bytes, Entry]) -> Iterator[Finding]:
-        """Checkpoints that nothing tracks or seals, where anything is."""
+    def _unseen(
+        self, tip: str, listing: Mapping[bytes, Entry], judged: Sequence[bytes]
+    ) -> Iterator[Finding]:
+        """Checkpoints that nothing tracks or seals, where anything is; `judged` are artifacts."""
         walk = self._walk
         snapshot = walk.snapshot(tip)
-        known = judge.judged_paths(snapshot, walk.standing(tip))
-        if not known:
+        if not judged:
             return
         for path in attribute_twins(listing):
             message = "some file systems take it for a gitattributes file"
@@ -270,7 +264,7 @@ class _Audit:
             for line in attributes.parse(walk.reader.attribute_file(oid))
         ]
         files = (path for path, entry in listing.items() if entry.is_file)
-        for n, (path, why) in enumerate(untracked(files, known, lines)):
+        for n, (path, why) in enumerate(untracked(files, frozenset(judged), lines)):
             if n == _MOST_UNSEEN:
                 break
             yield Finding(tip, path, "untracked-artifact", why, Severity.WARNING)

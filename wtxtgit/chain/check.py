@@ -21,7 +21,7 @@ TEXT_SUFFIX = b".wtxt"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CheckRequest:
     """What is to be checked, and how.
 
     `trust_root` is a revision or a signers file. `merged` are commits that a
@@ -38,7 +38,7 @@ class Request:
 
 def check(
     repo: Repository,
-    request: Request,
+    request: CheckRequest,
     processes: Callable[[], int],
     key_file: Path | None = None,
 ) -> CheckReport:
@@ -64,11 +64,11 @@ def check(
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.chain.contents import Facts
-        from wtxtgit.chain.staged import Staged, judge_staged
+        from wtxtgit.chain.staged import StagedCommit, judge_staged
         from wtxtgit.chain.state_cache import KeptStates
 
         facts = Facts(repo, processes(), key_file=key_file)
-        staged = Staged(
+        staged = StagedCommit(
             entries,
             snapshot,
             tuple(parents),

@@ -26,7 +26,7 @@ from wtxtgit.git.trees import Change, Entry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.signature import SignatureState, check_header
-from wtxtgit.trust.state import Standing, Violation
+from wtxtgit.trust.state import TrustFacts, Violation
 
 FactsOf = Callable[[str], ArtifactFacts]
 """What is known of a blob, by its id."""
@@ -48,7 +48,7 @@ _LAST = re.compile(r"[ .]+$")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArtifactPlace:
     """What a state has at an artifact's path, and of its ledger."""
 
     artifact: Entry | None
@@ -56,13 +56,15 @@ class Place:
     is_filtered: bool
 
 
-def place(snapshot: CommitFiles, path: bytes) -> Place:
+def place(snapshot: CommitFiles, path: bytes) -> ArtifactPlace:
     """What stands at a path."""
     entries = snapshot.entries
-    return Place(entries.get(path), entries.get(path + LEDGER_SUFFIX), path in snapshot.filtered)
+    return ArtifactPlace(
+        entries.get(path), entries.get(path + LEDGER_SUFFIX), path in snapshot.filtered
+    )
 
 
-def judged_paths(snapshot: CommitFiles, standing: Standing) -> set[bytes]:
+def judged_paths(snapshot: CommitFiles, standing: TrustFacts) -> set[bytes]:
     """The artifacts of a commit: those of its tree, and what ever was one while any is trusted."""
     found = artifacts(snapshot)
     return found | standing.places if standing.is_signed else found
@@ -107,7 +109,7 @@ def whole(
     snapshots: CommitFilesReader,
     snapshot: CommitFiles,
     listing: Mapping[bytes, Entry],
-    standing: Standing,
+    standing: TrustFacts,
 ) -> Files:
     """All artifacts of a tree, as a state."""
     paths = tuple(sorted(judged_paths(snapshot, standing)))
@@ -134,7 +136,7 @@ def changed(
     snapshot: CommitFiles,
     before: CommitFiles | None,
     changes: Iterable[Change],
-    standing: Standing,
+    standing: TrustFacts,
 ) -> Files:
     """Artifacts that are others than in `before`: by their files, ledgers or attributes."""
     now = {change.path: change.after for change in changes}
@@ -169,7 +171,7 @@ def _with_other_attributes(
 
 
 def judge(
-    commit: str, files: Files, reader: ChainReader, facts_of: FactsOf, standing: Standing
+    commit: str, files: Files, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[Finding]:
     """What is wrong with artifacts and their seals, the ledgers' history aside.
 
@@ -181,7 +183,7 @@ def judge(
 
 
 def judge_sign_line(
-    commit: str, path: bytes, facts: ArtifactFacts, standing: Standing
+    commit: str, path: bytes, facts: ArtifactFacts, standing: TrustFacts
 ) -> Iterator[Finding]:
     """What is wrong with a native text's own signature, whether it is an artifact or not."""
     for kind, message, severity in _judge_sign_line(facts, standing):
@@ -194,8 +196,9 @@ def of_violation(commit: str, violation: Violation) -> Finding:
 
 
 def _judge_path(
-    path: bytes, files: Files, reader: ChainReader, facts_of: FactsOf, standing: Standing
+    path: bytes, files: Files, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[_Found]:
+    # The rows of the table in their order; the ledger's own faults are told whatever stands there.
     entry = files.entries.get(path)
     ledger, why = _ledger_at(path, files, reader)
     if why is not None:
@@ -215,6 +218,7 @@ def _judge_path(
         what = _altered(folded) or f"filter={_shown(folded[0])}"
         message = f"where names differ in case alone, {what} changes what a checkout writes"
         yield "altered-checkout", message, _ERROR
+    # Facts cost reading the blob: they are asked for last, of regular files alone.
     facts = facts_of(entry.oid)
     is_filtered = path in files.filtered
     if is_filtered and (found := _wrong_text(facts)) is not None:
@@ -276,7 +280,7 @@ def _wrong_text(facts: ArtifactFacts) -> tuple[str, str] | None:
     return None
 
 
-def _judge_sign_line(facts: ArtifactFacts, standing: Standing) -> Iterator[_Found]:
+def _judge_sign_line(facts: ArtifactFacts, standing: TrustFacts) -> Iterator[_Found]:
     """A native text's own signature, which its seal does not replace."""
     if facts.signed is None or not standing.is_signed:
         return

@@ -23,7 +23,7 @@ OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Generation(Plain):
+class LogEntry(Plain):
     """A record: `commit` is the first one that has it, `size` that of the blob there.
 
     `size` is None for one of several records that came with one commit, but
@@ -46,7 +46,7 @@ class Generation(Plain):
 
 def log(
     repo: Repository, path: str, *, revision: str = "HEAD", trust_root: str | None = None
-) -> list[Generation]:
+) -> list[LogEntry]:
     """List the generations of the artifact at `path` (from here), the newest first.
 
     Raises InputError where it has no ledger in the revision, CheckError where
@@ -74,7 +74,7 @@ def log(
 
 def generations(
     walk: Walk, blobs: BlobReader, artifact: bytes, ledger: Ledger, tip: str
-) -> list[Generation]:
+) -> list[LogEntry]:
     """List the records of an artifact's ledger at a commit, the newest first."""
     moves = (record.at for record in ledger.records if record.at is not None)
     first: dict[bytes, _First] = {}
@@ -98,7 +98,7 @@ def generations(
         who = signed(ledger, n, keys)
         blob = None if brought is None or oid == after else brought.blob
         generations.append(
-            Generation(
+            LogEntry(
                 record.meta.gen,
                 record.meta.ts,
                 record.meta.build,

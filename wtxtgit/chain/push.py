@@ -73,6 +73,7 @@ def audit_push(
         was = _commit(repo, ref.remote_oid)
         if tip is None or tip == was or (tip, was) in done:
             continue
+        # Several refs may be pushed at one commit, as a branch and its tag are.
         done.add((tip, was))
         bases = [was] if was is not None else known
         if was is None and not history.commits(repo, [tip], known):
@@ -80,11 +81,11 @@ def audit_push(
         if root is None and not _is_anything_sealed(repo, tip, bases):
             continue
         # Numbers and cryptography take longer to load than git to answer.
-        from wtxtgit.chain.audit import Request, audit
+        from wtxtgit.chain.audit import AuditRequest, audit
         from wtxtgit.chain.contents import Facts
         from wtxtgit.chain.state_cache import KeptStates
 
-        request = Request(tip, was, root, was, known=() if was is not None else tuple(known))
+        request = AuditRequest(tip, was, root, was, known=() if was is not None else tuple(known))
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
         report = audit(repo, request, facts, kept=kept)
         if not _is_sealing(report):

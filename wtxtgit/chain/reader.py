@@ -23,7 +23,7 @@ from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
-from wtxtgit.trust.state import SignersFile, Tree
+from wtxtgit.trust.state import SignersContent, Tree
 
 MAX_HELD = 64 * 1024 * 1024
 """Bytes of ledgers that are kept read."""
@@ -97,7 +97,7 @@ class ChainReader:
         self._readings = _Readings()
         self._others: set[str] = set()
         """Blobs at the paths of ledgers that are none."""
-        self._signers: dict[str, tuple[SignersFile | None, str | None]] = {}
+        self._signers: dict[str, tuple[SignersContent | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[CommitFiles, Tree]] = OrderedDict()
         self._near: dict[bytes, tuple[Entry, Ledger | None]] = {}
         """Of the last trees, however large their ledgers are: commits differ in few of them."""
@@ -131,20 +131,20 @@ class ChainReader:
             return b""
         return self._blobs.read(oid, MAX_FILE)
 
-    def signers(self, oid: str) -> tuple[SignersFile | None, str | None]:
+    def signers(self, oid: str) -> tuple[SignersContent | None, str | None]:
         """A signers file in a blob, or why it can't be read."""
         if oid not in self._signers:
             self._signers[oid] = self._read_signers(oid)
         return self._signers[oid]
 
-    def _read_signers(self, oid: str) -> tuple[SignersFile | None, str | None]:
+    def _read_signers(self, oid: str) -> tuple[SignersContent | None, str | None]:
         try:
             content = self._blobs.read(oid, MAX_SIGNERS_FILE)
         except WtxtgitError as error:
             return None, clipped(error.message, MAX_MESSAGE)
         return self.parse_signers(content)
 
-    def parse_signers(self, content: bytes) -> tuple[SignersFile | None, str | None]:
+    def parse_signers(self, content: bytes) -> tuple[SignersContent | None, str | None]:
         """The content of a signers file, or why it can't be read."""
         name = SIGNERS_PATH.decode()
         try:
@@ -157,7 +157,7 @@ class ChainReader:
             return None, f"its threshold is {found.threshold}, and it has fewer signers"
         for signer in found.signers:
             self.principals.setdefault(signer.public_key, signer.principal)
-        return SignersFile(principals, found.threshold, sha256_all), None
+        return SignersContent(principals, found.threshold, sha256_all), None
 
     def tree(self, snapshot: CommitFiles) -> Tree:
         """A commit's files as the rules see them."""

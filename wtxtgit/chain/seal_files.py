@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from wtxtgit.errors import CheckError, InputError
+from wtxtgit.chain.check import TEXT_SUFFIX
+from wtxtgit.chain.seal_state import SealedContent, content_of
+from wtxtgit.errors import CheckError, InputError, TrustError, counted
+from wtxtgit.filter.clean import examine
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
@@ -31,8 +34,12 @@ from wtxtgit.io.files import (
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
+from wtxtgit.model.plain import Plain
 from wtxtgit.text import ledger as text
+from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
+from wtxtgit.trust.keys import KeyFileError
+from wtxtgit.trust.signers import MAX_THRESHOLD
 
 _FILE_MODE = 0o100644
 _BOTH_SIDES = {2, 3}
@@ -164,13 +171,13 @@ class SealedFiles:
         stages = self.conflicts.get(path)
         if stages is None:
             return
-        quoted = shlex.quote(shown_path(path))
+        name = quoted(path)
         if not stages >= _BOTH_SIDES:
-            hint = f"git add -- {quoted} keeps it, git rm -- {quoted} does not; then seal again"
+            hint = f"git add -- {name} keeps it, git rm -- {name} does not; then seal again"
         elif path in self.filtered:
-            hint = f"wtxtgit resolve {quoted} first"
+            hint = f"wtxtgit resolve {name} first"
         else:
-            hint = f"settle it and git add -- {quoted} first"
+            hint = f"settle it and git add -- {name} first"
         raise CheckError(f"{shown_path(path)}: in conflict", hint=hint)
 
     def content(self, path: bytes) -> ByteView | None:
@@ -199,6 +206,7 @@ class SealedFiles:
         in_index = None
         if entry is not None:
             in_index = self.blobs.read(entry.oid, text.MAX_SIZE)
+        # Sealing one of two would lose the other; a sparse checkout has none in the work tree.
         if in_tree != in_index and not (entry is not None and (entry.skipped or in_tree is None)):
             raise CheckError(
                 f"{shown_path(ledger_path)}: the work tree has another ledger than the index",
@@ -287,6 +295,7 @@ class SealedFiles:
         Those at `removed` are taken away, as they went elsewhere. What fails on
         the way takes back what was written.
         """
+        # The work tree first: the index is replaced by one rename of git's, the last thing to fail.
         before: dict[Path, bytes | None] = {}
         gone = [path for path in removed if path not in contents]
         try:
@@ -330,6 +339,96 @@ class SealedFiles:
         if not folder.is_relative_to(top) or is_git or file.is_symlink():
             raise CheckError(f"{shown_path(path)}: a link stands in the way")
         return file
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt(Plain):
+    """What was sealed all the same, though it may not count; and what to do, if anything."""
+
+    message: str
+    hint: str | None = None
+
+
+@dataclass
+class ContentReader:
+    """What artifacts hold, checked as far as a seal of it has to be; and what is doubtful."""
+
+    files: SealedFiles
+    threads: int | None
+    doubts: list[Doubt] = field(default_factory=list)
+
+    def of(self, path: bytes) -> SealedContent | None:
+        """What is to be sealed, None where nothing is there."""
+        self.files.check_settled(path)
+        data = self.files.content(path)
+        if data is None:
+            return None
+        is_filtered = path in self.files.filtered
+        facts = examine(data, threads=self.threads, opaque=not is_filtered)
+        if self.files.is_staged and is_filtered and facts.is_raw:
+            raise CheckError(
+                f"{shown_path(path)}: staged as a binary, not as the text of the filter",
+                hint=f"wtxtgit install, then git add --renormalize -- {quoted(path)}",
+            )
+        content = content_of(facts, is_filtered=is_filtered)
+        if content is None or (facts.fault is not None and path.endswith(TEXT_SUFFIX)):
+            raise CheckError(
+                f"{shown_path(path)}: {facts.fault}", hint=f"wtxtgit verify -- {quoted(path)}"
+            )
+        if is_filtered and not facts.is_canonical:
+            raise CheckError(
+                f"{shown_path(path)}: a valid text, but not the one that clean gives",
+                hint=f"git add --renormalize -- {quoted(path)}",
+            )
+        self._check_sign_line(path, content)
+        if path == SIGNERS_PATH and (doubt := _doubt_of_signers(bytes(data))) is not None:
+            self.doubts.append(doubt)
+        return content
+
+    def _check_sign_line(self, path: bytes, content: SealedContent) -> None:
+        """Refuse a native text's own signature that does not hold: its seal replaces none."""
+        if content.facts.signed is None:
+            return
+        message, signature = content.facts.signed
+        found = check_header(signature, message, sorted(self.files.signers))
+        if found is SignatureState.INVALID:
+            raise TrustError(
+                f"{shown_path(path)}: bad-signature: its own sign line is not by key "
+                f"{signature.keyid}",
+                hint=f"git checkout HEAD^ -- {quoted(path)} takes the text of before back; "
+                "or emit and sign it again",
+            )
+        if found is SignatureState.UNKNOWN_KEY and self.files.signers:
+            by = f"its own sign line is by key {signature.keyid}, none of the signers"
+            self.doubts.append(Doubt(f"{shown_path(path)}: {by}"))
+
+
+def _doubt_of_signers(content: bytes) -> Doubt | None:
+    """Why nobody will take a signers file, if so."""
+    name = os.fsdecode(SIGNERS_PATH)
+    try:
+        found = signers_file.parse(content, name).signers
+    except KeyFileError as error:
+        hint = None
+        try:
+            rest = signers_file.parse(signers_file.without_threshold(content), name).signers
+            hint = f"wtxtgit signers threshold {max(1, min(MAX_THRESHOLD, len(rest.principals)))}"
+        except KeyFileError:
+            pass
+        return Doubt(f"{error.message}: nobody will take these signers", hint)
+    there = len(found.principals)
+    if found.signers and found.threshold > there:
+        return Doubt(
+            f"{name}: a threshold of {found.threshold}, and {counted(there, 'principal')}: "
+            "nobody will take these signers",
+            f"wtxtgit signers threshold {there}",
+        )
+    return None
+
+
+def quoted(path: bytes) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(shown_path(path))
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -27,8 +27,8 @@ from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends,
 from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.state import (
     LineId,
-    Signers,
-    State,
+    SignersState,
+    TrustState,
     Violation,
     join,
     lets_go,
@@ -62,7 +62,9 @@ class Choice:
 class Before:
     """The state before a commit that is made now, and what is wrong with what is staged."""
 
-    def __init__(self, state: State, after: State, violations: Sequence[Violation]) -> None:
+    def __init__(
+        self, state: TrustState, after: TrustState, violations: Sequence[Violation]
+    ) -> None:
         self._state = state
         self._after = after
         self._violations = violations
@@ -90,7 +92,7 @@ class Before:
         except AlteredHistory:
             # Who is trusted is not known then: what the parents hold stands.
             trees = [reader.tree(snapshots.files(oid)) for oid in parents]
-            state = join([start(Signers(), tree) for tree in trees]) if trees else NOBODY
+            state = join([start(SignersState(), tree) for tree in trees]) if trees else NOBODY
         else:
             walk = Walk.to(repo, parents, trust_root, reader, snapshots, kept=kept)
             state = walk.before(parents)
@@ -266,7 +268,7 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class SealedContent:
     """A content that can be sealed.
 
     `sha256_all` (32 bytes) is what a record of it has, `schema` that text's.
@@ -320,16 +322,16 @@ class Content:
         return ledger is None or self.meta.ts >= ledger.last.meta.ts
 
 
-def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> Content | None:
+def content_of(facts: ArtifactFacts, *, is_filtered: bool) -> SealedContent | None:
     """What a seal is of, None for a filtered text that does not verify."""
     if is_filtered and not facts.is_native:
         if facts.sha256_all is None:
             return None
-        return Content(facts, facts.sha256_all, facts.schema)
+        return SealedContent(facts, facts.sha256_all, facts.schema)
     if facts.opaque is None:
         raise AssertionError("nobody asked for the hash of its bytes")
     # clean's text of a binary gives each byte of it, a native text's root does not.
     others = (
         frozenset({facts.sha256_all}) if facts.sha256_all and not facts.is_text else frozenset()
     )
-    return Content(facts, facts.opaque, _OPAQUE, others, facts.sha256_all, facts.meta)
+    return SealedContent(facts, facts.opaque, _OPAQUE, others, facts.sha256_all, facts.meta)

@@ -31,10 +31,10 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.model import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.report.check import LARGE_BLOB, CheckReport, Occasion, StagedFile
+from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion
 from wtxtgit.setup.sizes import large_blob, max_blob
 from wtxtgit.text.verify import verify
-from wtxtgit.trust.state import Signers, Standing, join, start
+from wtxtgit.trust.state import SignersState, TrustFacts, join, start
 from wtxtgit.trust.step import step
 
 _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
@@ -42,7 +42,7 @@ _OF_ORDER = frozenset({"ledger-rewritten", "ledger-removed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedCommit:
     """A commit about to be made: its files, what they are, and its parents.
 
     `texts` are those to be verified that stand for themselves, unfiltered. All
@@ -60,7 +60,7 @@ class Staged:
 
 def judge_staged(
     repo: Repository,
-    staged: Staged,
+    staged: StagedCommit,
     trust_root: str | None,
     snapshots: CommitFilesReader,
     facts: Facts,
@@ -78,7 +78,7 @@ def judge_staged(
             walk = Walk(repo, reader, snapshots)
             if staged.parents:
                 trees = map(walk.tree, staged.parents)
-                walk.start = join([start(Signers(), tree) for tree in trees])
+                walk.start = join([start(SignersState(), tree) for tree in trees])
             notes.append(f"who is trusted is not known: {error.message}")
         except BadRoot as error:
             return CheckReport(
@@ -92,7 +92,7 @@ class _Judged:
     """What was found against some parents, the state after the commit, and the paths looked at."""
 
     findings: tuple[Finding, ...]
-    after: Standing
+    after: TrustFacts
     paths: tuple[bytes, ...]
 
 
@@ -101,7 +101,7 @@ class _Work:
     """A check under way; without slots, for what is found out once."""
 
     _repo: Repository
-    _staged: Staged
+    _staged: StagedCommit
     _walk: Walk
     _facts_of: Facts
 
@@ -213,7 +213,7 @@ class _Work:
         self._facts |= self._facts_of.of(wanted, opaque=opaque)
         return self._facts
 
-    def _judge_texts(self, after: Standing) -> Iterator[Finding]:
+    def _judge_texts(self, after: TrustFacts) -> Iterator[Finding]:
         """Verify native texts; one whose root is pending, with the WSUM beside it."""
         facts = self._facts_of.of(entry.oid for entry in self._staged.texts)
         for entry in self._staged.texts:
@@ -257,8 +257,8 @@ class _Work:
         return {path: known[oid] for path, oid in files.items()}
 
     def _file(
-        self, path: bytes, after: Standing, mine: Sequence[Finding], size: int | None
-    ) -> StagedFile:
+        self, path: bytes, after: TrustFacts, mine: Sequence[Finding], size: int | None
+    ) -> CheckedFile:
         ledger = self._tree.ledgers.get(path + LEDGER_SUFFIX)
         gen = None
         signers: tuple[str, ...] = ()
@@ -276,7 +276,7 @@ class _Work:
             by = f"by {', '.join(signers)}" if signers else "by no trusted signer"
             is_there = path in self._staged.entries
             state = f"{'sealed' if is_there else 'deleted, last sealed'}, generation {gen} {by}"
-        return StagedFile(path, state, size, gen, signers)
+        return CheckedFile(path, state, size, gen, signers)
 
 
 def _required(finding: Finding) -> Finding:

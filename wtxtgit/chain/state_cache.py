@@ -26,7 +26,15 @@ from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret
-from wtxtgit.trust.state import Introduction, Line, Signers, SignersFile, State, cut, line_of
+from wtxtgit.trust.state import (
+    Introduction,
+    LedgerLine,
+    SignersContent,
+    SignersState,
+    TrustState,
+    cut,
+    line_of,
+)
 
 FILE_NAME = "states.sqlite"
 _MOST = 8 * 1024 * 1024
@@ -43,7 +51,7 @@ class KeptStates:
         self._file = repo.common_dir / STATE_FOLDER / FILE_NAME
         self._key_file = key_file
 
-    def get(self, root: str, oids: Iterable[str], reader: ChainReader) -> dict[str, State]:
+    def get(self, root: str, oids: Iterable[str], reader: ChainReader) -> dict[str, TrustState]:
         """States of these commits by their ids, as far as they are kept."""
         names = {_name(root, oid): oid for oid in oids}
         rows = self._rows(make=False)
@@ -60,7 +68,7 @@ class KeptStates:
         return found
 
     def put(
-        self, root: str, oid: str, state: State, snapshot: CommitFiles, reader: ChainReader
+        self, root: str, oid: str, state: TrustState, snapshot: CommitFiles, reader: ChainReader
     ) -> None:
         """Keep the state of a commit, unless it takes too much room."""
         value = _formatted(state, snapshot, reader)
@@ -80,7 +88,7 @@ def _name(root: str, oid: str) -> bytes:
     return f"state of {oid} from {root}".encode("ascii")
 
 
-def _formatted(state: State, snapshot: CommitFiles, reader: ChainReader) -> bytes:
+def _formatted(state: TrustState, snapshot: CommitFiles, reader: ChainReader) -> bytes:
     by_line: dict[object, list[tuple[bytes, Ledger]]] = {}
     for path, ledger in reader.tree(snapshot).ledgers.items():
         by_line.setdefault(line_of(ledger), []).append((path, ledger))
@@ -122,7 +130,7 @@ def _format_ledger(
     return [text.format_ledger(ledger).decode("ascii")]
 
 
-def _format_signers(signers: Signers, ledger: int | None) -> list[object]:
+def _format_signers(signers: SignersState, ledger: int | None) -> list[object]:
     file = signers.file
     told = None
     if file is not None:
@@ -131,16 +139,16 @@ def _format_signers(signers: Signers, ledger: int | None) -> list[object]:
     return [told, ledger]
 
 
-def _parsed(value: bytes, reader: ChainReader) -> State | None:
+def _parsed(value: bytes, reader: ChainReader) -> TrustState | None:
     """The state of a row, None where another state of the program wrote it."""
     try:
         unpacker = zlib.decompressobj()
         record: dict[str, Any] = json.loads(unpacker.decompress(value, _MOST))
         ledgers = [_parse_ledger(one, reader) for one in record["ledgers"]]
         signers = [_parse_signers(one, ledgers) for one in record["signers"]]
-        lines: dict[Any, Line] = {}
+        lines: dict[Any, LedgerLine] = {}
         for stands, joined in record["lines"]:
-            line = Line(
+            line = LedgerLine(
                 frozenset((ledgers[n], signers[m]) for n, m in stands),
                 frozenset((ledgers[n], ledgers[m]) for n, m in joined),
             )
@@ -150,7 +158,7 @@ def _parsed(value: bytes, reader: ChainReader) -> State | None:
             Introduction(signers[n], frozenset(ledgers[m] for m in accepted))
             for n, accepted in record["introductions"]
         )
-        return State(frozenset(signers), lines, places, introductions)
+        return TrustState(frozenset(signers), lines, places, introductions)
     except (ValueError, TypeError, KeyError, IndexError, StopIteration, zlib.error, WtxtgitError):
         return None
 
@@ -170,11 +178,11 @@ def _parse_ledger(told: list[Any], reader: ChainReader) -> Ledger:
     return report.ledger if length is None else cut(report.ledger, length)
 
 
-def _parse_signers(told: list[Any], ledgers: list[Ledger]) -> Signers:
+def _parse_signers(told: list[Any], ledgers: list[Ledger]) -> SignersState:
     about, number = told
     file = None
     if about is not None:
         principals, threshold, sha256_all = about
         keys = frozenset((bytes.fromhex(key), str(who)) for key, who in principals)
-        file = SignersFile(keys, int(threshold), bytes.fromhex(sha256_all))
-    return Signers(file, None if number is None else ledgers[number])
+        file = SignersContent(keys, int(threshold), bytes.fromhex(sha256_all))
+    return SignersState(file, None if number is None else ledgers[number])

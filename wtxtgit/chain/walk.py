@@ -24,7 +24,7 @@ from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE
-from wtxtgit.trust.state import Signers, Standing, State, Tree, Violation, join, start
+from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 
 _REVISIONS_HINT = "git log --oneline --all lists the commits that are here"
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _NEAR = 256
 """Commits before the tips of which states are looked for."""
 _SIGNERS_SPEC = b":(top,literal)" + SIGNERS_PATH
-NOBODY = State(frozenset({Signers()}))
+NOBODY = TrustState(frozenset({SignersState()}))
 """What is known where nothing is: nobody is trusted."""
 
 
@@ -53,7 +53,7 @@ class Walk:
     repo: Repository
     reader: ChainReader
     snapshots: CommitFilesReader
-    start: State = NOBODY
+    start: TrustState = NOBODY
     root: str | None = None
     """The commit where trust starts."""
     is_first_use: bool = False
@@ -62,10 +62,9 @@ class Walk:
     """Parents before their children; what the root reaches is not among them."""
     unjudged: frozenset[str] = frozenset()
     """Commits from before a root that is a file: they are not judged as changes."""
-    _states: dict[str, State] = field(default_factory=dict)
-    _standings: dict[str, Standing] = field(default_factory=dict)
+    _states: dict[str, TrustState] = field(default_factory=dict)
+    _standings: dict[str, TrustFacts] = field(default_factory=dict)
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
-    _visit: Callable[[Walk, str], None] | None = None
     _known: frozenset[str] = frozenset()
     """Commits whose states were kept, beyond which nothing was walked."""
 
@@ -77,11 +76,22 @@ class Walk:
         root: str | None,
         reader: ChainReader,
         snapshots: CommitFilesReader,
+        kept: KeptStates | None = None,
+    ) -> Walk:
+        """Walk to commits; raises what `go` does."""
+        walk = cls(repo, reader, snapshots)
+        walk.go(tips, root, kept=kept)
+        return walk
+
+    def go(
+        self,
+        tips: Sequence[str],
+        root: str | None,
         *,
         kept: KeptStates | None = None,
         judged_before: Sequence[str] | None = None,
-        visit: Callable[[Walk, str], None] | None = None,
-    ) -> Walk:
+        visit: Callable[[str], None] | None = None,
+    ) -> None:
         """Walk to commits, by their object ids, from a trust root: a revision or a signers file.
 
         From what is `kept` on, where that leads to the tips: then commits that
@@ -92,19 +102,17 @@ class Walk:
         Raises BadRoot, EnvironmentFailure for a revision that names nothing, and
         KeyFileError for a file that can't be read.
         """
-        walk = cls(repo, reader, snapshots, _visit=visit)
         if root is not None:
-            walk._start_at(root, tips)
+            self._start_at(root, tips)
         elif tips:
-            walk._start_at_first_use(tips[0])
+            self._start_at_first_use(tips[0])
         bases = tips if judged_before is None else judged_before
-        if kept is None or walk.root is None or not walk._go_on_from(kept, bases, tips):
-            walk._advance(walk._from_root(tips), set(tips))
-        if kept is not None and walk.root is not None:
+        if kept is None or self.root is None or not self._go_on_from(kept, bases, tips, visit):
+            self._advance(self._from_root(tips), set(tips), visit)
+        if kept is not None and self.root is not None:
             for tip in tips:
-                if tip in walk.commits and not walk.violations(tip):
-                    kept.put(walk.root, tip, walk.state(tip), walk.snapshot(tip), reader)
-        return walk
+                if tip in self.commits and not self.violations(tip):
+                    kept.put(self.root, tip, self.state(tip), self.snapshot(tip), self.reader)
 
     def snapshot(self, oid: str) -> CommitFiles:
         """What a commit holds."""
@@ -114,7 +122,7 @@ class Walk:
         """What the rules see of a commit."""
         return self.reader.tree(self.snapshot(oid))
 
-    def state(self, oid: str) -> State:
+    def state(self, oid: str) -> TrustState:
         """The state after a commit."""
         found = self._states.get(oid)
         if found is None:
@@ -125,11 +133,11 @@ class Walk:
             found = self._states.get(oid, self.start)
         return found
 
-    def standing(self, oid: str) -> Standing:
+    def standing(self, oid: str) -> TrustFacts:
         """What judging a commit's files takes of the state after it."""
         return self._standings.get(oid, self.start.standing)
 
-    def before(self, parents: Iterable[str]) -> State:
+    def before(self, parents: Iterable[str]) -> TrustState:
         """What is known before a commit with these parents."""
         states = [self.state(oid) for oid in dict.fromkeys(parents)]
         return join(states) if states else self.start
@@ -217,7 +225,7 @@ class Walk:
         top = self.repo.top
         return top is not None and file.resolve().is_relative_to(top.resolve())
 
-    def _of_file(self, file: Path) -> State:
+    def _of_file(self, file: Path) -> TrustState:
         """The state before the first commit: that of a signers file, with its ledger if any."""
         content = read_small(file, MAX_SIGNERS_FILE, "a signers file")
         signers, fault = self.reader.parse_signers(content)
@@ -225,7 +233,7 @@ class Walk:
             raise BadRoot(f"{shown(file)}: {fault or 'it names no signer'}")
         beside = file.with_name(file.name + os.fsdecode(LEDGER_SUFFIX))
         if not beside.is_file():
-            return start(Signers(signers, is_fixed=True), Tree())
+            return start(SignersState(signers, is_fixed=True), Tree())
         report = ledger_text.read(read_small(beside, ledger_text.MAX_SIZE, "a ledger"))
         if report.ledger is None or report.problems:
             raise BadRoot(f"{shown(beside)}: {report.problems[0]}")
@@ -233,7 +241,7 @@ class Walk:
             raise BadRoot(f"{shown(beside)}: it is the ledger of another file")
         if report.ledger.last.sha256_all != signers.sha256_all:
             raise BadRoot(f"{shown(beside)}: its last record is of other signers")
-        return start(Signers(signers, report.ledger), Tree())
+        return start(SignersState(signers, report.ledger), Tree())
 
     def _start_at_first_use(self, tip: str) -> None:
         """Take the oldest commit on the first parents' line that has signers."""
@@ -256,10 +264,17 @@ class Walk:
     def _from_root(self, tips: Sequence[str]) -> list[Commit]:
         return history.commits(self.repo, tips, [] if self.root is None else [self.root])
 
-    def _go_on_from(self, kept: KeptStates, bases: Sequence[str], tips: Sequence[str]) -> bool:
+    def _go_on_from(
+        self,
+        kept: KeptStates,
+        bases: Sequence[str],
+        tips: Sequence[str],
+        visit: Callable[[str], None] | None,
+    ) -> bool:
         """Walk from commits whose states are kept; tell whether they were enough."""
         root = self.root or ""
         near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
+        # Kept states are those of commits in which no rule was broken, from this very root.
         states = kept.get(root, near, self.reader)
         left = history.commits(self.repo, tips, [root, *states])
         known = {*states, root, *(commit.oid for commit in left)}
@@ -268,10 +283,15 @@ class Walk:
         self._states |= states
         self._standings |= {oid: state.standing for oid, state in states.items()}
         self._known = frozenset(states)
-        self._advance(left, set(tips))
+        self._advance(left, set(tips), visit)
         return True
 
-    def _advance(self, commits: Sequence[Commit], kept: set[str]) -> None:
+    def _advance(
+        self,
+        commits: Sequence[Commit],
+        kept: set[str],
+        visit: Callable[[str], None] | None = None,
+    ) -> None:
         """Compute all states; those that no child needs any more are dropped."""
         children = Counter(parent for commit in commits for parent in set(commit.parents))
         trees: dict[str, Tree] = {}
@@ -283,8 +303,10 @@ class Walk:
                 raise EnvironmentFailure(
                     f"git lists other parents of {commit.oid} than it has", hint="git fsck --full"
                 )
+            # A commit may name a parent twice; a state joined with itself is itself.
             parents = list(dict.fromkeys(commit.parents))
             tree = trees[commit.oid] = self.tree(commit.oid)
+            # The same files as the only parent: the step adds nothing, and finds the same.
             if len(parents) == 1 and trees.get(parents[0]) is tree:
                 state, found = self._states[parents[0]], self._violations[parents[0]]
             else:
@@ -292,8 +314,8 @@ class Walk:
                 found = tuple(violations)
             self._states[commit.oid], self._violations[commit.oid] = state, found
             self._standings[commit.oid] = state.standing
-            if self._visit is not None:
-                self._visit(self, commit.oid)
+            if visit is not None:
+                visit(commit.oid)
             if self._is_before_root(tree) and before_root.issuperset(parents):
                 before_root.add(commit.oid)
             for parent in parents:
@@ -306,7 +328,7 @@ class Walk:
 
     def _is_before_root(self, tree: Tree) -> bool:
         """Whether a tree is older than the signers file that is the trust root."""
-        (signers,) = self.start.signers if self.root is None else (Signers(),)
+        (signers,) = self.start.signers if self.root is None else (SignersState(),)
         if signers.ledger is None:
             return False
         ledger = tree.ledgers.get(SIGNERS_LEDGER)
@@ -319,11 +341,11 @@ class Walk:
         )
 
 
-def _root_state(tree: Tree) -> State:
+def _root_state(tree: Tree) -> TrustState:
     ledger = tree.ledgers.get(SIGNERS_LEDGER)
     if ledger is not None and ledger.place != SIGNERS_PATH:
         ledger = None
-    return start(Signers(tree.signers, ledger), tree)
+    return start(SignersState(tree.signers, ledger), tree)
 
 
 def commit_of(repo: Repository, revision: str) -> str:

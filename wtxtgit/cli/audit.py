@@ -16,6 +16,7 @@ from wtxtgit.cli import environment
 from wtxtgit.cli.options import (
     cluster,
     cluster_options,
+    discover,
     examiner,
     facts_key,
     no_cache_option,
@@ -86,15 +87,14 @@ def audit(
     wtxtgit audit --trust-root v1.0 origin/main..HEAD --format github
     wtxtgit audit --trust-root v1.0 --scheduler tcp://10.0.0.5:8786
     """
-    from wtxtgit.chain import audit as ops
+    from wtxtgit.chain import audit as chain_audit
     from wtxtgit.chain.contents import Facts
-    from wtxtgit.git.repository import Repository
     from wtxtgit.report.forges import sarif
 
-    repo = Repository.discover()
+    repo = discover()
     base, tip = _range(range_)
     root = root_of_trust(repo, trust_root)
-    request = ops.Request(
+    request = chain_audit.AuditRequest(
         tip, base, root, was, every, require_signed, all_refs=all_refs, signers_of=signers_of
     )
     with (
@@ -107,7 +107,7 @@ def audit(
             key_file=facts_key(workers, no_cache),
             examiner=examiner(workers, repo, worker_clone),
         )
-        report = ops.audit(repo, request, facts, progress=advance)
+        report = chain_audit.audit(repo, request, facts, progress=advance)
     form = "json" if as_json else form
     if form == "json":
         print_json(report)
@@ -178,12 +178,11 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     wtxtgit log model.fold
     wtxtgit log model.fold v1.0 --json
     """
-    from wtxtgit.chain import log as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import log as chain_log
 
-    repo = Repository.discover()
+    repo = discover()
     root = root_of_trust(repo, trust_root)
-    found = ops.log(repo, path, revision=revision, trust_root=root)
+    found = chain_log.log(repo, path, revision=revision, trust_root=root)
     if as_json:
         print_json({"generations": found})
         return

@@ -52,10 +52,10 @@ def convert(
     wtxtgit convert model.pt model.safetensors
     wtxtgit convert big.fold big.safetensors --max-shard 64MiB
     """
-    from wtxtgit.checkpoint.convert import convert as op
+    from wtxtgit.checkpoint.convert import convert as convert_checkpoint
 
     with progress("converting", file_size(Path(source))) as advance:
-        done = op(
+        done = convert_checkpoint(
             source,
             output,
             read_options(key, max_chunk),
@@ -114,11 +114,11 @@ def repack(
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
     from wtxtgit.checkpoint.emit import hmac_key as integrity_key
-    from wtxtgit.checkpoint.repack import repack as op
+    from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     with progress("repacking", 2 * file_size(file)) as advance:
-        done = op(file, output or file, compression, options, progress=advance)
+        done = repack_checkpoint(file, output or file, compression, options, progress=advance)
     if as_json:
         print_json(done)
         return 0
@@ -156,10 +156,10 @@ def recover(
         raise UsageError("say what to mend from: --ecc is the file's own parity")
 
     from wtxtgit.checkpoint.emit import hmac_key as integrity_key
-    from wtxtgit.checkpoint.recover import recover as op
+    from wtxtgit.checkpoint.recover import recover as recover_checkpoint
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
-    done = op(file, output or file, options)
+    done = recover_checkpoint(file, output or file, options)
     if as_json:
         print_json(done)
     elif done.mended:

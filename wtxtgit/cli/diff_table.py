@@ -26,16 +26,16 @@ _MOST_VALUE = 60
 
 def print_changes(found: DiffReport) -> None:
     """Print all but which two checkpoints are compared."""
-    from wtxtgit.report.diff import Status
+    from wtxtgit.report.diff import TensorStatus
 
     print_line(totals(found))
     for note in found.notes:
         print_line(f"note: {note}")
     print_tensors(found.by_change())
-    others = found.of(Status.ADDED, Status.REMOVED, Status.RENAMED)
+    others = found.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     print_others(others)
     print_metadata(found.metadata)
-    same = found.of(Status.SAME)
+    same = found.of(TensorStatus.SAME)
     if same:
         print_line()
         print_line(f"the same: {counted(len(same), 'tensor')}")
@@ -46,13 +46,13 @@ def print_changes(found: DiffReport) -> None:
 
 def totals(found: DiffReport) -> str:
     """The line that sums up: counts, and how much changed."""
-    from wtxtgit.report.diff import Status
+    from wtxtgit.report.diff import TensorStatus
 
     summary = found.summary
     words = [
         f"{count} {status}"
         for status, count in summary.counts.items()
-        if count and status is not Status.SAME
+        if count and status is not TensorStatus.SAME
     ]
     total = counted(summary.tensors, "tensor")
     line = f"{total}: {', '.join(words)}" if words else f"{total}, all the same"
@@ -121,15 +121,15 @@ def print_cells(
 
 
 def _cell(cell: Cell) -> str:
-    from wtxtgit.report.tables import Change, Measure, Share, Signers
+    from wtxtgit.report.tables import ChangeCell, Measure, Share, SignersCell
 
-    if isinstance(cell, Change):
+    if isinstance(cell, ChangeCell):
         return f"{cell.before} -> {cell.after}"
     if isinstance(cell, Share):
         return percent(cell.value)
     if isinstance(cell, Measure):
         return digits(cell.value)
-    if isinstance(cell, Signers):
+    if isinstance(cell, SignersCell):
         return ", ".join(cell) or "none"
     return "" if cell is None else str(cell)
 

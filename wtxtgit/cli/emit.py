@@ -13,7 +13,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.keys import asker, passphrase_option
-from wtxtgit.cli.options import Target, scheduler_option
+from wtxtgit.cli.options import PathOrUrl, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_all
@@ -26,7 +26,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=Target())
+@click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "-o",
     "--output",
@@ -84,12 +84,12 @@ def emit(
     wtxtgit emit model.fold --gen 7 --ts 2026-01-31T12:00:00Z --sign ~/.ssh/id_ed25519
     wtxtgit emit shards/*.aero -o texts/ --scheduler tcp://10.0.0.5:8786
     """
-    from wtxtgit.checkpoint import emit as op
+    from wtxtgit.checkpoint import emit as checkpoint_emit
     from wtxtgit.remotes.urls import is_url
 
-    generation = op.Generation(
+    generation = checkpoint_emit.Generation(
         gen, ts, build, _hash(prev), sign, hmac_key, pending, rows_per_chunk,
-        op.audit_line(map(_field, audit)),
+        checkpoint_emit.audit_line(map(_field, audit)),
     )  # fmt: skip
     outs = _outs(files, output)
     if pending and (outs is None or is_url(outs[0])):
@@ -103,7 +103,7 @@ def emit(
     ask = cache(asker(passphrase_fd))
     for number, file in enumerate(files):
         with progress(_label(file), file_size(Path(file))) as advance:
-            emission = op.emit(
+            emission = checkpoint_emit.emit(
                 file, generation, threads=environment.threads(), progress=advance, ask=ask
             )
             if emission.warning is not None:
@@ -113,7 +113,7 @@ def emit(
                 return 0
             emission.write_to(outs[number])
         if pending and emission.text is not None:
-            op.write_wsum(emission.text, op.wsum_path(Path(outs[number])))
+            checkpoint_emit.write_wsum(emission.text, checkpoint_emit.wsum_path(Path(outs[number])))
     return 0
 
 
@@ -204,12 +204,12 @@ def restore(text: Path, output: Path | None, wsum: Path | None) -> int:
     wtxtgit restore model.fold.wtxt
     wtxtgit restore step-100.wtxt -o step-100.safetensors
     """
-    from wtxtgit.checkpoint import restore as op
+    from wtxtgit.checkpoint import restore as checkpoint_restore
 
     to_pipe = output is not None and str(output) == "-"
-    out = None if to_pipe else output or op.default_output(text)
+    out = None if to_pipe else output or checkpoint_restore.default_output(text)
     with progress(text.name, raw_size(text)) as advance:
-        op.restore(
+        checkpoint_restore.restore(
             text,
             out,
             wsum=wsum,
@@ -252,11 +252,11 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
     \b
     wtxtgit delta make HEAD~1:model.fold model.fold -o model.fold.wtxtdelta
     """
-    from wtxtgit.checkpoint import delta as op
+    from wtxtgit.checkpoint import delta as checkpoint_delta
 
     total = file_size(Path(base)) + file_size(Path(target))
     with progress("comparing", total) as advance:
-        making, made = op.make(
+        making, made = checkpoint_delta.make(
             base, target, plain=plain, threads=environment.threads(), progress=advance
         )
         if making.takes_nothing:
@@ -304,15 +304,15 @@ def apply(
     wtxtgit delta apply model.fold step-2.fold.wtxtdelta
     wtxtgit delta apply HEAD:model.fold mailed.wtxtdelta -o model.fold
     """
-    from wtxtgit.checkpoint import delta as op
+    from wtxtgit.checkpoint import delta as checkpoint_delta
 
     to_pipe = output is not None and str(output) == "-"
-    out = None if to_pipe else output or op.default_output(delta)
+    out = None if to_pipe else output or checkpoint_delta.default_output(delta)
     with progress("applying", 2 * file_size(Path(base))) as advance:
-        made = op.apply(
+        made = checkpoint_delta.apply(
             base,
             delta,
-            op.Generation(ts, build, hmac_key),
+            checkpoint_delta.Generation(ts, build, hmac_key),
             threads=environment.threads(),
             progress=advance,
         )

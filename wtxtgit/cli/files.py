@@ -7,7 +7,7 @@ import os
 import click
 
 from wtxtgit.cli import boundary, environment
-from wtxtgit.cli.options import no_cache_option
+from wtxtgit.cli.options import discover, no_cache_option
 from wtxtgit.cli.output import file_size, print_json, print_line, print_table, progress
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.report.figures import size
@@ -45,12 +45,11 @@ def add(
         raise UsageError("nothing is named", hint="wtxtgit add . adds what is here and below")
     if everything and update:
         raise UsageError("--all and --update do not go together")
-    from wtxtgit.filter import add as ops
+    from wtxtgit.filter import add as filter_add
     from wtxtgit.git.index import Wanted
-    from wtxtgit.git.repository import Repository
 
-    repo = Repository.discover()
-    planned = ops.plan(repo, Wanted(paths, update, force))
+    repo = discover()
+    planned = filter_add.plan(repo, Wanted(paths, update, force))
     if dry_run or verbose:
         for path in sorted((*planned.filtered, *planned.others)):
             word = "add" if os.path.lexists(repo.file(path)) else "remove"
@@ -59,7 +58,7 @@ def add(
         return
     total = sum(file_size(repo.file(path)) for path in planned.filtered)
     with progress("add", total) as advance:
-        ops.add(
+        filter_add.add(
             repo,
             planned,
             warn=boundary.warn,
@@ -86,12 +85,11 @@ def checkout(paths: tuple[str, ...], force: bool, as_json: bool) -> int:
     wtxtgit checkout model.safetensors
     """
     from wtxtgit.cli.plumbing import settings
-    from wtxtgit.filter import checkout as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.filter import checkout as filter_checkout
 
-    repo = Repository.discover()
+    repo = discover()
     with progress("checkout", None) as advance:
-        done = ops.checkout(
+        done = filter_checkout.checkout(
             repo,
             paths,
             settings(),
@@ -132,11 +130,10 @@ def status(no_cache: bool, as_json: bool) -> None:
     wtxtgit status
     wtxtgit status --json
     """
-    from wtxtgit.filter import status as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.filter import status as filter_status
 
     key_file = environment.facts_key(no_cache)
-    found = ops.status(Repository.discover(), key_file, threads=environment.threads())
+    found = filter_status.status(discover(), key_file, threads=environment.threads())
     if as_json:
         print_json(found)
         return
@@ -154,7 +151,7 @@ def status(no_cache: bool, as_json: bool) -> None:
         for file in found.files
     ]
     print_table(("state", "format", "file", "blob", "path"), rows, right=("file", "blob"))
-    for state, about in ops.HELP.items():
+    for state, about in filter_status.HELP.items():
         if any(file.state is state for file in found.files):
             print_line(f"{state}: {about}")
 
@@ -172,10 +169,9 @@ def ls_files(revision: str | None, as_json: bool) -> None:
     wtxtgit ls-files
     wtxtgit ls-files HEAD~3 --json
     """
-    from wtxtgit.filter import status as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.filter import status as filter_status
 
-    listing = ops.list_files(Repository.discover(), revision)
+    listing = filter_status.list_files(discover(), revision)
     if as_json:
         print_json(listing)
         return

@@ -53,17 +53,16 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 
 def _check(repo: Repository, name: str, as_json: bool) -> int:
     """Seal where that is wanted, and check."""
-    from wtxtgit.chain import check as ops
-    from wtxtgit.git import config
+    from wtxtgit.chain import check as chain_check
     from wtxtgit.merge import conflicts
 
     merged = () if name == "pre-applypatch" else environment.merged_commits()
-    seals = name != "pre-applypatch" and config.is_true(AUTO_SEAL, cwd=repo.home)
+    seals = name != "pre-applypatch" and repo.config.is_true(AUTO_SEAL)
     if seals and name == "pre-commit":
         _seal(repo, merged)
     root = root_of_trust(repo)
-    request = ops.Request(root, merged, require_sealed=seals)
-    report = ops.check(repo, request, environment.processes, environment.facts_key())
+    request = chain_check.CheckRequest(root, merged, require_sealed=seals)
+    report = chain_check.check(repo, request, environment.processes, environment.facts_key())
     if as_json:
         print_json(report)
         return report.exit_code
@@ -85,7 +84,8 @@ def _seal(repo: Repository, merged: tuple[str, ...]) -> None:
 
     if is_partial_commit(repo) or len(parents_of_next(repo, merged)) > 1:
         return
-    from wtxtgit.chain.seal import Action, SealOptions, seal
+    from wtxtgit.chain.seal import seal
+    from wtxtgit.chain.seal_plan import Action, SealOptions
     from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
 

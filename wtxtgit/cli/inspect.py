@@ -10,7 +10,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.options import (
-    Target,
+    PathOrUrl,
     cluster,
     cluster_options,
     no_cache_option,
@@ -51,10 +51,10 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
     wtxtgit inspect model.safetensors
     wtxtgit inspect HEAD~3:model.fold --json
     """
-    from wtxtgit.checkpoint.inspect import inspect as op
+    from wtxtgit.checkpoint.inspect import inspect as inspect_checkpoint
 
     with progress("inspecting", file_size(Path(target))) as advance:
-        found = op(
+        found = inspect_checkpoint(
             target,
             read_options(key, max_chunk),
             threads=environment.threads(),
@@ -151,7 +151,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=Target())
+@click.argument("files", nargs=-1, required=True, type=PathOrUrl())
 @click.option(
     "--wsum",
     type=click.Path(path_type=Path, readable=False),
@@ -294,10 +294,10 @@ def diff(
     wtxtgit diff old.safetensors new.safetensors
     wtxtgit diff HEAD~1:model.fold model.fold --json
     """
-    from wtxtgit.diff.diff import diff as op
+    from wtxtgit.diff.diff import diff as diff_checkpoints
 
     with progress("comparing", sum(file_size(Path(side)) for side in (a, b))) as advance:
-        found = op(
+        found = diff_checkpoints(
             a,
             b,
             read_options(key, max_chunk),

@@ -16,6 +16,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
+from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
@@ -176,7 +177,7 @@ def key_options(command: _Command) -> _Command:
 
 def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = None) -> SigningKey:
     """The key that signs, given what `key_options` got; errors as `choose_key`."""
-    from wtxtgit.git import config
+    from wtxtgit.git.config import Config
     from wtxtgit.setup.keys import CONFIG_KEY, KeySources, choose_key
 
     return choose_key(
@@ -184,7 +185,7 @@ def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = N
             ring=keyring(),
             spec=key,
             content=environment.take_signing_key(),
-            configured=config.path(CONFIG_KEY, cwd=cwd) if key is None else None,
+            configured=Config(cwd).path(CONFIG_KEY) if key is None else None,
             agent_socket=environment.agent_socket(),
             ask=asker(passphrase_fd),
         )
@@ -292,10 +293,9 @@ def add(principal: str, key: str, as_json: bool) -> None:
     wtxtgit signers add alice@example.com alice
     wtxtgit signers add bob@example.com keys/bob.pub
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    done = ops.add(Repository.discover(), principal, key, keyring())
+    done = chain_signers.add(discover(), principal, key, keyring())
     _print_signers(done, "added" if done.changed else "already there:", as_json)
 
 
@@ -311,10 +311,9 @@ def remove(signer: str, as_json: bool) -> None:
     \b
     wtxtgit signers remove bob@example.com
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    _print_signers(ops.remove(Repository.discover(), signer), "removed", as_json)
+    _print_signers(chain_signers.remove(discover(), signer), "removed", as_json)
 
 
 @signers.command()
@@ -329,10 +328,9 @@ def threshold(number: int, as_json: bool) -> None:
     \b
     wtxtgit signers threshold 2
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    done = ops.set_threshold(Repository.discover(), number)
+    done = chain_signers.set_threshold(discover(), number)
     if as_json:
         print_json(done)
     else:
@@ -348,10 +346,9 @@ def list_signers(as_json: bool) -> None:
     \b
     wtxtgit signers list
     """
-    from wtxtgit.chain import signers as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import signers as chain_signers
 
-    found = ops.list_signers(Repository.discover())
+    found = chain_signers.list_signers(discover())
     if as_json:
         print_json(found)
     elif found.signers:

@@ -13,7 +13,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
-from wtxtgit.cli.options import rewriting_options
+from wtxtgit.cli.options import discover, rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
 from wtxtgit.merge.driver import SideNames, side_names
@@ -128,18 +128,17 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
     wtxtgit resolve model.fold --take torch_state/head.weight=theirs
     wtxtgit resolve model.fold --take '*=ours'
     """
-    from wtxtgit.git.repository import Repository
     from wtxtgit.merge.policy import parse_strategy, parse_takes
-    from wtxtgit.merge.resolve import resolve as op
+    from wtxtgit.merge.resolve import resolve as resolve_conflict
 
-    repo = Repository.discover()
+    repo = discover()
     repo.check_worktree()
     if path is None:
         if takes or strategy is not None:
             raise UsageError("--take and --strategy are for one PATH")
         return _list(repo, as_json)
     chosen = None if strategy is None else parse_strategy(strategy)
-    done = op(repo, path, parse_takes(takes), chosen, threads=environment.threads())
+    done = resolve_conflict(repo, path, parse_takes(takes), chosen, threads=environment.threads())
     if as_json:
         print_json(done)
         return 0 if done.is_staged else CONFLICT

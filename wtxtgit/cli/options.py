@@ -53,7 +53,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return count
 
 
-class Target(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class PathOrUrl(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A path, as the system spells it, or a URL as it is."""
 
     name = "file"
@@ -121,11 +121,16 @@ def cluster_options(command: _Command) -> _Command:
     return scheduler_option(clone(command))
 
 
+def discover() -> Repository:
+    """The repository around; raises EnvironmentFailure outside of one."""
+    from wtxtgit.git.repository import Repository
+
+    return Repository.discover()
+
+
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
-    from wtxtgit.git.config import effective
-
-    return effective("wtxtgit.trustRoot", cwd=repo.home) if given is None else given
+    return repo.config.get("wtxtgit.trustRoot") if given is None else given
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from wtxtgit.cli.options import (
     cluster,
     cluster_options,
     comparer,
+    discover,
     examiner,
     facts_key,
     no_cache_option,
@@ -85,14 +86,13 @@ def review(
     wtxtgit review main...topic --format html -o review.html
     """
     from wtxtgit.chain.contents import Facts
-    from wtxtgit.git.repository import Repository
-    from wtxtgit.review import review as ops
+    from wtxtgit.review import review as review_review
 
     form = "json" if as_json else form
-    repo = Repository.discover()
+    repo = discover()
     root = root_of_trust(repo, trust_root)
     has_pictures = form in ("json", "html")
-    request = ops.Request(range_, root, read_options(key, max_chunk), has_pictures)
+    request = review_review.Request(range_, root, read_options(key, max_chunk), has_pictures)
     with (
         cluster(scheduler, worker_clone) as workers,
         progress("reviewing", None) as advance,
@@ -103,7 +103,7 @@ def review(
             key_file=facts_key(workers, no_cache),
             examiner=examiner(workers, repo, worker_clone),
         )
-        found = ops.review(
+        found = review_review.review(
             repo,
             request,
             facts,

@@ -11,7 +11,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.keys import key_options, signing_key
-from wtxtgit.cli.options import no_cache_option, root_of_trust
+from wtxtgit.cli.options import discover, no_cache_option, root_of_trust
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 from wtxtgit.report.figures import size
@@ -82,9 +82,8 @@ def seal(
     wtxtgit seal --cosign .wtxt/signers --key bob
     wtxtgit seal --countersign --key alice
     """
-    from wtxtgit.chain.seal import SealOptions
     from wtxtgit.chain.seal import seal as run
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain.seal_plan import SealOptions
 
     if cosign and reseal is not None:
         raise UsageError("--cosign appends no record, and --reseal does: take one of them")
@@ -94,7 +93,7 @@ def seal(
     if trust_root is not None and not countersign and reseal is None:
         raise UsageError("--trust-root is for --reseal and --countersign")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    repo = Repository.discover()
+    repo = discover()
     root = root_of_trust(repo, trust_root)
     report = run(
         repo,
@@ -163,18 +162,19 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
     \b
     wtxtgit check --staged
     """
-    from wtxtgit.chain import check as ops
-    from wtxtgit.git.repository import Repository
+    from wtxtgit.chain import check as chain_check
 
     if not staged:
         raise UsageError(
             "check is for a commit about to be made: --staged is needed",
             hint="wtxtgit check --staged; wtxtgit verify PATH checks files, wtxtgit audit commits",
         )
-    repo = Repository.discover()
+    repo = discover()
     root = root_of_trust(repo)
-    request = ops.Request(root, environment.merged_commits(), every=True)
-    report = ops.check(repo, request, environment.processes, environment.facts_key(no_cache))
+    request = chain_check.CheckRequest(root, environment.merged_commits(), every=True)
+    report = chain_check.check(
+        repo, request, environment.processes, environment.facts_key(no_cache)
+    )
     if as_json:
         print_json(report)
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wtxtgit.cli.boundary import note, warn
+from wtxtgit.cli.options import discover
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
@@ -44,10 +45,10 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
     """
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.git.repository import Repository
-    from wtxtgit.setup import install as ops
+    from wtxtgit.setup import install as setup_install
 
     scope = _scope(everywhere, local)
-    done = ops.install(
+    done = setup_install.install(
         scope=scope,
         with_hooks=hooks,
         force=force,
@@ -98,9 +99,9 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
     wtxtgit uninstall --local
     """
     from wtxtgit.git.repository import Repository
-    from wtxtgit.setup import install as ops
+    from wtxtgit.setup import install as setup_install
 
-    done = ops.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
+    done = setup_install.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
     if as_json:
         print_json(done)
         return
@@ -142,16 +143,15 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
     git add .gitattributes model.safetensors
     """
     from wtxtgit.errors import counted
-    from wtxtgit.git.repository import Repository
-    from wtxtgit.setup import track as ops
+    from wtxtgit.setup import track as setup_track
     from wtxtgit.setup.diagnosis import arguments, listed
     from wtxtgit.setup.sizes import MAX_DIFF_LINES
 
-    repo = Repository.discover()
+    repo = discover()
     if not patterns:
         _list(repo, as_json)
         return
-    done = ops.track(repo, [os.fsencode(pattern) for pattern in patterns])
+    done = setup_track.track(repo, [os.fsencode(pattern) for pattern in patterns])
     if as_json:
         print_json(done)
         return
@@ -194,10 +194,9 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     git add -A -- .gitattributes
     git add --renormalize -- '*.fold'
     """
-    from wtxtgit.git.repository import Repository
-    from wtxtgit.setup import track as ops
+    from wtxtgit.setup import track as setup_track
 
-    done = ops.untrack(Repository.discover(), [os.fsencode(pattern) for pattern in patterns])
+    done = setup_track.untrack(discover(), [os.fsencode(pattern) for pattern in patterns])
     if as_json:
         print_json(done)
         return
@@ -212,9 +211,9 @@ def _print(done: Tracking, changed: str, unchanged: str) -> None:
 
 
 def _list(repo: Repository, as_json: bool) -> None:
-    from wtxtgit.setup import track as ops
+    from wtxtgit.setup import track as setup_track
 
-    found = ops.list_patterns(repo)
+    found = setup_track.list_patterns(repo)
     if as_json:
         print_json(found)
     elif found.patterns:
@@ -244,11 +243,11 @@ def doctor(fix: bool, as_json: bool) -> int:
     """
     from wtxtgit.cli.plumbing import settings
     from wtxtgit.git.repository import Repository
-    from wtxtgit.setup import doctor as ops
+    from wtxtgit.setup import doctor as setup_doctor
     from wtxtgit.setup.diagnosis import Level
 
     repo = Repository.find()
-    found = ops.repair(repo, settings()) if fix else ops.examine(repo)
+    found = setup_doctor.repair(repo, settings()) if fix else setup_doctor.examine(repo)
     if as_json:
         print_json(found)
         return 0 if found.ok else 1

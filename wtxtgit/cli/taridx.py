@@ -54,11 +54,11 @@ def build(shards: tuple[Path, ...], output: Path, contiguous: bool) -> int:
     \b
     wtxtgit taridx build train_*.tar -o train.taridx
     """
-    from wtxtgit.checkpoint import taridx as ops
+    from wtxtgit.checkpoint import taridx as checkpoint_taridx
 
     to_pipe = str(output) == "-"
     with progress(output.name, sum(map(file_size, shards))) as advance:
-        warnings = ops.build(
+        warnings = checkpoint_taridx.build(
             shards,
             None if to_pipe else output,
             contiguous=contiguous,
@@ -82,10 +82,10 @@ def list_rows(index: str, as_json: bool) -> int:
     wtxtgit taridx ls train.taridx
     wtxtgit taridx ls HEAD~1:train.taridx --json
     """
-    from wtxtgit.checkpoint import taridx as ops
+    from wtxtgit.checkpoint import taridx as checkpoint_taridx
     from wtxtgit.cli.taridx_rows import json_lines, text_lines
 
-    found = ops.open_index(index)
+    found = checkpoint_taridx.open_index(index)
     lines = json_lines(found, index) if as_json else text_lines(found, sys.stdout.encoding)
     write_all(sys.stdout.fileno(), lines)
     return 0
@@ -104,9 +104,9 @@ def cat(index: str, name: str, shards: Path | None) -> int:
     \b
     wtxtgit taridx cat train.taridx s0001.jpg --shards data/
     """
-    from wtxtgit.checkpoint import taridx as ops
+    from wtxtgit.checkpoint import taridx as checkpoint_taridx
 
-    hit = ops.find(index, name, shards or ops.folder_of(index))
+    hit = checkpoint_taridx.find(index, name, shards or checkpoint_taridx.folder_of(index))
     for warning in hit.warnings:
         warn(warning)
     write_all(sys.stdout.fileno(), pieces(hit.data))
@@ -125,11 +125,11 @@ def verify(index: str, shards: Path | None, as_json: bool) -> int:
     \b
     wtxtgit taridx verify train.taridx --shards data/
     """
-    from wtxtgit.checkpoint import taridx as ops
+    from wtxtgit.checkpoint import taridx as checkpoint_taridx
 
-    folder = shards or ops.folder_of(index)
-    with progress("verifying", ops.shards_size(index, folder)) as advance:
-        verdict = ops.verify(index, folder, progress=advance)
+    folder = shards or checkpoint_taridx.folder_of(index)
+    with progress("verifying", checkpoint_taridx.shards_size(index, folder)) as advance:
+        verdict = checkpoint_taridx.verify(index, folder, progress=advance)
     if as_json:
         print_json(verdict)
     else:

@@ -145,11 +145,11 @@ class Cluster:
             if lonely >= LONELY:
                 raise EnvironmentFailure(f"the scheduler at {self._address} has no workers left")
 
-    def _taken(self, future: Any) -> Answer:
+    def _taken(self, future: Any) -> TaskAnswer:
         with self._failures():
             found = future.result(timeout=_RESULT)
             future.release()
-        if not isinstance(found, Answer):
+        if not isinstance(found, TaskAnswer):
             raise EnvironmentFailure(f"a worker gave {type(found).__name__}")
         _check_version([found.version], self._address)
         return found
@@ -279,7 +279,7 @@ def _threads(client: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TaskAnswer:
     """What a task came to: a value or an error; `done` counts bytes."""
 
     version: str
@@ -293,18 +293,18 @@ def version() -> str:
     return __version__
 
 
-def answer(task: Task, item: object) -> Answer:
+def answer(task: Task, item: object) -> TaskAnswer:
     """Do a task on a worker."""
     counter = _Counter()
     try:
         value = task(item, counter.add)
     except WtxtgitError as error:
-        return Answer(__version__, error=error)
+        return TaskAnswer(__version__, error=error)
     except OSError as error:
-        return Answer(__version__, error=EnvironmentFailure(f"on a worker: {reason(error)}"))
+        return TaskAnswer(__version__, error=EnvironmentFailure(f"on a worker: {reason(error)}"))
     except MemoryError:
-        return Answer(__version__, error=EnvironmentFailure("on a worker: out of memory"))
-    return Answer(__version__, value, done=counter.done)
+        return TaskAnswer(__version__, error=EnvironmentFailure("on a worker: out of memory"))
+    return TaskAnswer(__version__, value, done=counter.done)
 
 
 class _Counter:

@@ -69,6 +69,7 @@ def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ..
     total = 0
     known = sizes(repo, (oid for oid, _ in blobs)) if blobs else {}
     for oid, opaque in blobs:
+        # Each task opens the clone anew: small ones are put together, a large blob goes alone.
         if batch and (len(batch) == _BLOBS or total + known[oid] > _BYTES):
             yield tuple(batch)
             batch, total = [], 0

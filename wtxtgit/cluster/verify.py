@@ -81,7 +81,7 @@ def verify_files(
     *,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Verify files on a cluster, as `ops.verify.verify_files` does here.
+    """Verify files on a cluster, as `checkpoint.verify.verify_files` does here.
 
     `names` are paths that the workers have as well, URLs, or REV:PATH in the
     workers' clone; where `clone` is not given that is at the path of the one here.

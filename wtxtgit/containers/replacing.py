@@ -41,7 +41,7 @@ MAX_PASSES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class WrittenTensor:
     """A tensor that is written: that of the file `data`, or `content` instead of its bytes."""
 
     tensor: Stored
@@ -68,7 +68,7 @@ def refuse_errors(findings: Findings) -> None:
         )
 
 
-def check_lengths(parts: Iterable[Part]) -> None:
+def check_lengths(parts: Iterable[WrittenTensor]) -> None:
     """Raise FormatError where a content has another length than what it replaces."""
     for part in parts:
         if part.content is not None and part.content.nbytes != part.nbytes:
@@ -79,7 +79,7 @@ def check_lengths(parts: Iterable[Part]) -> None:
             )
 
 
-def check_size(parts: Iterable[Part], sources: Iterable[ByteView]) -> None:
+def check_size(parts: Iterable[WrittenTensor], sources: Iterable[ByteView]) -> None:
     """Raise FormatError (limit) where tensors that share bytes make a file too large."""
     total = sum(part.nbytes for part in parts)
     if total > MAX_PASSES * sum(map(len, sources)):
@@ -88,7 +88,9 @@ def check_size(parts: Iterable[Part], sources: Iterable[ByteView]) -> None:
         )
 
 
-def replaced(data: ByteView, own: Sequence[Stored], parts: Sequence[Part]) -> Iterator[Buffer]:
+def replaced(
+    data: ByteView, own: Sequence[Stored], parts: Sequence[WrittenTensor]
+) -> Iterator[Buffer]:
     """The file `data`, with each part in the place of its own tensor of that number.
 
     Raises FormatError, before the first piece: for tensors that share bytes
@@ -112,7 +114,7 @@ def replaced(data: ByteView, own: Sequence[Stored], parts: Sequence[Part]) -> It
     return spliced(data, edits)
 
 
-def _compare(group: list[tuple[int, int, int]], parts: list[Part], left: int) -> int:
+def _compare(group: list[tuple[int, int, int]], parts: list[WrittenTensor], left: int) -> int:
     """Refuse parts that share bytes and are not the same; how many were compared."""
     names = f"{quoted(parts[0].tensor.name)} and {quoted(parts[1].tensor.name)}"
     if any(before[:2] != after[:2] for before, after in pairwise(group)):

@@ -21,7 +21,14 @@ from wtxtgit.checkpoint.contents import (
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import Pages
 from wtxtgit.model.tensor import ReadOptions, Tensor
-from wtxtgit.report.diff import ByteChange, DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import (
+    ByteChange,
+    DiffReport,
+    MetadataChange,
+    Numbers,
+    TensorDiff,
+    TensorStatus,
+)
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import (
     compare_bytes,
@@ -76,7 +83,7 @@ def compare(a: Side, b: Side, options: ReadOptions, pages: Pages, threads: int |
 
 
 def listed(
-    side: Side, status: Status, options: ReadOptions, pages: Pages
+    side: Side, status: TensorStatus, options: ReadOptions, pages: Pages
 ) -> tuple[DiffReport, Checkpoint]:
     """List a checkpoint that is on one side alone, with the status of all its tensors.
 
@@ -86,7 +93,7 @@ def listed(
     shared = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
     found = open_checkpoint(side, shared, options, pages)
     tensors = tuple(_listed(tensor, status) for tensor in found.tensors)
-    a, b = ((found.name, found.format), ("", ""))[:: 1 if status is Status.REMOVED else -1]
+    a, b = ((found.name, found.format), ("", ""))[:: 1 if status is TensorStatus.REMOVED else -1]
     return DiffReport(a[0], b[0], a[1], b[1], tensors, notes=found.notes), found
 
 
@@ -111,10 +118,10 @@ class _Diff:
                 found.append(self._compared(old[key], tensor))
             elif key in renamed:
                 base = gone.pop(renamed[key])
-                found.append(_listed(tensor, Status.RENAMED, base_name=base.name))
+                found.append(_listed(tensor, TensorStatus.RENAMED, base_name=base.name))
             else:
-                found.append(_listed(tensor, Status.ADDED))
-        found += [_listed(tensor, Status.REMOVED) for tensor in gone.values()]
+                found.append(_listed(tensor, TensorStatus.ADDED))
+        found += [_listed(tensor, TensorStatus.REMOVED) for tensor in gone.values()]
         return found
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
@@ -126,16 +133,16 @@ class _Diff:
         change: Numbers | ByteChange | None = None
         reason = _absence(a, b)
         if reason is None and is_alike and self._is_known_same(a, b):
-            return _listed(b, Status.SAME)
+            return _listed(b, TensorStatus.SAME)
         if reason is None and base_shape is None:
             try:
                 change, reason = self._values(a, b, is_alike=is_alike)
             except FormatError as error:
                 reason = f"not compared: {error.message}"
             if is_alike and change is None and reason is None:
-                return _listed(b, Status.SAME)
+                return _listed(b, TensorStatus.SAME)
         is_unknown = is_alike and a.absent is not None and b.absent is not None
-        status = Status.SAME if is_unknown else Status.CHANGED
+        status = TensorStatus.SAME if is_unknown else TensorStatus.CHANGED
         return _listed(
             b,
             status,
@@ -234,7 +241,7 @@ def _kind(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
 
 def _listed(
     tensor: Tensor,
-    status: Status,
+    status: TensorStatus,
     *,
     base_name: str | None = None,
     base_dtype: str | None = None,
@@ -268,7 +275,7 @@ def _absence(a: Tensor, b: Tensor) -> str | None:
 def _tensor_notes(
     before: Checkpoint, after: Checkpoint, tensors: list[TensorDiff]
 ) -> Iterator[str]:
-    matched = {Status.CHANGED, Status.SAME, Status.RENAMED}
+    matched = {TensorStatus.CHANGED, TensorStatus.SAME, TensorStatus.RENAMED}
     if before.tensors and after.tensors and not any(t.status in matched for t in tensors):
         yield "the two have no tensor in common"
     elif not before.tensors and not after.tensors:
@@ -314,24 +321,24 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
     if _is_same(before, after):
         return
     if before is _ABSENT:
-        yield from _leaves(path, after, Status.ADDED)
+        yield from _leaves(path, after, TensorStatus.ADDED)
     elif after is _ABSENT:
-        yield from _leaves(path, before, Status.REMOVED)
+        yield from _leaves(path, before, TensorStatus.REMOVED)
     elif _is_leaf(before) and _is_leaf(after):
-        yield MetadataChange(path, Status.CHANGED, _shown(before), _shown(after))
+        yield MetadataChange(path, TensorStatus.CHANGED, _shown(before), _shown(after))
     else:
-        yield from _leaves(path, before, Status.REMOVED)
-        yield from _leaves(path, after, Status.ADDED)
+        yield from _leaves(path, before, TensorStatus.REMOVED)
+        yield from _leaves(path, after, TensorStatus.ADDED)
 
 
-def _leaves(path: str, value: object, kind: Status) -> Iterator[MetadataChange]:
+def _leaves(path: str, value: object, kind: TensorStatus) -> Iterator[MetadataChange]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaves(f"{path}/{_escaped(str(key))}", item, kind)
     elif isinstance(value, list | tuple) and value:
         for n, item in enumerate(value):
             yield from _leaves(f"{path}/{n}", item, kind)
-    elif kind is Status.ADDED:
+    elif kind is TensorStatus.ADDED:
         yield MetadataChange(path, kind, after=_shown(value))
     else:
         yield MetadataChange(path, kind, before=_shown(value))

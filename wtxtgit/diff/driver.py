@@ -22,7 +22,7 @@ from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import failures, shown, shown_path
 from wtxtgit.io.view import ByteView, Pages, view_of
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, Status
+from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
 
 OTHER_BYTES = "tensors and metadata are the same, other bytes of the files differ"
@@ -83,13 +83,13 @@ def compare_pair(
             return report
         name = shown_path(pair.path)
         if pair.new is not None:
-            return _inventory(opened(pair.new, name), Status.ADDED, options, pages)
+            return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
         if pair.old is not None:
-            return _inventory(opened(pair.old, name), Status.REMOVED, options, pages)
+            return _inventory(opened(pair.old, name), TensorStatus.REMOVED, options, pages)
         raise InputError(f"{name}: on neither side")
 
 
-def _inventory(side: Side, status: Status, options: ReadOptions, pages: Pages) -> Inventory:
+def _inventory(side: Side, status: TensorStatus, options: ReadOptions, pages: Pages) -> Inventory:
     report, held = listed(side, status, options, pages)
     tensors: Counter[str] = Counter()
     elements: Counter[str] = Counter()
@@ -105,7 +105,7 @@ def _inventory(side: Side, status: Status, options: ReadOptions, pages: Pages) -
 
 def _is_empty(report: DiffReport) -> bool:
     """Whether nothing differs, and everything was looked at."""
-    is_same = all(t.status is Status.SAME and t.reason is None for t in report.tensors)
+    is_same = all(t.status is TensorStatus.SAME and t.reason is None for t in report.tensors)
     return is_same and not report.metadata
 
 

@@ -32,7 +32,7 @@ from wtxtgit.merge.version import (
     overlaps,
 )
 from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
-from wtxtgit.report.merge import Conflict, Kind, Settled, Strategy
+from wtxtgit.report.merge import Conflict, MergedKind, Settled, Strategy
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import RowChanges
 from wtxtgit.tensors.merge import RowMerge
@@ -127,7 +127,7 @@ class Merger:
     ) -> Merged:
         """Settle a file that can't be looked into, by a side of the policy."""
         name = prefix.removesuffix("/") or WHOLE
-        kind = Kind.PART if prefix else Kind.FILE
+        kind = MergedKind.PART if prefix else MergedKind.FILE
         choice = self.policy.choose(name)
         taken = {Strategy.OURS: ours, Strategy.THEIRS: theirs, Strategy.BASE: base}.get(choice)
         format_ = containers.detect(ours)
@@ -214,10 +214,10 @@ class EntryMerge:
             name = f"{self.prefix}{BESIDE}{what}"
             choice = self.merger.policy.choose(name)
             if choice is Strategy.FAIL or choice is Strategy.BASE:
-                self.conflicts.append(Conflict(name, Kind.FILE, "both sides changed it"))
+                self.conflicts.append(Conflict(name, MergedKind.FILE, "both sides changed it"))
                 continue
             wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
-            self.settled.append(Settled(name, Kind.FILE, wanted[what].name, choice))
+            self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
         if len({id(side) for side in wanted.values()}) > 1:
             told = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
             raise FormatError(f"{told}: that can't be put together")
@@ -232,11 +232,11 @@ class EntryMerge:
         merge = ValueMerge(lambda pointer: self.merger.policy.choose(self._value_name(pointer)))
         merged = merge.merge(before, self.ours.values, self.theirs.values)
         self.settled += [
-            Settled(self._value_name(pointer), Kind.METADATA, how, choice)
+            Settled(self._value_name(pointer), MergedKind.METADATA, how, choice)
             for pointer, how, choice in merge.settled
         ]
         self.conflicts += [
-            Conflict(self._value_name(pointer), Kind.METADATA, "both sides changed it")
+            Conflict(self._value_name(pointer), MergedKind.METADATA, "both sides changed it")
             for pointer in merge.open
         ]
         return merged
@@ -370,7 +370,9 @@ class EntryMerge:
         elif choice is not Strategy.FAIL:
             reason += f", and {choice} gives nothing that the dtype can hold"
         self.conflicts.append(
-            Conflict(self._name(key), Kind.TENSOR, reason, rows.changed, rows.ranges, rows.exact)
+            Conflict(
+                self._name(key), MergedKind.TENSOR, reason, rows.changed, rows.ranges, rows.exact
+            )
         )
 
     def _file(
@@ -414,11 +416,11 @@ class EntryMerge:
         return f"{self.prefix}{name}" + (f"#{number + 1}" if number else "")
 
     def _settle(self, key: Key, entry: Entry, how: str, strategy: Strategy | None = None) -> None:
-        kind = Kind.PART if entry.tensor is None else Kind.TENSOR
+        kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
         self.settled.append(Settled(self._name(key), kind, how, strategy))
 
     def _conflict(self, key: Key, entry: Entry, reason: str) -> None:
-        kind = Kind.PART if entry.tensor is None else Kind.TENSOR
+        kind = MergedKind.PART if entry.tensor is None else MergedKind.TENSOR
         self.conflicts.append(Conflict(self._name(key), kind, reason))
 
     def _is_same(self, a: Entry, b: Entry) -> bool:

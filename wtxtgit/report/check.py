@@ -76,7 +76,7 @@ def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFile(Plain):
+class CheckedFile(Plain):
     """A file that was checked, and how it stands.
 
     `state` is what is wrong with it, or how it is sealed. `size` are the
@@ -101,7 +101,7 @@ class CheckReport(Judged, Plain):
 
     KEYS = "ok files notes findings"
 
-    files: tuple[StagedFile, ...] = ()
+    files: tuple[CheckedFile, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     is_sealing: bool = False

@@ -16,7 +16,7 @@ from sys import float_info
 from wtxtgit.model.plain import Plain
 
 
-class Status(StrEnum):
+class TensorStatus(StrEnum):
     """What became of a tensor."""
 
     CHANGED = "changed"
@@ -144,7 +144,7 @@ class TensorDiff(Plain):
     KEYS = "name status dtype shape base_name? base_dtype? base_shape? reason? *change"
 
     name: str
-    status: Status
+    status: TensorStatus
     dtype: str
     shape: tuple[int, ...]
     base_name: str | None = None
@@ -171,7 +171,7 @@ class MetadataChange(Plain):
     """
 
     path: str
-    kind: Status
+    kind: TensorStatus
     before: object = None
     after: object = None
 
@@ -179,9 +179,9 @@ class MetadataChange(Plain):
         yield "path", self.path
         yield "change", str(self.kind)
         # A value may be null itself, which is not the same as none.
-        if self.kind is not Status.ADDED:
+        if self.kind is not TensorStatus.ADDED:
             yield "before", self.before
-        if self.kind is not Status.REMOVED:
+        if self.kind is not TensorStatus.REMOVED:
             yield "after", self.after
 
 
@@ -196,7 +196,7 @@ class Summary(Plain):
     KEYS = "tensors *counts changed_elements l2 relative_l2 new_nan new_inf metadata"
 
     tensors: int
-    counts: dict[Status, int]
+    counts: dict[TensorStatus, int]
     changed_elements: int
     l2: float
     relative_l2: float | None
@@ -226,13 +226,13 @@ class DiffReport(Plain):
     def format(self) -> dict[str, str]:
         return {"a": self.a_format, "b": self.b_format}
 
-    def of(self, *statuses: Status) -> list[TensorDiff]:
+    def of(self, *statuses: TensorStatus) -> list[TensorDiff]:
         """The tensors of these statuses, in the order of the files."""
         return [tensor for tensor in self.tensors if tensor.status in statuses]
 
     def by_change(self) -> list[TensorDiff]:
         """The changed tensors, the one that changed most first."""
-        return sorted(self.of(Status.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
+        return sorted(self.of(TensorStatus.CHANGED), key=lambda tensor: tensor.weight, reverse=True)
 
     @cached_property
     def summary(self) -> Summary:
@@ -244,7 +244,7 @@ class DiffReport(Plain):
         relative = l2 / base if base else None
         return Summary(
             len(self.tensors),
-            {status: counts[status] for status in Status},
+            {status: counts[status] for status in TensorStatus},
             sum(change.changed for change in changes),
             l2,
             relative if l2 else 0.0,

@@ -30,13 +30,13 @@ from wtxtgit.report.tables import (
     OTHERS,
     TENSORS,
     Cell,
-    Change,
+    ChangeCell,
     Json,
     Measure,
     Message,
     Name,
     Share,
-    Signers,
+    SignersCell,
     Table,
     Words,
     parameters_changed,
@@ -296,9 +296,9 @@ def _cell(cell: Cell) -> str:
             return percent(cell.value)
         case Measure():
             return digits(cell.value)
-        case Change():
+        case ChangeCell():
             return f"{_cell(cell.before)} to {_cell(cell.after)}"
-        case Signers():
+        case SignersCell():
             return text(clipped(", ".join(cell) or "nobody", MOST_NAME))
 
 

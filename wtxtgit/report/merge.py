@@ -22,7 +22,7 @@ class Strategy(StrEnum):
     BASE = "base"
 
 
-class Kind(StrEnum):
+class MergedKind(StrEnum):
     """What is merged: a tensor, a file in a chunk or member, a value of the metadata, or all."""
 
     TENSOR = "tensor"
@@ -43,7 +43,7 @@ class Conflict(Plain):
     KEYS = "name kind reason rows? row_ranges=ranges? row_ranges_exact?"
 
     name: str
-    kind: Kind
+    kind: MergedKind
     reason: str
     rows: int | None = None
     ranges: tuple[tuple[int, int], ...] | None = None
@@ -67,7 +67,7 @@ class Settled(Plain):
     KEYS = "name kind how strategy?"
 
     name: str
-    kind: Kind
+    kind: MergedKind
     how: str
     strategy: Strategy | None = None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from wtxtgit.model.plain import Plain
-from wtxtgit.report.diff import DiffReport, Status, TensorDiff
+from wtxtgit.report.diff import DiffReport, TensorDiff, TensorStatus
 
 
 class Fate(StrEnum):
@@ -124,7 +124,7 @@ class Sealing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation(Plain):
+class ReviewedGeneration(Plain):
     """A record of the ledger that the branch adds, and the commit that brought it."""
 
     KEYS = "gen ts commit signers verdict"
@@ -142,7 +142,7 @@ class Seal(Plain):
 
     state: Sealing
     message: str
-    generations: tuple[Generation, ...] = ()
+    generations: tuple[ReviewedGeneration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Sizes(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Commit(Plain):
+class ReviewedCommit(Plain):
     """A commit of the branch that changes the checkpoint: its id, and its subject."""
 
     KEYS = "commit=oid subject"
@@ -191,7 +191,7 @@ class Reviewed(Plain):
     flags: tuple[Flag, ...]
     seal: Seal
     sizes: Sizes
-    commits: tuple[Commit, ...]
+    commits: tuple[ReviewedCommit, ...]
     distributions: dict[str, Distributions] = field(default_factory=dict)
 
     @property
@@ -202,7 +202,7 @@ class Reviewed(Plain):
     @property
     def others(self) -> list[TensorDiff]:
         """The tensors that were removed, added or renamed, in this order."""
-        statuses = (Status.REMOVED, Status.ADDED, Status.RENAMED)
+        statuses = (TensorStatus.REMOVED, TensorStatus.ADDED, TensorStatus.RENAMED)
         return [] if self.diff is None else [t for one in statuses for t in self.diff.of(one)]
 
     @property
@@ -240,7 +240,7 @@ class Review(Plain):
         return {
             "artifacts": len(self.artifacts),
             "flags": self.flags,
-            "tensors_changed": sum(one.counts[Status.CHANGED] for one in diffs),
+            "tensors_changed": sum(one.counts[TensorStatus.CHANGED] for one in diffs),
             "parameters_changed": sum(one.changed_elements for one in diffs),
         }
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Generic, NamedTuple, TypeVar
 
-from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
 from wtxtgit.report.figures import NONE, count, digits, extents, relative, size
-from wtxtgit.report.review import Commit, Flag, Generation, LayerGroup, Sizes
+from wtxtgit.report.review import Flag, LayerGroup, ReviewedCommit, ReviewedGeneration, Sizes
 
 OID_SHOWN = 12
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ class Json(str):
     __slots__ = ()
 
 
-class Signers(tuple[str, ...]):
+class SignersCell(tuple[str, ...]):
     """Who signed; nobody where it is empty."""
 
     __slots__ = ()
@@ -63,14 +63,14 @@ class Measure(NamedTuple):
     value: float
 
 
-class Change(NamedTuple):
+class ChangeCell(NamedTuple):
     """What something was, and what it is."""
 
     before: str
     after: str
 
 
-Cell = str | int | Signers | Share | Measure | Change | None
+Cell = str | int | SignersCell | Share | Measure | ChangeCell | None
 """What stands in a table. A plain string is ours, None says that there is no figure."""
 
 
@@ -112,28 +112,28 @@ def max_cell(tensor: TensorDiff) -> Cell:
 
 def _dtype(tensor: TensorDiff) -> Cell:
     dtype = Words(tensor.dtype)
-    return dtype if tensor.base_dtype is None else Change(Words(tensor.base_dtype), dtype)
+    return dtype if tensor.base_dtype is None else ChangeCell(Words(tensor.base_dtype), dtype)
 
 
 def _shape(tensor: TensorDiff) -> Cell:
     shape = extents(tensor.shape)
-    return shape if tensor.base_shape is None else Change(extents(tensor.base_shape), shape)
+    return shape if tensor.base_shape is None else ChangeCell(extents(tensor.base_shape), shape)
 
 
-def name_cell(tensor: TensorDiff) -> Name | Change:
+def name_cell(tensor: TensorDiff) -> Name | ChangeCell:
     """A tensor's name, and the one that it had."""
     name = Name(tensor.name)
-    return name if tensor.base_name is None else Change(Name(tensor.base_name), name)
+    return name if tensor.base_name is None else ChangeCell(Name(tensor.base_name), name)
 
 
 def before_cell(change: MetadataChange) -> Cell:
     """A value of the metadata before, as JSON."""
-    return None if change.kind is Status.ADDED else _json(change.before)
+    return None if change.kind is TensorStatus.ADDED else _json(change.before)
 
 
 def after_cell(change: MetadataChange) -> Cell:
     """A value of the metadata after, as JSON."""
-    return None if change.kind is Status.REMOVED else _json(change.after)
+    return None if change.kind is TensorStatus.REMOVED else _json(change.after)
 
 
 def _json(value: object) -> Json:
@@ -144,7 +144,10 @@ def tensors_changed(diff: DiffReport) -> str:
     """`2 of 44, +1/-3`: changed tensors of all, and how many came and went."""
     counts = diff.summary.counts
     return _of(
-        counts[Status.CHANGED], len(diff.tensors), counts[Status.ADDED], counts[Status.REMOVED]
+        counts[TensorStatus.CHANGED],
+        len(diff.tensors),
+        counts[TensorStatus.ADDED],
+        counts[TensorStatus.REMOVED],
     )
 
 
@@ -202,18 +205,18 @@ def _is_measured(diff: DiffReport) -> bool:
     """Whether the totals are of something, or nothing changed."""
     if any(isinstance(tensor.change, Numbers) for tensor in diff.tensors):
         return True
-    return not diff.of(Status.CHANGED, Status.ADDED, Status.REMOVED)
+    return not diff.of(TensorStatus.CHANGED, TensorStatus.ADDED, TensorStatus.REMOVED)
 
 
 def _turnover(tensors: Iterable[TensorDiff]) -> tuple[int, int]:
     """Elements that came, and that went."""
     came = went = 0
     for tensor in tensors:
-        if tensor.status is Status.ADDED:
+        if tensor.status is TensorStatus.ADDED:
             came += prod(tensor.shape)
-        elif tensor.status is Status.REMOVED:
+        elif tensor.status is TensorStatus.REMOVED:
             went += prod(tensor.shape)
-        elif tensor.base_shape is not None and tensor.status is Status.CHANGED:
+        elif tensor.base_shape is not None and tensor.status is TensorStatus.CHANGED:
             came += prod(tensor.shape)
             went += prod(tensor.base_shape)
     return came, went
@@ -264,18 +267,18 @@ LAYERS: Table[LayerGroup] = Table(
     },
     right=("relative", "L2", "tensors", "elements"),
 )
-GENERATIONS: Table[Generation] = Table(
+GENERATIONS: Table[ReviewedGeneration] = Table(
     "generation",
     {
         "generation": lambda one: str(one.gen),
         "time": lambda one: Words(one.ts),
-        "signed by": lambda one: Signers(one.signers),
+        "signed by": lambda one: SignersCell(one.signers),
         "commit": lambda one: Name((one.commit or "")[:OID_SHOWN]),
         "verdict": lambda one: Words(one.verdict),
     },
     right=("generation",),
 )
-COMMITS: Table[Commit] = Table(
+COMMITS: Table[ReviewedCommit] = Table(
     "commit",
     {"commit": lambda one: Name(one.oid[:OID_SHOWN]), "subject": lambda one: Words(one.subject)},
 )

@@ -21,7 +21,7 @@ from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.report.diff import DiffReport, Numbers, Status
+from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.review.flags import flags_of, groups, limited
@@ -135,7 +135,7 @@ class Reader:
 
     def _listed(self, changed: Changed, side: Side, pages: Pages) -> Contents:
         is_new = changed.fate is Fate.ADDED
-        status = Status.ADDED if is_new else Status.REMOVED
+        status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
         found, held = compare.listed(side, status, self.options, pages)
         report = self._named(changed, found)
         flags = []
@@ -180,7 +180,7 @@ def here(reader: Reader, found: Sequence[Changed]) -> Iterator[Contents]:
 
 def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> Iterator[Flag]:
     """NaN and Inf in tensors of the head that the base has not; raises CheckError."""
-    added = {tensor.name for tensor in report.of(Status.ADDED)}
+    added = {tensor.name for tensor in report.of(TensorStatus.ADDED)}
     nan, inf = [], []
     for tensor in checkpoint.tensors:
         if tensor.name not in added or tensor.absent or checkpoint.budget.take(tensor) is not None:

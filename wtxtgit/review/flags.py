@@ -17,7 +17,7 @@ from math import inf, log10, prod
 from statistics import median
 
 from wtxtgit.errors import counted
-from wtxtgit.report.diff import DiffReport, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import DiffReport, Numbers, TensorDiff, TensorStatus
 from wtxtgit.report.figures import extents
 from wtxtgit.report.review import Flag, LayerGroup, Risk
 
@@ -50,7 +50,7 @@ def groups(report: DiffReport) -> list[LayerGroup]:
 
 def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGroup:
     summary = replace(report, tensors=tuple(tensors), metadata=(), notes=()).summary
-    changed = summary.counts[Status.CHANGED]
+    changed = summary.counts[TensorStatus.CHANGED]
     relative = summary.relative_l2
     if changed and not any(isinstance(tensor.change, Numbers) for tensor in tensors):
         relative = None
@@ -62,8 +62,8 @@ def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGro
         summary.changed_elements,
         summary.l2,
         relative,
-        summary.counts[Status.ADDED],
-        summary.counts[Status.REMOVED],
+        summary.counts[TensorStatus.ADDED],
+        summary.counts[TensorStatus.REMOVED],
     )
 
 
@@ -146,7 +146,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
             if t.base_shape is not None
         ),
     )
-    removed = report.of(Status.REMOVED)
+    removed = report.of(TensorStatus.REMOVED)
     yield from limited(Risk.REMOVED, ((t.name, "the tensor is gone") for t in removed))
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
     yield from _single(report, groups)
@@ -170,7 +170,7 @@ def _new(changed: list[TensorDiff], what: str) -> Iterator[tuple[str, str]]:
 def _single(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     """One layer that changed, and nothing else did."""
     changed = [group for group in groups if group.changed]
-    others = report.of(Status.ADDED, Status.REMOVED, Status.RENAMED)
+    others = report.of(TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED)
     if len(changed) == 1 and len(groups) >= LEAST_GROUPS and not others:
         message = f"{changed[0].name} alone changed, of {len(groups)} layers"
         yield Flag(Risk.SINGLE, message)

@@ -28,11 +28,11 @@ from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.audit import Finding
 from wtxtgit.report.review import (
     SEVERE,
-    Commit,
     Fate,
     Flag,
     Review,
     Reviewed,
+    ReviewedCommit,
     Risk,
     Sizes,
 )
@@ -207,7 +207,7 @@ class _Review:
         facts: dict[str, ArtifactFacts],
         findings: Sequence[Finding],
         limit: int,
-        touching: tuple[Commit, ...],
+        touching: tuple[ReviewedCommit, ...],
     ) -> Reviewed:
         seal, of_seal = self.seals.seal(changed, facts, findings)
         before, after = found.stored
@@ -260,19 +260,21 @@ class _Review:
         if large is not None:
             yield Flag(Risk.LARGE, large)
 
-    def _commits(self, found: Sequence[Changed]) -> Iterator[tuple[Commit, ...]]:
+    def _commits(self, found: Sequence[Changed]) -> Iterator[tuple[ReviewedCommit, ...]]:
         """Commits of the branch that change each checkpoint, the newest first."""
         excluded = [self.branch.tip, self.branch.before.oid]
         every = history.commits(self.repo, [self.branch.after.oid], excluded)
         paths = {path for one in found for path in one.paths}
         touching = changing(self.repo, every, paths, self.commits)
-        told: dict[str, Commit] = {}
+        told: dict[str, ReviewedCommit] = {}
         for one in found:
             numbers = sorted({number for path in one.paths for number in touching[path]})
             newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
             for oid in newest:
                 if oid not in told:
-                    told[oid] = Commit(oid, clipped(self.commits.subject(oid), MOST_SUBJECT))
+                    told[oid] = ReviewedCommit(
+                        oid, clipped(self.commits.subject(oid), MOST_SUBJECT)
+                    )
             yield tuple(told[oid] for oid in newest)
 
 

@@ -19,7 +19,7 @@ from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.history import Commit
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.report.audit import UNTRUSTED, Finding
-from wtxtgit.report.review import Flag, Generation, Risk, Seal, Sealing
+from wtxtgit.report.review import Flag, ReviewedGeneration, Risk, Seal, Sealing
 from wtxtgit.review.changes import Branch, Changed
 from wtxtgit.trust.state import Violation
 
@@ -185,7 +185,7 @@ class Seals:
             by = "not signed"
         return Sealing.UNTRUSTED, by, Flag(Risk.SIGNER, f"generation {ledger.last.meta.gen} {by}")
 
-    def _added(self, changed: Changed, ledger: Ledger) -> tuple[Generation, ...]:
+    def _added(self, changed: Changed, ledger: Ledger) -> tuple[ReviewedGeneration, ...]:
         """The generations that the base has not, the newest first."""
         known = set()
         before = self.walk.snapshot(self.branch.before.oid).entries
@@ -200,7 +200,7 @@ class Seals:
             return ()
         every = log.generations(self.walk, self.blobs, changed.path, ledger, self.branch.after.oid)
         return tuple(
-            Generation(one.gen, one.ts, one.commit, one.signers, one.verdict)
+            ReviewedGeneration(one.gen, one.ts, one.commit, one.signers, one.verdict)
             for one, new in zip(every, is_new, strict=True)
             if new
         )

@@ -116,6 +116,7 @@ class Keyring:
         public_path = self._public_path(name)
         if os.path.lexists(path) or os.path.lexists(public_path):
             raise _taken(name)
+        # The secret first: a public key whose secret is lost would be trusted in vain.
         _create(path, secret, _SECRET_MODE, name)
         try:
             _create(public_path, format_public(public).encode() + b"\n", _PUBLIC_MODE, name)

@@ -4,7 +4,7 @@
 
 - a line is `principal ssh-ed25519 KEY [comment]`, parted by blanks; lines
   with options, certificates and other types of keys, also those on tokens, are
-  refused by name (`key_types`);
+  refused by name (`keys.why_no_key`);
 - a principal is a single name: no pattern, no list, no quotes;
 - no key stands twice; a principal may have several keys;
 - `# threshold: N` says how many principals have to seal a change of the
@@ -65,7 +65,7 @@ class Signer:
 
 
 @dataclass(frozen=True, slots=True)
-class Signers:
+class SignerList:
     """Who may sign, in the file's order, and how many have to seal a change of them.
 
     `threshold` counts principals.
@@ -95,7 +95,7 @@ class SignersFile:
     """
 
     lines: tuple[tuple[str, Signer | None], ...]
-    signers: Signers
+    signers: SignerList
 
     def content(self) -> bytes:
         """The file's bytes."""
@@ -153,7 +153,7 @@ def parse(content: bytes, name: str) -> SignersFile:
                 raise KeyFileError(f"{where}: a second threshold")
             threshold = _parse_threshold(line.removesuffix("\r"), where)
     found = tuple(signer for _, signer in lines if signer is not None)
-    return SignersFile(tuple(lines), Signers(found, threshold or 1))
+    return SignersFile(tuple(lines), SignerList(found, threshold or 1))
 
 
 def without_threshold(content: bytes) -> bytes:

@@ -174,19 +174,19 @@ class OtherKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AgentKeys:
     """What an agent holds, in its order: ed25519 keys, and those that are passed over."""
 
     keys: tuple[Identity, ...]
     others: tuple[OtherKey, ...]
 
 
-class Reader(Protocol):
+class AgentReader(Protocol):
     def read(self, size: int, /) -> bytes:
         """At most `size` bytes; none at the end."""
 
 
-class Writer(Protocol):
+class AgentWriter(Protocol):
     def write(self, data: bytes, /) -> object:
         """Take all of `data`."""
 
@@ -194,11 +194,11 @@ class Writer(Protocol):
 class Agent:
     """An agent at the other end of a reader and a writer."""
 
-    def __init__(self, reader: Reader, writer: Writer) -> None:
+    def __init__(self, reader: AgentReader, writer: AgentWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    def held(self) -> Held:
+    def held(self) -> AgentKeys:
         """The agent's keys; raises AgentError."""
         answer = self._ask(bytes([REQUEST_IDENTITIES]), IDENTITIES_ANSWER, "to list its keys")
         count = answer.number()
@@ -214,7 +214,7 @@ class Agent:
                 others.append(OtherKey(blob, comment))
         if answer.left:
             raise _nonsense("sends more than it claims")
-        return Held(tuple(found), tuple(others))
+        return AgentKeys(tuple(found), tuple(others))
 
     def sign(self, public_key: bytes, message: bytes) -> bytes:
         """Let the agent sign with a key of its own (32 bytes); gives 64 bytes.

@@ -23,7 +23,7 @@ from wtxtgit.model.ledger import (
 )
 
 
-class Signed(Protocol):
+class SignatureCheck(Protocol):
     """Who signed a record: public keys whose signature holds, keyids of those that do not.
 
     `unknown` are keyids of signatures that none of the keys has.
@@ -37,12 +37,12 @@ class Signed(Protocol):
     def unknown(self) -> tuple[str, ...]: ...
 
 
-SignedBy = Callable[[Ledger, int, frozenset[bytes]], Signed]
+SignedBy = Callable[[Ledger, int, frozenset[bytes]], SignatureCheck]
 """Checks the signatures of a ledger's nth record against keys."""
 
 
 @dataclass(frozen=True, slots=True)
-class SignersFile:
+class SignersContent:
     """What a signers file says: who has which public key (32 bytes each), and the threshold.
 
     The threshold is the number of principals who seal a change of the file.
@@ -63,14 +63,14 @@ class SignersFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Signers:
+class SignersState:
     """A signers state: a file, and the signers ledger up to the record by which it counts.
 
     `ledger` is None where the file is not sealed; `file` where nobody may
     sign. A fixed one is never followed by another.
     """
 
-    file: SignersFile | None = None
+    file: SignersContent | None = None
     ledger: Ledger | None = None
     is_fixed: bool = False
 
@@ -84,7 +84,7 @@ class Signers:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LedgerLine:
     """What is known of all ledgers that begin with the same record.
 
     `stands`: pairs of a ledger and a signers state that was known where its
@@ -92,7 +92,7 @@ class Line:
     that has gone on in its place.
     """
 
-    stands: frozenset[tuple[Ledger, Signers]] = frozenset()
+    stands: frozenset[tuple[Ledger, SignersState]] = frozenset()
     joined: frozenset[tuple[Ledger, Ledger]] = frozenset()
 
 
@@ -104,7 +104,7 @@ class Introduction:
     sealed them. What was accepted before counts where it was so every time.
     """
 
-    signers: Signers
+    signers: SignersState
     ledgers: frozenset[Ledger]
 
     @cached_property
@@ -116,7 +116,7 @@ class Introduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TrustFacts:
     """What judging files takes of a state.
 
     `trusted` are the keys that are trusted now, `is_signed` says whether anybody
@@ -133,15 +133,15 @@ LineId = tuple[Head, bytes]
 
 
 @dataclass(frozen=True)
-class State:
+class TrustState:
     """All that is known after a commit: the sets of `docs/spec/trust.md`.
 
     `lines` holds the pairs of `stands` and `joined`, by the record that their
     ledgers begin with.
     """
 
-    signers: frozenset[Signers] = frozenset()
-    lines: Mapping[LineId, Line] = field(default_factory=dict)
+    signers: frozenset[SignersState] = frozenset()
+    lines: Mapping[LineId, LedgerLine] = field(default_factory=dict)
     places: frozenset[bytes] = frozenset()
     introductions: frozenset[Introduction] = frozenset()
     _open: dict[LineId, tuple[Ledger, ...]] = field(
@@ -153,7 +153,7 @@ class State:
     _sole: dict[bytes, Ledger] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
-    def newest(self) -> frozenset[Signers]:
+    def newest(self) -> frozenset[SignersState]:
         """Signers states that no other one came after; several where histories diverged."""
         return frozenset(
             one
@@ -162,11 +162,11 @@ class State:
             and not self._is_joined(one)
         )
 
-    def _is_joined(self, one: Signers) -> bool:
+    def _is_joined(self, one: SignersState) -> bool:
         """Whether another signers state has gone on in this one's place."""
         if one.ledger is None or one.is_fixed:
             return False
-        joined = self.lines.get(line_of(one.ledger), Line()).joined
+        joined = self.lines.get(line_of(one.ledger), LedgerLine()).joined
         return any(
             begins(one.ledger, other)
             and any(new.ledger is not None and begins(by, new.ledger) for new in self.signers)
@@ -184,8 +184,8 @@ class State:
         return any(one.keys for one in self.newest)
 
     @cached_property
-    def standing(self) -> Standing:
-        return Standing(self.trusted, self.is_signed, self.places)
+    def standing(self) -> TrustFacts:
+        return TrustFacts(self.trusted, self.is_signed, self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Tree:
 
     ledgers: Mapping[bytes, Ledger] = field(default_factory=dict)
     broken: frozenset[bytes] = frozenset()
-    signers: SignersFile | None = None
+    signers: SignersContent | None = None
     signers_fault: str | None = None
     artifacts: frozenset[bytes] = frozenset()
 
@@ -254,34 +254,35 @@ def is_later(record: Record, ledger: Ledger) -> bool:
 # States.
 
 
-def start(signers: Signers, tree: Tree) -> State:
+def start(signers: SignersState, tree: Tree) -> TrustState:
     """The state of a trust root: its signers, and the records of its tree as they stand."""
     ledgers = list(tree.ledgers.values())
     if signers.ledger is not None:
         ledgers.append(signers.ledger)
-    lines: dict[LineId, Line] = {}
+    lines: dict[LineId, LedgerLine] = {}
     for ledger in ledgers:
         name = line_of(ledger)
         lines[name] = added(lines.get(name), ledger, (signers,))
-    return State(frozenset({signers}), lines, tree.artifacts)
+    return TrustState(frozenset({signers}), lines, tree.artifacts)
 
 
-def join(states: Sequence[State]) -> State:
+def join(states: Sequence[TrustState]) -> TrustState:
     """The union: what any of them knows. Commutative, associative, idempotent."""
     return reduce(_union, states)
 
 
-def _union(one: State, other: State) -> State:
+def _union(one: TrustState, other: TrustState) -> TrustState:
     if one is other:
         return one
+    # Most commits change one ledger: lines that both know are the same object, and stay it.
     lines = dict(one.lines)
     for name, line in other.lines.items():
         mine = lines.get(name)
         if mine is None:
             lines[name] = line
         elif mine is not line and mine != line:
-            lines[name] = Line(_longest(mine.stands | line.stands), mine.joined | line.joined)
-    joined = State(
+            lines[name] = LedgerLine(_longest(mine.stands | line.stands), mine.joined | line.joined)
+    joined = TrustState(
         one.signers | other.signers,
         lines,
         one.places | other.places,
@@ -292,7 +293,7 @@ def _union(one: State, other: State) -> State:
     return joined
 
 
-def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Ledger, ...]]:
+def open_ledgers(state: TrustState, signed_by: SignedBy) -> Mapping[LineId, tuple[Ledger, ...]]:
     """The ledgers that have to go on, by line: the longest of records that are held.
 
     Left out are those in whose place another one has gone on, as long as that
@@ -314,10 +315,11 @@ def open_ledgers(state: State, signed_by: SignedBy) -> Mapping[LineId, tuple[Led
     return known
 
 
-def held_ledgers(state: State, name: LineId, signed_by: SignedBy) -> tuple[Ledger, ...]:
+def held_ledgers(state: TrustState, name: LineId, signed_by: SignedBy) -> tuple[Ledger, ...]:
     """The longest ledgers of a line's records that are held: none of them begins another one."""
-    line = state.lines.get(name, Line())
+    line = state.lines.get(name, LedgerLine())
     ledgers = {ledger for ledger, _ in line.stands}
+    # One ledger under all signers states: nothing is left to be asked of signatures.
     if len(ledgers) == 1 and len(line.stands) == len(state.signers):
         return tuple(ledgers)
     lengths = {one: accepted_length(state, one, signed_by, held=True) for one in ledgers}
@@ -329,7 +331,7 @@ def held_ledgers(state: State, name: LineId, signed_by: SignedBy) -> tuple[Ledge
     )
 
 
-def sole_ledgers(state: State) -> Mapping[bytes, Ledger]:
+def sole_ledgers(state: TrustState) -> Mapping[bytes, Ledger]:
     """Open ledgers by their paths, those that are accepted and the only ones of line and place."""
     found = state._sole
     if not found and state._open:
@@ -345,22 +347,22 @@ def sole_ledgers(state: State) -> Mapping[bytes, Ledger]:
     return found
 
 
-def is_accepted(state: State, ledger: Ledger, signed_by: SignedBy) -> bool:
+def is_accepted(state: TrustState, ledger: Ledger, signed_by: SignedBy) -> bool:
     """Whether all records of a ledger are accepted, by signatures that are known."""
-    line = state.lines.get(line_of(ledger), Line())
+    line = state.lines.get(line_of(ledger), LedgerLine())
     return any(
         begins(ledger, other) and accepted_length(state, other, signed_by) >= len(ledger.records)
         for other in {one for one, _ in line.stands}
     )
 
 
-def unaccepted(state: State, ledger: Ledger, signed_by: SignedBy) -> range:
+def unaccepted(state: TrustState, ledger: Ledger, signed_by: SignedBy) -> range:
     """The records of a ledger that are not accepted, by their numbers: all from the first on."""
     first = accepted_length(state, ledger, signed_by)
     return range(first, len(ledger.records))
 
 
-def seals_move(state: State, violation: Violation, signed_by: SignedBy) -> bool:
+def seals_move(state: TrustState, violation: Violation, signed_by: SignedBy) -> bool:
     """Whether a move that nobody had sealed has been, by a later record of an open ledger."""
     moved = violation.moved
     return moved is not None and any(
@@ -375,7 +377,7 @@ def lets_go(ledger: Ledger) -> bool:
     return is_deletion(ledger.last)
 
 
-def comes_after(later: Signers, earlier: Signers) -> bool:
+def comes_after(later: SignersState, earlier: SignersState) -> bool:
     """Whether a signers state followed another one."""
     if earlier.is_fixed or later == earlier:
         return False
@@ -389,9 +391,11 @@ def comes_after(later: Signers, earlier: Signers) -> bool:
     )
 
 
-def _longest(pairs: frozenset[tuple[Ledger, Signers]]) -> frozenset[tuple[Ledger, Signers]]:
+def _longest(
+    pairs: frozenset[tuple[Ledger, SignersState]],
+) -> frozenset[tuple[Ledger, SignersState]]:
     """Pairs without those that another one implies: a ledger that extends theirs, same signers."""
-    by_signers: dict[Signers, list[Ledger]] = {}
+    by_signers: dict[SignersState, list[Ledger]] = {}
     for ledger, signers in pairs:
         by_signers.setdefault(signers, []).append(ledger)
     return frozenset(
@@ -402,15 +406,15 @@ def _longest(pairs: frozenset[tuple[Ledger, Signers]]) -> frozenset[tuple[Ledger
     )
 
 
-def added(line: Line | None, ledger: Ledger, signers: Iterable[Signers]) -> Line:
+def added(line: LedgerLine | None, ledger: Ledger, signers: Iterable[SignersState]) -> LedgerLine:
     """A line with one more ledger, all of whose records stand under these signers states."""
-    line = line or Line()
+    line = line or LedgerLine()
     pairs = line.stands.union((ledger, one) for one in signers)
-    return line if len(pairs) == len(line.stands) else Line(_longest(pairs), line.joined)
+    return line if len(pairs) == len(line.stands) else LedgerLine(_longest(pairs), line.joined)
 
 
 def accepted_length(
-    state: State, ledger: Ledger, signed_by: SignedBy, *, held: bool = False
+    state: TrustState, ledger: Ledger, signed_by: SignedBy, *, held: bool = False
 ) -> int:
     """How many of a ledger's first records are accepted, or are held.
 
@@ -420,13 +424,16 @@ def accepted_length(
     later record that is held: who sealed that one knew of those before it.
     """
     name = line_of(ledger)
-    line = state.lines.get(name, Line())
+    line = state.lines.get(name, LedgerLine())
+    # A record that a signers state stands under needs no further word of its keys.
     lengths = standing_lengths(state, line, ledger)
     known = max((shared(ledger, other) for other in {one for one, _ in line.stands}), default=0)
-    found: dict[Signers, list[int]] = {}
+    found: dict[SignersState, list[int]] = {}
     for one in state.introductions:
         there = (shared(ledger, other) for other in one.by_line.get(name, ()))
         found.setdefault(one.signers, []).append(max(there, default=0))
+    # Whoever copies a sealed change of the signers brings them again, behind records of their own:
+    # so what counts is what each introduction found, and any is enough to be held.
     for signers, each in found.items():
         lengths[signers] = max(lengths[signers], max(each) if held else min(each))
     least = min(lengths.values(), default=known)
@@ -439,12 +446,15 @@ def accepted_length(
         )
 
     later = range(least, known)
+    # Held from behind: who sealed a later record knew of those before it. Accepted from the front.
     if held:
         return next((n + 1 for n in reversed(later) if counts(n)), least)
     return next((n for n in later if not counts(n)), known)
 
 
-def standing_lengths(state: State, line: Line, ledger: Ledger) -> dict[Signers, int]:
+def standing_lengths(
+    state: TrustState, line: LedgerLine, ledger: Ledger
+) -> dict[SignersState, int]:
     """How many of a ledger's first records stand under each signers state."""
     lengths = {other: shared(ledger, other) for other in {one for one, _ in line.stands}}
     standing = dict.fromkeys(state.signers, 0)
@@ -453,13 +463,13 @@ def standing_lengths(state: State, line: Line, ledger: Ledger) -> dict[Signers, 
     return standing
 
 
-def _is_joined(state: State, line: Line, ledger: Ledger, signed_by: SignedBy) -> bool:
+def _is_joined(state: TrustState, line: LedgerLine, ledger: Ledger, signed_by: SignedBy) -> bool:
     return any(
         begins(ledger, other) and is_accepted(state, by, signed_by) for other, by in line.joined
     )
 
 
-def reuse(state: State, other: State) -> None:
+def reuse(state: TrustState, other: TrustState) -> None:
     """Take over what was derived of lines that another state has as well."""
     if (state.signers, state.introductions) != (other.signers, other.introductions):
         return

@@ -21,13 +21,13 @@ from wtxtgit.model.ledger import (
 )
 from wtxtgit.trust.state import (
     Introduction,
-    Line,
+    LedgerLine,
     LineId,
     SignedBy,
-    Signers,
-    SignersFile,
-    State,
+    SignersContent,
+    SignersState,
     Tree,
+    TrustState,
     Violation,
     accepted_length,
     added,
@@ -45,7 +45,7 @@ from wtxtgit.trust.state import (
 )
 
 
-def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Violation]]:
+def step(tree: Tree, before: TrustState, signed_by: SignedBy) -> tuple[TrustState, list[Violation]]:
     """The state after a commit, from the join of its parents' states; and what fails."""
     work = _Step(tree, before, signed_by)
     work.take_signers()  # (1)
@@ -63,13 +63,13 @@ def step(tree: Tree, before: State, signed_by: SignedBy) -> tuple[State, list[Vi
 class _Step:
     """A step under way."""
 
-    def __init__(self, tree: Tree, before: State, signed_by: SignedBy) -> None:
+    def __init__(self, tree: Tree, before: TrustState, signed_by: SignedBy) -> None:
         self._tree = tree
         self._before = before
         self._signed_by = signed_by
         self._open = open_ledgers(before, signed_by)
         self._signers = before.signers
-        self._lines: dict[LineId, Line] = {}
+        self._lines: dict[LineId, LedgerLine] = {}
         """Lines that are others after the commit."""
         self._keys = before.trusted
         """Keys that are trusted before or after the commit."""
@@ -83,7 +83,7 @@ class _Step:
         """Open ledgers that let go of their places, and that no ledger of the tree extends."""
         self.violations: list[Violation] = []
 
-    def after(self) -> State:
+    def after(self) -> TrustState:
         before = self._before
         places = before.places | self._tree.artifacts  # (3)
         if len(places) == len(before.places):
@@ -91,7 +91,7 @@ class _Step:
             if not self._lines and not self.has_changed_signers:
                 return before
         lines = {**before.lines, **self._lines}
-        state = State(before.signers, lines, places, before.introductions)
+        state = TrustState(before.signers, lines, places, before.introductions)
         if self.has_changed_signers:
             # All that is held here counts under them as well.
             held = frozenset(
@@ -100,12 +100,12 @@ class _Step:
             introductions = before.introductions | {
                 Introduction(one, held) for one in self._signers - before.signers
             }
-            state = State(self._signers, lines, places, introductions)
+            state = TrustState(self._signers, lines, places, introductions)
         reuse(state, before)
         return state
 
-    def _line(self, name: LineId) -> Line:
-        return self._lines.get(name) or self._before.lines.get(name) or Line()
+    def _line(self, name: LineId) -> LedgerLine:
+        return self._lines.get(name) or self._before.lines.get(name) or LedgerLine()
 
     def _fail(self, kind: str, path: bytes, message: str, gen: int | None = None) -> None:
         self.violations.append(Violation(kind, path, message, gen))
@@ -117,6 +117,7 @@ class _Step:
         return self._signers is not self._before.signers
 
     def take_signers(self) -> None:
+        """Follow a change of the signers, if those of before sealed it."""
         newest = self._before.newest
         file, ledger = self._tree.signers, self._tree.ledgers.get(SIGNERS_LEDGER)
         if any(one.is_fixed for one in newest) or self._is_as_before(file, ledger):
@@ -127,7 +128,7 @@ class _Step:
             return
         if ledger is not None and ledger.place != SIGNERS_PATH:
             ledger = None  # the first file, beside which another one's stands
-        accepted = Signers(file, ledger)
+        accepted = SignersState(file, ledger)
         if ledger is not None:
             self._repos |= {ledger.records[0].merkle_this}
             # All of them have sealed it, also those whose own ledger is not accepted beside others.
@@ -142,7 +143,7 @@ class _Step:
         message = f"{why}; the signers stay those of before"
         self._fail("signers-changed", SIGNERS_PATH, message)
 
-    def _is_as_before(self, file: SignersFile | None, ledger: Ledger | None) -> bool:
+    def _is_as_before(self, file: SignersContent | None, ledger: Ledger | None) -> bool:
         """Whether a tree has the newest signers, and no record of them that was not there."""
         newest = self._before.newest
         if file is None and self._tree.signers_fault is None:
@@ -156,7 +157,7 @@ class _Step:
             return False
         return ledger is None or (one.ledger is not None and begins(ledger, one.ledger))
 
-    def _why_refused(self, file: SignersFile | None, ledger: Ledger | None) -> str | None:
+    def _why_refused(self, file: SignersContent | None, ledger: Ledger | None) -> str | None:
         """Why a signers file changes nothing, None if it is sealed as every newest one demands."""
         newest = self._before.newest
         asked = [one for one in newest if one.file is not None and one.keys]
@@ -167,6 +168,7 @@ class _Step:
         if not asked:
             # Trust on first use, which a caller has to tell.
             return None
+        # From here on in the order of the page: place, extension, content, time, keys, threshold.
         if ledger is None:
             return "its change is not sealed"
         if ledger.place != SIGNERS_PATH:
@@ -225,6 +227,7 @@ class _Step:
             if one.place + LEDGER_SUFFIX not in as_before
             and not any(extends(other, one) for _, other in self._standing.get(name, ()))
         ]
+        # Only what lets go of its place may be missing; (2.5) asks for more where something stands.
         missing = [one for one in not_extended if not lets_go(one)]
         self._gone = [one for one in not_extended if lets_go(one)]
         # What stands as it did is looked at again where others meet it there, or go on from it.
@@ -248,21 +251,24 @@ class _Step:
         is_at_place = ledger.place == place
         here = self._standing.get(name, [(path, ledger)])
         going_on = [one for one in known if extends(ledger, one)]
-        if not is_at_place:
+        if not is_at_place:  # (2.1)
             if not self._is_moved(ledger, going_on):
                 self._fail("bad-record", place, f"the ledger is that of {_quoted(ledger.place)}")
                 return
             message = f"it was moved from {_quoted(ledger.place)}, and nobody has sealed that"
             self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
-        if known and not going_on:
+        if known and not going_on:  # (2.2)
             self._fail("ledger-rewritten", place, _why_not_on(ledger, known))
             return
+        # (2.3) A ledger of another repository says nothing of what was sealed in this one.
         if name not in self._before.lines and not self._is_of_repository(path, ledger):
             self._fail("bad-record", place, "the ledger is that of another repository")
             return
+        # (2.4) Of two copies of a ledger the one that went on counts; the other lacks records.
         if any(there != path and begins(ledger, other) for there, other in here):
             self._fail("ledger-rewritten", place, "the ledger has gone on at another path")
             return
+        # (2.5) Whoever joins histories has to have known of each: a later record says so.
         others = [one for one in missing if one.place == ledger.place]
         can_join = any(one.place == ledger.place for one in going_on) or all(
             line_of(one) == name for one in others
@@ -280,9 +286,9 @@ class _Step:
         self._take_records(path, ledger, others)
 
     def _take_records(self, path: bytes, ledger: Ledger, others: Sequence[Ledger]) -> None:
-        """Add a ledger's records up to the first that fails."""
+        """Add a ledger's records up to the first that fails: (2.6)."""
         place, name = path.removesuffix(LEDGER_SUFFIX), line_of(ledger)
-        line = self._before.lines.get(name) or Line()
+        line = self._before.lines.get(name) or LedgerLine()
         accepted = accepted_length(self._before, ledger, self._signed_by)
         if path == SIGNERS_LEDGER and self._is_refused:
             return  # its records count with the change that they seal
@@ -295,6 +301,7 @@ class _Step:
         ]
         if bad:
             return
+        # Nothing behind a record that does not count is looked at: it goes on from that.
         length = accepted
         while length < len(ledger.records):
             if self._fails(place, ledger, length, self._why_not_signed(ledger, length)):
@@ -335,7 +342,7 @@ class _Step:
 
     def _add_joined(self, one: Ledger, by: Ledger) -> None:
         line = self._line(line_of(one))
-        self._lines[line_of(one)] = Line(line.stands, line.joined | {(one, by)})
+        self._lines[line_of(one)] = LedgerLine(line.stands, line.joined | {(one, by)})
 
     def _fails(self, place: bytes, ledger: Ledger, n: int, why: tuple[str, str] | None) -> bool:
         if why is not None:
@@ -355,7 +362,7 @@ class _Step:
             return "missing-signature", "is not signed"
         return "untrusted-signer", "is signed by no key that is trusted now"
 
-    def _why_not_added(self, line: Line, ledger: Ledger, n: int) -> tuple[str, str] | None:
+    def _why_not_added(self, line: LedgerLine, ledger: Ledger, n: int) -> tuple[str, str] | None:
         """Why signatures that an accepted record got do not count, None where they do."""
         record = ledger.records[n]
         had = {
@@ -378,7 +385,7 @@ class _Step:
 
     def _has_joining_record(self, name: LineId, ledger: Ledger, others: Sequence[Ledger]) -> bool:
         """Whether a record that nothing knows yet is later, and by a key that is trusted now."""
-        line = self._before.lines.get(name) or Line()
+        line = self._before.lines.get(name) or LedgerLine()
         known = max((shared(ledger, other) for other, _ in line.stands), default=0)
         later = [
             n

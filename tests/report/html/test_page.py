@@ -23,7 +23,7 @@ from tests.report.reviews import (
     sample,
 )
 from wtxtgit.errors import clipped
-from wtxtgit.report.diff import Status, TensorDiff
+from wtxtgit.report.diff import TensorDiff, TensorStatus
 from wtxtgit.report.figures import escaped
 from wtxtgit.report.html import bounds
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_ROWS, PICTURED_OF_PAGE
@@ -197,7 +197,7 @@ class TestWhatIsTold:
 
     def test_tensors_without_numbers(self) -> None:
         recast = TensorDiff(
-            "w", Status.CHANGED, "f32", (4,), base_shape=(2, 2), reason="two shapes"
+            "w", TensorStatus.CHANGED, "f32", (4,), base_shape=(2, 2), reason="two shapes"
         )
         found = parsed(page(Review("a", "b", BASE, HEAD, 1, (reviewed(b"m", [recast]),))))
         told = found.the("details", "tensor").text

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.report.markup import parsed
 from tests.report.reviews import changed_tensor, distributions
-from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, Status, TensorDiff
+from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, TensorDiff, TensorStatus
 from wtxtgit.report.html import tensors
 from wtxtgit.report.html.checkpoint import group_chart, spread
 from wtxtgit.report.html.tensors import Cell, Picture
@@ -14,7 +14,7 @@ from wtxtgit.report.review import LayerGroup
 
 TENSOR = changed_tensor(1, "w", (768, 64), 0.02)
 BYTES = ByteChange(1152, 37, RowFacts(5, 2, ((1, 2), (4, 5)), True, RowBlocks(2, (1, 0, 1))))
-PACKED = TensorDiff("q", Status.CHANGED, "q4_0", (5, 32), change=BYTES)
+PACKED = TensorDiff("q", TensorStatus.CHANGED, "q4_0", (5, 32), change=BYTES)
 
 
 def pictures(tensor: TensorDiff) -> list[Picture]:

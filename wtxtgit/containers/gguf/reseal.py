@@ -26,7 +26,7 @@ from wtxtgit.containers.gguf.read import (
 )
 from wtxtgit.containers.gguf.write import file_pieces
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.replacing import Part
+from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
@@ -98,7 +98,7 @@ def reseal(
     sources = {id(source): source for source in (container, *map(_source, placed))}
     for source in sources.values():
         replacing.refuse_errors(check(source, options))
-    parts = [Part(_info(each).tensor, _source(each).data, each.content) for each in placed]
+    parts = [WrittenTensor(_info(each).tensor, _source(each).data, each.content) for each in placed]
     replacing.check_lengths(parts)
     own = _values(container)
     given = own if values is None else cast(Mapping[str, Value], values)
@@ -212,7 +212,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
     return header
 
 
-def _check_padding(header: bytes, parts: Sequence[Part], alignment: int) -> None:
+def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> None:
     """Refuse a few tensors with an alignment that makes them a huge file."""
     sizes = [len(header), *(part.nbytes for part in parts)]
     padding = sum(-size % alignment for size in sizes)

@@ -22,7 +22,7 @@ from wtxtgit.containers.gguf.read import (
     TYPES,
     aligned,
 )
-from wtxtgit.containers.replacing import Part
+from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
@@ -64,7 +64,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
 
 
 def file_pieces(
-    header: bytes, tensors: Sequence[TensorSource] | Sequence[Part], alignment: int
+    header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor], alignment: int
 ) -> Iterator[Buffer]:
     """The bytes of a file: its header, and tensors that are padded to the alignment."""
     yield header

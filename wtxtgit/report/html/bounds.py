@@ -46,20 +46,20 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Generic[_T]):
+class Excerpt(Generic[_T]):
     """The first things of a list, and how many more there are."""
 
     lines: tuple[_T, ...]
     more: int
 
-    def each(self, say: Callable[[_T], _U]) -> Listed[_U]:
+    def each(self, say: Callable[[_T], _U]) -> Excerpt[_U]:
         """The same list, of what `say` makes of each."""
-        return Listed(tuple(map(say, self.lines)), self.more)
+        return Excerpt(tuple(map(say, self.lines)), self.more)
 
 
-def first(things: Sequence[_T], most: int) -> Listed[_T]:
+def first(things: Sequence[_T], most: int) -> Excerpt[_T]:
     """At most `most` of them."""
-    return Listed(tuple(things[:most]), max(len(things) - most, 0))
+    return Excerpt(tuple(things[:most]), max(len(things) - most, 0))
 
 
 def rooms(artifacts: Sequence[Reviewed]) -> list[Room]:

@@ -11,7 +11,7 @@ from math import floor, inf, isfinite, log10
 from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
-from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, Status, TensorDiff
+from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
 from wtxtgit.report.figures import NONE, count, extents, number, percent, size
 from wtxtgit.report.html import svg, tensors
 from wtxtgit.report.html.bounds import (
@@ -19,20 +19,20 @@ from wtxtgit.report.html.bounds import (
     MOST_NAME,
     MOST_SIGNERS,
     MOST_TEXT,
-    Listed,
+    Excerpt,
     Room,
     first,
 )
-from wtxtgit.report.html.tensors import Cell, Detail, Picture, Row
+from wtxtgit.report.html.tensors import Cell, Detail, Picture, TensorRow
 from wtxtgit.report.review import (
     SEVERE,
     Chip,
-    Commit,
     Fate,
     Flag,
-    Generation,
     LayerGroup,
     Reviewed,
+    ReviewedCommit,
+    ReviewedGeneration,
     Seal,
     Sealing,
     Sizes,
@@ -98,7 +98,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointSection:
     """All that a page shows of a checkpoint; `target` is its id.
 
     `changed` and `relative` are for the list of checkpoints, `same` is of the
@@ -115,20 +115,20 @@ class Checkpoint:
     totals: tuple[tuple[str, str], ...]
     changed: str
     relative: str
-    flags: Listed[FlagLine]
+    flags: Excerpt[FlagLine]
     history: History
     sizes: SizeChart
-    groups: Listed[GroupLine]
+    groups: Excerpt[GroupLine]
     spread: Picture | None
-    rows: Listed[Row]
+    rows: Excerpt[TensorRow]
     details: tuple[Detail, ...]
-    others: Listed[Other]
-    metadata: Listed[Value]
+    others: Excerpt[Other]
+    metadata: Excerpt[Value]
     same: tuple[str, ...]
-    notes: Listed[str]
+    notes: Excerpt[str]
 
 
-def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Checkpoint:
+def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> CheckpointSection:
     """As much of a checkpoint as there is room for; `target` is its id in the page."""
     diff, changed = one.diff, one.changed
     targets = {tensor.name: f"{target}-t{n}" for n, tensor in enumerate(changed[: room.pictured])}
@@ -136,7 +136,7 @@ def checkpoint(one: Reviewed, target: str, room: Room, *, unfolded: bool) -> Che
     for flag in one.flags:
         if flag.tensor is not None:
             flags[flag.tensor].append(flag)
-    return Checkpoint(
+    return CheckpointSection(
         target,
         _path(one.path),
         "" if one.base_path in (None, one.path) else _path(one.base_path or b""),
@@ -182,21 +182,21 @@ def _formats(diff: DiffReport) -> str:
 
 def _totals(diff: DiffReport) -> Iterator[tuple[str, str]]:
     summary = diff.summary
-    changed = summary.counts[Status.CHANGED]
+    changed = summary.counts[TensorStatus.CHANGED]
     yield "Tensors changed", f"{count(changed)} of {count(summary.tensors)}"
     yield "Parameters changed", parameters_changed(diff)
     if changed:
         told = relative_change(diff)
         yield "Relative L2", told
         yield "L2", NONE if told == NONE else number(summary.l2)
-    for status in (Status.ADDED, Status.REMOVED, Status.RENAMED):
+    for status in (TensorStatus.ADDED, TensorStatus.REMOVED, TensorStatus.RENAMED):
         if summary.counts[status]:
             yield f"Tensors {status}", count(summary.counts[status])
     if summary.metadata:
         yield "Metadata changes", count(summary.metadata)
 
 
-def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Listed[FlagLine]:
+def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Excerpt[FlagLine]:
     ranked = sorted(flags, key=lambda flag: flag.risk not in SEVERE)
     return first(ranked, most).each(
         lambda flag: FlagLine(
@@ -224,7 +224,7 @@ def _value(change: MetadataChange) -> Value:
 
 
 def _same(diff: DiffReport) -> Iterator[str]:
-    same = diff.of(Status.SAME)
+    same = diff.of(TensorStatus.SAME)
     if same:
         yield f"{counted(len(same), 'tensor')} the same"
     reasons = Counter(tensor.reason for tensor in same if tensor.reason)
@@ -259,8 +259,8 @@ class History:
     fate: Chip
     sealing: Chip
     message: str
-    generations: Listed[GenerationLine]
-    commits: Listed[CommitLine]
+    generations: Excerpt[GenerationLine]
+    commits: Excerpt[CommitLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ def size_chart(sizes: Sizes) -> SizeChart:
     return SizeChart(tuple(lines), words)
 
 
-def _generation(one: Generation) -> GenerationLine:
+def _generation(one: ReviewedGeneration) -> GenerationLine:
     listed = first(one.signers, MOST_SIGNERS).each(lambda signer: clipped(signer, MOST_NAME))
     signers = ", ".join(listed.lines) or "nobody"
     return GenerationLine(
@@ -323,7 +323,7 @@ def _generation(one: Generation) -> GenerationLine:
     )
 
 
-def _commit(one: Commit, seal: Seal) -> CommitLine:
+def _commit(one: ReviewedCommit, seal: Seal) -> CommitLine:
     brought = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
     return CommitLine(one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
 
@@ -349,7 +349,7 @@ class GroupLine:
     cells: tuple[Cell, Cell, Cell]
 
 
-def group_chart(groups: Sequence[LayerGroup], shown: int) -> Listed[GroupLine]:
+def group_chart(groups: Sequence[LayerGroup], shown: int) -> Excerpt[GroupLine]:
     """A bar for each of the first groups, as long as it changed by its own size."""
     known = [group.relative_l2 for group in groups if group.relative_l2 is not None]
     most = max((value for value in known if isfinite(value)), default=0.0)

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from wtxtgit.errors import clipped
-from wtxtgit.report.diff import Status
+from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.figures import count, escaped, rounded
 from wtxtgit.report.html.bounds import (
     MOST_CHECKPOINTS,
     MOST_LISTED,
     MOST_NAME,
     MOST_TEXT,
-    Listed,
+    Excerpt,
     first,
     rooms,
 )
-from wtxtgit.report.html.checkpoint import OID_SHOWN, Checkpoint, checkpoint
+from wtxtgit.report.html.checkpoint import OID_SHOWN, CheckpointSection, checkpoint
 from wtxtgit.report.html.tensors import COLUMNS
 from wtxtgit.report.review import Chip, Review, chips
 from wtxtgit.report.tables import parameters_changed
@@ -110,8 +110,8 @@ class Page:
     head_commit: str
     totals: tuple[tuple[str, str], ...]
     chips: tuple[Chip, ...]
-    checkpoints: Listed[Checkpoint]
-    notes: Listed[str]
+    checkpoints: Excerpt[CheckpointSection]
+    notes: Excerpt[str]
     filters: bool
 
 
@@ -129,7 +129,7 @@ def view(review: Review) -> Page:
         review.head_commit[:OID_SHOWN],
         tuple(_totals(review)),
         chips(flag for one in review.artifacts for flag in one.flags),
-        Listed(shown, listed.more),
+        Excerpt(shown, listed.more),
         first(review.notes, MOST_LISTED).each(lambda note: clipped(note, MOST_TEXT)),
         len(shown) > 1 or any(len(one.rows.lines) > 1 for one in shown),
     )
@@ -139,6 +139,6 @@ def _totals(review: Review) -> Iterator[tuple[str, str]]:
     diffs = [one.diff for one in review.artifacts if one.diff is not None]
     yield "Commits", count(review.commits)
     yield "Checkpoints", count(len(review.artifacts))
-    yield "Tensors changed", count(sum(diff.summary.counts[Status.CHANGED] for diff in diffs))
+    yield "Tensors changed", count(sum(diff.summary.counts[TensorStatus.CHANGED] for diff in diffs))
     yield "Parameters changed", parameters_changed(*diffs, spell=rounded)
     yield "Flags", count(review.flags)

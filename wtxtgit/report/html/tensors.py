@@ -17,7 +17,7 @@ from wtxtgit.report.html import svg
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, MOST_VALUE
 from wtxtgit.report.review import Chip, Distributions, Flag, Histogram, chips
 from wtxtgit.report.tables import (
-    Change,
+    ChangeCell,
     Json,
     Measure,
     Name,
@@ -46,7 +46,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TensorRow:
     """A tensor in the table; `target` is the id of all about it, None where the page lacks that."""
 
     name: str
@@ -84,9 +84,9 @@ class Detail:
     reason: str
 
 
-def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> Row:
+def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> TensorRow:
     """The tensor in the table, with the risks that `flags` name."""
-    return Row(_name(tensor), _kind(tensor), chips(flags), _cells(tensor), target)
+    return TensorRow(_name(tensor), _kind(tensor), chips(flags), _cells(tensor), target)
 
 
 def detail(
@@ -141,7 +141,7 @@ def page_cell(cell: tables.Cell) -> Cell:
             return Cell(percent(cell.value), cell.value)
         case Measure():
             return Cell(number(cell.value), cell.value)
-        case Change():
+        case ChangeCell():
             before, after = (page_cell(side).text for side in cell)
             return Cell(f"{before} \u2192 {after}", None)
         case Json():
