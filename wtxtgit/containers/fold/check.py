@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import reduce
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
@@ -394,7 +395,10 @@ class _ChunkCheck:
             )
         if verdict.crc_holds:
             return
-        if verdict.hash_holds and _zlib_crc32(stored) == chunk.crc32c:
+        if (
+            verdict.hash_holds
+            and reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0) == chunk.crc32c
+        ):
             self._report.warn(
                 "crc32c holds the CRC-32 of zlib, as an old writer put it there",
                 "crc32c",
@@ -463,8 +467,5 @@ def _has_constants(content: bytes) -> bool:
     return bool(found)
 
 
-def _zlib_crc32(held: ByteView) -> int:
-    found = 0
-    for piece in pieces(held):
-        found = zlib.crc32(piece, found)
-    return found
+def _zlib_crc32(stored: ByteView) -> int:
+    return reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0)

@@ -223,10 +223,7 @@ FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
 
 def is_unfinalized(data: ByteView) -> bool:
     """Whether a file with the format's magic has no index yet."""
-    if len(data) < HEADER.size:
-        return False
-    _magic, _header_len, index_off, index_len = unpack_at(HEADER, data, 0)
-    return (index_off, index_len) == (0, 0)
+    return len(data) >= HEADER.size and unpack_at(HEADER, data, 0)[2:] == (0, 0)
 
 
 def walk(data: ByteView) -> list[tuple[FoldChunk, bool]]:

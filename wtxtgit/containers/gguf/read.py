@@ -140,7 +140,8 @@ def decode(cursor: Cursor, value_type: int) -> object:
     of a string that are no UTF-8 become U+FFFD.
     """
     if value_type == STRING:
-        return decode_string(cursor).decode(errors="replace")
+        raw = cursor.take(cursor.integer(COUNT_SIZE, "string length"), "string")
+        return bytes(raw).decode(errors="replace")
     if value_type != ARRAY:
         (value,) = cursor.record(LAYOUTS[cursor.order][value_type], "value")
         return value
@@ -149,11 +150,6 @@ def decode(cursor: Cursor, value_type: int) -> object:
         skip_items(cursor, item_type, count)
         return {"type": NAMES[item_type], "count": count}
     return [decode(cursor, item_type) for _ in range(count)]
-
-
-def decode_string(cursor: Cursor) -> bytes:
-    """The bytes of the string at the cursor."""
-    return bytes(cursor.take(cursor.integer(COUNT_SIZE, "string length"), "string"))
 
 
 def _skip_strings(cursor: Cursor, count: int) -> None:

@@ -32,6 +32,11 @@ WHOLE = "metadata"
 """The one value of a file whose metadata are no JSON object."""
 REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
 """What the metadata say of a tensor that its record says, or that follows from the others."""
+CRLF = b"\r\n"
+MAX_DIGITS = 10
+"""Digits of a dtype that is a number."""
+OTHER = "another list"
+"""Stands before the hash of a list whose items are not those of the records."""
 
 Json = dict[str, object]
 
@@ -114,13 +119,7 @@ def _items(items: object, records: Sequence[TensorRecord]) -> list[Json | None]:
 
 
 def _further(item: Json | None) -> str:
-    further = {key: value for key, value in (item or {}).items() if key not in REPEATED}
-    return json.dumps(further, sort_keys=True)
-
-
-CRLF = b"\r\n"
-MAX_DIGITS = 10
-"""Digits of a dtype that is a number."""
+    return _spelled({key: value for key, value in (item or {}).items() if key not in REPEATED})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,7 +226,8 @@ class _Update:
                 where = f"shard {number}"
                 made[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
             elif key == FILE_SIZE:
-                made[key] = _moved(value, _total(rows) - _total(was))
+                added = sum(row.record.size for row in rows) - sum(row.record.size for row in was)
+                made[key] = value + added if type(value) is int else value
             elif key == CHECKSUM:
                 made[key] = self._checksum(number, rows[0].container if rows else model, rows)
         return made | {key: value for key, value in wanted.items() if key not in made}
@@ -310,14 +310,6 @@ def _offsets(rows: Sequence[SourceRecord]) -> Iterator[int]:
         place += row.record.size
 
 
-def _total(rows: Sequence[SourceRecord]) -> int:
-    return sum(row.record.size for row in rows)
-
-
-def _moved(value: object, difference: int) -> object:
-    return value + difference if type(value) is int else value
-
-
 def _are_same(was: Sequence[SourceRecord], rows: Sequence[SourceRecord]) -> bool:
     return [(r.record.name, r.kind) for r in was] == [(r.record.name, r.kind) for r in rows]
 
@@ -330,20 +322,11 @@ def _overlaid(old: object, wanted: object) -> object:
     return kept | {key: value for key, value in wanted.items() if key not in kept}
 
 
-OTHER = "another list"
-"""Stands before the hash of a list whose items are not those of the records."""
-
-
-def unlike_records(container: Mlcp) -> dict[str, object]:
+def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
     """What is said of shards and tensors otherwise than the records say it, by member."""
-    metadata = container.metadata
+    metadata, records = container.metadata, container.body.records
     if not isinstance(metadata, dict):
-        return {}
-    return dict(_odd(container, metadata))
-
-
-def _odd(container: Mlcp, metadata: Json) -> Iterator[tuple[str, object]]:
-    records = container.body.records
+        return
     inside: dict[int, list[TensorRecord]] = {}
     for record in records:
         inside.setdefault(record.shard, []).append(record)

@@ -9,7 +9,7 @@ Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from struct import unpack
@@ -206,7 +206,10 @@ def untold(metadata: object) -> tuple[str, ...]:
     told = [
         key
         for key, value in metadata.items()
-        if key not in _REPEATED and value is not None and not _repeats_sharding(key, metadata)
+        # The original writer writes its sharding twice.
+        if key not in _REPEATED
+        and value is not None
+        and not (key == "shardingStrategy" and value == metadata.get("sharding"))
     ]
     if len(shard_list(metadata)) > 1:
         told.append("shards")
@@ -320,7 +323,3 @@ def _zero_run(data: ByteView, start: int) -> int:
         pos += len(block)
         step = min(step * 2, MAX_ZEROS_SCAN)
     return pos - start
-
-
-def _repeats_sharding(key: str, metadata: Mapping[str, object]) -> bool:
-    return key == "shardingStrategy" and metadata[key] == metadata.get("sharding")

@@ -40,7 +40,7 @@ def values(container: Mlcp, options: ReadOptions) -> dict[str, object]:
 
 def rest(container: Mlcp, options: ReadOptions) -> dict[str, object]:
     """What the metadata say of shards and tensors otherwise than their records."""
-    return metadata.unlike_records(container)
+    return dict(metadata.unlike_records(container))
 
 
 def reseal(
