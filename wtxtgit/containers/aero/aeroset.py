@@ -41,7 +41,9 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
 VERSIONS = ((0, 1), (0, 2))
+# Each part is a file that is opened.
 MAX_PARTS = 99_999
+# Files of all kinds are asked whether they are one: only their start is read.
 HEAD = 1 << 16
 """Bytes at the start of an index that tell that it is one."""
 NO_PART = "no part has its shard"
@@ -240,6 +242,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
 
 def is_local(path: str) -> bool:
     """Whether a path stays in its folder, in its one spelling; a URL does not."""
+    # One spelling a path: two parts must not be the same file ("AEROSET").
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
 
 

@@ -31,6 +31,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
 
+# Reports hold all of it at once; what is over this is named, not shown.
 MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""
 MOST_EXTRA = 1000
@@ -111,6 +112,7 @@ class TensorReader:
 
 def refuse_long_names(aero: Aero) -> None:
     """Raise FormatError (limit) where chunk names are too long to be listed."""
+    # Entries may share bytes of the string table, so a small file can claim long names.
     if aero.names_length > min(MAX_NAMES, NAMES_A_BYTE * len(aero.data)):
         fail("chunk names are too long", offset=0, field="name_len", kind="limit")
 

@@ -67,6 +67,7 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
     out; of any other a hash of all of it. Raises FormatError (limit) where
     names are too long, or chunks share bytes too often.
     """
+    # Labels below are made of names.
     refuse_long_names(aero)
     toc_reserved = unpack_at(TOC_HEADER, aero.data, aero.header.toc_offset)[1:]
     reserved = bytes(aero.data[RESERVED_OFFSET : HEADER.size])
@@ -115,6 +116,7 @@ class _Extras:
             label = (chunk.fourcc + b":" + name).decode("utf-8", "backslashreplace")
             if chunk in self._first:
                 label = chunk.fourcc.decode()
+            # Names need not be unique; the order in the TOC tells equal ones apart.
             taken[label] = taken.get(label, 0) + 1
             label += "" if taken[label] == 1 else f":{taken[label]}"
             said = self._said(chunk, name)

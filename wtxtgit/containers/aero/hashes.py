@@ -143,6 +143,7 @@ def _zeroed(data: ByteView, toc_offset: int, entries: int) -> Iterator[tuple[int
     """The file in three parts, each with where it starts, its TOC's hashes zeroed."""
     start = toc_offset + TOC_HEADER.size
     end = start + TOC_ENTRY.size * entries
+    # The TOC has the hash of the IHSH itself, which therefore can't be in its digest.
     toc = bytearray(bytes(data[start:end]))
     for place in range(HASH_AT, HASH_AT + DIGEST_SIZE):
         toc[place :: TOC_ENTRY.size] = bytes(entries)
@@ -295,6 +296,7 @@ def _add_pages(
         )
         return
     paged.add(shard)
+    # Checked before the pages are listed: a page may be one byte ("Limits").
     if len(digests) > MAX_PAGES:
         fail(f"phsh has {len(digests)} digests", offset=chunk.offset, field="digests", kind="limit")
     count = -(-shard.ulen // pages.page_size)

@@ -44,10 +44,12 @@ CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
 LISTS = ("chunks", "shards")
 """Keys of a manifest that say what the file's chunks say as well."""
+# Values of both sides of a merge are held in memory ("Resealing").
 SMALL = 2**16
 """Bytes of an unknown chunk that are a value; of larger ones their hash is."""
 MAX_SMALL = 2**24
 """Bytes of all of them together."""
+# Names of at most 255 bytes are part of a key ("Resealing").
 MAX_NAME = 255
 LARGE = "blake3:"
 PLACE, ROLE = "toc_index", "role"
@@ -253,6 +255,7 @@ def named(aero: Aero) -> dict[str, AeroChunk]:
 
 def _key(aero: Aero, chunk: AeroChunk) -> str | None:
     """Type, flags and name of a chunk of an unknown type: `NOTE:0x8:name`."""
+    # Known types are merged by what is in them, or made anew.
     is_known = chunk.fourcc in METADATA or chunk.fourcc == SHARD
     if is_known or not chunk.fourcc.isalnum() or chunk.name_len > MAX_NAME:
         return None

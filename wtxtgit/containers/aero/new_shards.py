@@ -91,6 +91,7 @@ class Source:
         bytes, so they are part of it. Raises FormatError as `index` does.
         """
         raw = self.map(number)
+        # The form decides whether two tensors can stand for one another in a merge.
         left = PLACED if tensor.absent is None else NAMED
         further = (raw[one.start : one.end] for one in fields(raw) if one.key not in left)
         return self.order, tuple(sorted(further))

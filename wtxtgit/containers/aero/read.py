@@ -48,11 +48,14 @@ METADATA = frozenset({INTEGRITY, JSON, MANIFEST, PAGES, INDEX})
 """Chunks that MAX_METADATA_ULEN holds for."""
 NEVER_COMPRESSED = frozenset({INTEGRITY, PAGES, SHARD})
 SHARD_NAME = b"weights.shard%d"
+# An index can say any integer of MessagePack; a longer name is no shard's.
 MAX_SHARD_NAME = len(SHARD_NAME % -(2**64))
 PAGES_SUFFIX = b".phsh"
 
+# Payloads start at multiples of it, with zeros between ("Layout").
 PAYLOAD_ALIGNMENT = 16
 NAMES_ALIGNMENT = 8
+# These two are limits of the format ("Limits").
 MAX_STRING_TABLE = 512 * 2**20
 MAX_METADATA_ULEN = 2 * 2**30
 
@@ -142,6 +145,7 @@ class AeroChunk:
     @property
     def is_wiped(self) -> bool:
         """Whether nothing but zeros was left of the entry."""
+        # Most entries differ here: the other fields are only looked at where these do not.
         if self.fourcc != NO_FOURCC or self.digest != NO_HASH:
             return False
         numbers = (self.flags, self.offset, self.length, self.ulen, self.name_off, self.name_len)
@@ -203,6 +207,7 @@ class IndexEntry:
         element = self.element
         if element is None or any(dim < 0 for dim in self.shape):
             return None
+        # A dimension of 0 comes first: the product of the others could be over any limit.
         if 0 in self.shape:
             return 0
         size = ITEM_BYTES[element]
@@ -315,6 +320,7 @@ def index_content(data: ByteView, chunk: AeroChunk) -> bytes:
     payload = data[chunk.offset : chunk.end] if chunk.length else data[:0]
     if chunk.is_compressed:
         return zstd_limits.decode(payload, MAX_JSON, "tidx", offset=chunk.offset)
+    # One byte more than is read shows that it is too long; copying all could take gigabytes.
     return bytes(payload[: MAX_JSON + 1])
 
 
@@ -348,6 +354,7 @@ def _read_toc(data: ByteView, header: FileHeader) -> tuple[AeroChunk, ...]:
 def _locate(shard: AeroChunk | None, entry: IndexEntry) -> Stored:
     """The tensor where it stands in the file, empty where it does not."""
     start = end = 0
+    # Only what stands in the file as it is decides how it is cut: nothing is decoded for that.
     if shard is not None and not shard.is_compressed:
         name = f"tensor {quoted(entry.name)}"
         check_inside(entry.data_off, entry.data_len, shard.length, name, shard.offset)

@@ -99,6 +99,7 @@ def _repacked(aero: Aero, chunk: AeroChunk, compression: str, allowance: Allowan
     stored = stored_payload(aero, chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return stored
+    # Weights stay plain, so that they can be mapped and a changed tensor is a small change.
     if compression == "zstd" and not chunk.is_compressed and chunk.fourcc in COMPRESSIBLE:
         raw = bytes(aero.stored(chunk))
         return metadata_payload(chunk.fourcc, stored.name, raw, flags=chunk.flags, compress=True)
@@ -136,6 +137,7 @@ def written(
             edits.append((at, at + DIGEST_SIZE, partial(iter, (payload.digest,))))
             if chunk.length:
                 edits.append((chunk.offset, chunk.end, payload.blocks))
+        # Bytes that no chunk has stay only here: they are in no payload.
         return spliced(aero.data, sorted(edits, key=lambda edit: edit[:2]))
     payloads = []
     for chunk in aero.chunks:

@@ -105,8 +105,10 @@ def reseal(
     stays = len(items) == len(container.entries) and all(
         item.source is own and item.number == place for place, item in enumerate(items)
     )
+    # A file of which nothing changes stays byte for byte, also one with errors.
     if stays and not any(item.content for item in items) and not new.is_change:
         return pieces(container.data)
+    # Hashes are made anew below: they must not make damage look whole.
     for source in sources.values():
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
@@ -269,6 +271,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     before: dict[int, list[int]] = {}
     for number, entry in enumerate(own.aero.entries):
         before.setdefault(entry.shard_id, []).append(number)
+    # In the order of their numbers, so that the same merge gives the same bytes.
     for number in sorted(numbered.keys() | parts.keys()):
         inside = parts.get(number, [])
         numbers = sorted(part.item.number for part in inside if part.item.source is own)
@@ -284,6 +287,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
             shard = as_it_was(own, chunk, inside, page_size)
         else:
             shard = laid_out(inside, page_size)
+        # A page may be one byte: the count is refused before the pages are listed.
         if page_size is not None and -(-shard.size // page_size) > MAX_PAGES:
             raise FormatError("a shard would have too many pages", kind="limit", field="digests")
         shard.check(allowance)
@@ -328,6 +332,7 @@ def _homes(
                     field="entries",
                 )
             yield None
+        # A tensor goes to the shard with the number that it had ("Resealing").
         elif item.source is own or entry.shard_id in numbered:
             yield entry.shard_id
         elif numbered:

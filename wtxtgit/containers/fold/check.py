@@ -95,6 +95,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
             container.index_start,
         )
     if options.integrity_key is not None and keyed:
+        # One keyed hash a chunk, and the one over the metadata: anything less proves a part.
         findings.authenticated = all(keyed) and len(keyed) > len(container.chunks)
     return findings
 
@@ -327,6 +328,7 @@ class _ChunkCheck:
         if chunk.encrypted and self._options.decryption_key is None:
             self.locked += 1
         stored = chunk.payload(self._data)
+        # Hashes take in what the decoder has seen, while it is in the processor's cache.
         digests = Digests(stored)
         content, failure = self._decode(stored, chunk, digests)
         verdict = payloads.judged(digests.finish(), chunk, self._options)
@@ -447,6 +449,7 @@ class _ChunkCheck:
 
 def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
     """What the lengths of an encrypted chunk say without its key."""
+    # The tag is counted in comp_len; that much is known without the key.
     length = chunk.comp_len - TAG_BYTES
     if length < 0 or (chunk.flags == UNCOMPRESSED and length != chunk.uncomp_len):
         return FormatError(

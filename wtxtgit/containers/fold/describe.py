@@ -39,6 +39,7 @@ from wtxtgit.model.tensor import Description, Nested, Packed, PartNote, ReadOpti
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
 JSON_CTYPE = b"JSON"
+# All of them are held at once for a comparison.
 MAX_JSON_CHUNKS = 16 * 1024 * 1024
 """Bytes of all JSON chunks whose values are told."""
 TAGS = "tags"
@@ -83,6 +84,7 @@ class _Listing:
         self._passes = payloads.Payloads(fold.data, options).passes
         self._decoded = DecodedParts(options).of_file(len(fold.data))
         message = "chunks list too many tensors"
+        # What is read before it was mended was counted when the index was read.
         self._mended_tensors = Budget(MAX_TENSORS, message, "tensors")
         self._mended_characters = Budget(MAX_NESTED_NAMES, message, "tensors")
         self._opened: set[int] = set()
@@ -218,6 +220,7 @@ def _chunk(chunk: FoldChunk) -> dict[str, object]:
 
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""
+# Only printable types count ("Files that were not finalized").
 FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
 
 

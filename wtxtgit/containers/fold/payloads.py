@@ -60,6 +60,7 @@ def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
 
 def check_limits(chunk: FoldChunk, options: ReadOptions) -> None:
     """Raise FormatError (limit) for lengths over `options.max_chunk`."""
+    # Before a byte is allocated: a header can claim any length ("Limits").
     for field, length, at in (
         ("comp_len", chunk.comp_len, 16),
         ("uncomp_len", chunk.uncomp_len, 8),
@@ -160,6 +161,7 @@ def content(
         raise
     if length != chunk.uncomp_len:
         _wrong_length(chunk, str(length))
+    # A frame must be the whole payload ("Payloads").
     if frame.end != len(held):
         fail(
             f"comp_payload of {quoted(chunk.name)} has {len(held) - frame.end} bytes "
@@ -249,6 +251,7 @@ class Hash:
         """Whether it is the hash of what has that SHA-256 (hex), None without its key."""
         if self.needs_key and key is None:
             return None
+        # In constant time: the key is a secret.
         return hmac.compare_digest(str(self), str(make_hash(self.prefix, sha256, key)))
 
 
@@ -300,12 +303,14 @@ class HashVerdict:
 
     @property
     def intact(self) -> bool:
+        # The hash decides where it can be checked: old writers stored another CRC ("Checks").
         return self.crc_holds if self.hash_holds is None else self.hash_holds
 
 
 def manifest_sha256(metadata: dict[str, object]) -> str:
     """The SHA-256 (hex) of metadata without its `manifest_hash`."""
     hashed = {name: value for name, value in metadata.items() if name != MANIFEST_HASH}
+    # Escaped and sorted as the original writer does it ("Hashes").
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -326,6 +331,7 @@ def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
     ]
     if not level:
         return None
+    # The last one of an odd row is its own sibling ("Hashes").
     while len(level) > 1:
         if len(level) % 2:
             level.append(level[-1])

@@ -121,6 +121,7 @@ def read(data: ByteView) -> Fold:
     _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
     if header_len != HEADER.size:
         fail(f"header_len is {header_len}, not {HEADER.size}", offset=8, field="header_len")
+    # A writer that died: `salvage` finds the chunks ("Files that were not finalized").
     if index_off == 0 and index_len == 0:
         raise FormatError(
             "file is not finalized: index_off and index_len are 0", offset=12, field="index_off"
@@ -169,6 +170,7 @@ class _ChunkReader:
                 offset=self._index_off,
                 field="offset",
             )
+        # A name becomes that of an array of the text, which is UTF-8.
         json_text.check_name(name, "chunk name", offset=self._index_off)
         field = f"header of {quoted(name)}"
         check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)
@@ -178,6 +180,7 @@ class _ChunkReader:
         start = offset + CHUNK_HEADER.size
         check_inside(start, comp_len, len(self._data), f"payload of {quoted(name)}")
         check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
+        # Nothing in a chunk's own header says that it is encrypted.
         encrypted = entry.get("encrypted") is True
         nested = None
         if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:

@@ -97,6 +97,7 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
     lost: list[str] = []
     reached = 0
     inside = Payloads(container.data, options)
+    # In the order of the file, so that patches never overlap.
     for chunk in sorted(container.chunks, key=lambda chunk: (chunk.offset, chunk.end)):
         needed: list[Patch] | None = None
         if inside.passes.spend(chunk.comp_len):

@@ -115,6 +115,7 @@ def reseal(
     HMACs to be made without `options.integrity_key`, and (limit) for what is
     over `options.max_chunk` or overlaps too much.
     """
+    # Only then can offsets stay, and with them the spelling of the index.
     own = values is None and [(one.source, one.number) for one in placed] == [
         (container, number) for number in range(len(container.chunks))
     ]
@@ -237,6 +238,7 @@ def _with_values(
     if not isinstance(metadata, dict):
         raise FormatError("metadata is not an object", field="metadata")
     given = {key: value for key, value in values.items() if key not in OF_THE_WRITING}
+    # Keys keep their order, those that the file has not go last ("Resealing").
     kept = {
         key: given.get(key, value)
         for key, value in metadata.items()
@@ -267,6 +269,7 @@ def patched(
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
     made = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
     moved = len(made) != fold.index_end - fold.index_start
+    # The index may grow or shrink where nothing but other bytes follow it.
     if moved and (
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):

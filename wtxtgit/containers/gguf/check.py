@@ -164,6 +164,7 @@ def _check_infos(container: Gguf, report: Report[object]) -> None:
         if 0 in tensor.shape:
             report.warn(f"{named} has a dimension of 0", "dimensions", at)
         start, wanted = tensor.start - container.data_start, expected - container.data_start
+        # Nothing is lost: the bytes are where the info says ("Checks").
         if start % container.alignment:
             report.warn(
                 f"{named} has the offset {start}, no multiple of {container.alignment}",

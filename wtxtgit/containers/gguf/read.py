@@ -55,6 +55,7 @@ NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
 }
 TYPE_SIZE = 4
 COUNT_SIZE = 8
+# Mapping each string of a vocabulary apart would take longer than reading it.
 STRINGS_STEP = 1 << 16
 """Bytes of strings that are looked at together."""
 LAYOUTS = {
@@ -115,6 +116,7 @@ def read_array_head(cursor: Cursor) -> tuple[int, int]:
     least = LEAST_SIZES.get(item_type)
     if least is None:
         fail(f"array type {item_type} is not known", offset=head, field="array type")
+    # Nothing is allocated from a count that the bytes at hand can't hold ("Limits").
     cursor.pos = cursor.skip(count * least, "array")
     return item_type, count
 
@@ -158,6 +160,7 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
     length = LENGTHS[cursor.order].unpack_from
     pos = first = end = start
     for _ in range(count):
+        # The cursor refuses it below, with the place.
         if pos > last:
             pos += COUNT_SIZE
             break
@@ -233,6 +236,7 @@ GGML_NAME = 63
 """Bytes of a tensor's name that ggml has room for."""
 MAX_KEY = 65_535
 DEFAULT_ALIGNMENT = 32
+# So that a shape is never long ("Limits").
 MAX_DIMENSIONS = 8
 """Dimensions of a tensor; ggml has four."""
 MAX_TAG = 65_536
@@ -392,6 +396,7 @@ def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
         fail(f"{ALIGNMENT_KEY} is no uint32", offset=entry.offset, field=ALIGNMENT_KEY)
     at = Cursor(cursor.data, entry.start, order=cursor.order)
     alignment = at.integer(TYPE_SIZE, ALIGNMENT_KEY)
+    # Offsets are rounded by it: 0 would divide by zero.
     if alignment.bit_count() != 1:
         fail(
             f"{ALIGNMENT_KEY} is {alignment}, no power of two",
@@ -431,6 +436,7 @@ def _info(raw: _RawInfo, base: int, size: int, order: Literal["little", "big"]) 
     row_bytes = _fastest(shape) // ggml_type.block * ggml_type.size
     length = row_bytes * prod(shape[1:])
     start = base + offset
+    # Tensors without bytes may stand anywhere.
     if length and start + length > size:
         check_inside(start, length, size, f"tensor {quoted(name)}")
     tensor = Stored(

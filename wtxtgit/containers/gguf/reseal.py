@@ -45,6 +45,7 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
     Of one of an unknown type `stored` is all up to the next tensor: its
     length can't be told.
     """
+    # The length of a tensor of an unknown type can't be told ("Resealing").
     starts = sorted({info.tensor.start for info in container.infos})
     found: list[Entry] = []
     for number, info in enumerate(container.infos):
@@ -205,6 +206,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
             *infos,
         )
     )
+    # No reader would take it ("Limits").
     if len(header) > MAX_JSON:
         raise FormatError(
             f"header of {len(header)} bytes is too long", kind="limit", field="header"
@@ -215,6 +217,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
 def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> None:
     """Refuse a few tensors with an alignment that makes them a huge file."""
     sizes = [len(header), *(part.nbytes for part in parts)]
+    # An alignment of 2 GiB is a power of two as well.
     padding = sum(-size % alignment for size in sizes)
     if padding > ZEROS_ALLOWANCE + sum(sizes):
         raise FormatError(

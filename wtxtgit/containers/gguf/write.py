@@ -48,6 +48,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     dtype, over 4 dimensions, a name over 63 bytes or twice there, a key that
     is not 1 to 65,535 ASCII characters or the alignment's.
     """
+    # A check warns of files without it ("Checks").
     values = {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}
     names: set[str] = set()
     infos: list[bytes] = []
@@ -102,6 +103,7 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
     name = _string(tensor.name, named)
     if len(name) - 8 > GGML_NAME:
         raise FormatError(f"{named} has a name of over {GGML_NAME} bytes", field="name")
+    # The fastest dimension comes first ("Tensor infos").
     shape = tensor.shape[::-1]
     return name + pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
 

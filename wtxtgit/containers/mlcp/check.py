@@ -27,6 +27,7 @@ from wtxtgit.containers.problems import Report
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
+# Sizes are int64.
 MAX_SIZE = 2**63 - 1
 """Largest size that a record can state."""
 

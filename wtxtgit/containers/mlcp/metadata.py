@@ -163,6 +163,7 @@ def updated(
     made = update.metadata(wanted)
     if json.dumps(made) == json.dumps(container.metadata):
         return raw
+    # What changes is spelled as on the machine that wrote the file.
     spelled = format_json(made)
     return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
 
@@ -234,6 +235,7 @@ class _Update:
 
     def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
         """That of the file which has just this shard; null where none has."""
+        # What a checksum is of is not at hand, so it is never made ("Resealing").
         are_its_own = all(row.container is owner and not row.is_changed for row in rows)
         if not are_its_own or not _are_same(self._was(owner, number), rows):
             return None
@@ -269,6 +271,7 @@ class _Update:
                 field=TENSORS,
             )
         told = [item for item in items if item is not None]
+        # Offsets are counted again only where they counted the bytes before ("Resealing").
         has_places = [item.get(OFFSET) for item in told] == list(_offsets(was))
         pairs = zip(rows, _offsets(rows), strict=True)
         return [_item(row, said(row.listed), place, has_places) for row, place in pairs]

@@ -24,6 +24,7 @@ from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
+# .NET counts bytes in an int32.
 MAX_STRING = 2**31 - 1
 """Longest .NET string, in bytes."""
 MAX_STRING_LENGTH_SIZE = 5
@@ -179,12 +180,14 @@ def read_body(data: ByteView, start: int, shard_count: int) -> Body:
     are as many as there are. Raises FormatError where none fits.
     """
     errors: list[FormatError] = []
+    # Nothing in a file says which: the first that ends where the file does is taken.
     for placement in Placement:
         count = None if placement is Placement.NOWHERE else shard_count
         try:
             return _read_shards(data, start, count, placement)
         except FormatError as error:
             errors.append(error)
+    # The first placement is that of the original writer, so its error says most.
     raise errors[0]
 
 
@@ -269,6 +272,7 @@ def _read_shards(data: ByteView, start: int, count: int | None, placement: Place
     most = cursor.remaining if count is None else count
     shard = 0
     while shard < most and (cursor.remaining or count is not None):
+        # A shard without tensors is four zeros: a file of zeros is millions of them.
         empty = min(_zero_run(data, cursor.pos) // COUNT_SIZE, most - shard)
         cursor.pos += empty * COUNT_SIZE
         shard += empty
@@ -294,6 +298,7 @@ def _read_shard(
         if len(records) >= MAX_TENSORS:
             fail("shards list too many tensors", offset=start, field="records", kind="limit")
         record = _read_record(cursor, shard)
+        # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
         if placement is Placement.AFTER_EACH:

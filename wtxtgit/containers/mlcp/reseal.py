@@ -60,6 +60,7 @@ def reseal(
     chosen = [files.chosen(container, one) for one in placed]
     shards = {one.row.record.shard for one in chosen if one.content is not None}
     is_same = wanted == own and files.have_same_rows(container, chosen)
+    # A checksum of changed bytes has to go, which changes the metadata.
     if is_same and not _have_checksums(container, shards):
         return _in_place(container, chosen)
     return _anew(container, chosen, wanted)
@@ -139,6 +140,7 @@ def _anew(
     """The file with its records, and what the metadata say of them, written again."""
     if len(chosen) > MAX_TENSORS:
         raise FormatError(f"{len(chosen)} tensors are too many", kind="limit", field="records")
+    # Stable: within a shard the order given stays ("Resealing").
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
     rows = [one.row for one in ordered]

@@ -44,6 +44,7 @@ DTYPES = {element: name for name, element in ELEMENTS.items()}
 VERSION = "1.0.0"
 """What the original writer writes where the metadata have none."""
 MAX_COUNT = 2**31 - 1
+# Counts are int32 in a record, dimensions and sizes int64.
 MAX_DIM = 2**63 - 1
 _ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[<>&'+`\x7f]")
 """An escape as Python writes it, or ASCII that .NET escapes and Python does not."""
@@ -105,6 +106,7 @@ def build(
     body = body_pieces(
         rows, len(shards), Placement.AFTER_EACH if inline_data else Placement.NOWHERE
     )
+    # Tensors may be made of what records are made of, zeros most of all ("What is written").
     if inline_data and any(row.tensor.length for row in rows):
         refuse_misread(body, len(listed), Placement.AFTER_EACH)
     return bytes_of([Piece.fixed(head), *body])
@@ -284,6 +286,7 @@ def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
 
 
 STEP = 1 << 16
+# The reader looks for runs of zeros, and goes back to where they end.
 KEPT = 2 * MAX_ZEROS_SCAN
 """Bytes behind the last ones that are kept: a reader looks ahead and goes back so far."""
 
