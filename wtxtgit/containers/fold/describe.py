@@ -59,7 +59,7 @@ OF_THE_WRITING = frozenset(
 
 def describe(fold: Fold, options: ReadOptions) -> Description:
     """What a file says of itself; raises FormatError (limit) for too many names."""
-    chunks = _Listing(fold, options)
+    chunks = _SortedChunks(fold, options)
     for chunk in fold.chunks:
         chunks.add(chunk)
     metadata = fold.index.get("metadata")
@@ -75,7 +75,7 @@ def describe(fold: Fold, options: ReadOptions) -> Description:
     )
 
 
-class _Listing:
+class _SortedChunks:
     """Sorts chunks into tensors, files and the rest, and counts what that takes."""
 
     def __init__(self, fold: Fold, options: ReadOptions) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
+from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAX_KEY
 from wtxtgit.containers.gguf.read import (
-    ALIGNMENT_KEY,
     ARCHITECTURE_KEY,
     ARRAY,
     BOOL,
@@ -22,7 +22,6 @@ from wtxtgit.containers.gguf.read import (
     GGML_NAME,
     LEAST_SIZES,
     LENGTHS,
-    MAX_KEY,
     STRING,
     Gguf,
     KeyValue,

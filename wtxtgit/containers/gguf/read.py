@@ -22,7 +22,7 @@ from typing import Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
-from wtxtgit.containers.gguf import MAGIC
+from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
 from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
@@ -228,13 +228,11 @@ def unknown(number: int) -> GgmlType:
 
 
 VERSIONS = (2, 3)
-ALIGNMENT_KEY = "general.alignment"
 ARCHITECTURE_KEY = "general.architecture"
 GGML_DIMENSIONS = 4
 # ggml has 64, the last of them a NUL.
 GGML_NAME = 63
 """Bytes of a tensor's name that ggml has room for."""
-MAX_KEY = 65_535
 DEFAULT_ALIGNMENT = 32
 # So that a shape is never long ("Limits").
 MAX_DIMENSIONS = 8

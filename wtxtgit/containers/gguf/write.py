@@ -10,14 +10,12 @@ from math import prod
 from struct import pack
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.gguf import MAGIC
+from wtxtgit.containers.gguf import MAGIC, keeps_tag
 from wtxtgit.containers.gguf.read import (
-    ALIGNMENT_KEY,
     ARCHITECTURE_KEY,
     DEFAULT_ALIGNMENT,
     GGML_DIMENSIONS,
     GGML_NAME,
-    MAX_KEY,
     STRING,
     TYPES,
     aligned,
@@ -106,11 +104,6 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
     # The fastest dimension comes first ("Tensor infos").
     shape = tensor.shape[::-1]
     return name + pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
-
-
-def keeps_tag(key: str) -> bool:
-    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and free."""
-    return 0 < len(key) <= MAX_KEY and key.isascii() and key != ALIGNMENT_KEY
 
 
 def _entry(key: str, value: str) -> bytes:
