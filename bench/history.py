@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from wtxtgit import containers
-from wtxtgit.filter.clean import examine
+from wtxtgit.filter.content import examine
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Head, Ledger
 from wtxtgit.text import ledger as ledger_text

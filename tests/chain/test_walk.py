@@ -16,7 +16,7 @@ from tests.kit import Repo
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.clean import examine
+from wtxtgit.filter.content import examine
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader

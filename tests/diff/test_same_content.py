@@ -9,8 +9,8 @@ from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff, same_content
 from wtxtgit.errors import EnvironmentFailure, InputError
+from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import Known, content_digest
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.model.tensor import ReadOptions
 

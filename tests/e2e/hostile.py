@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.e2e.sealed import ROOT, Found, Said, Sealed, assert_holds, secret
 from tests.kit import Repo
-from wtxtgit.filter.clean import examine
+from wtxtgit.filter.content import examine
 from wtxtgit.git import run
 from wtxtgit.text import digest
 

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from tests.kit import Repo
 from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
-from wtxtgit.filter.clean import clean, examine
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.content import examine
 from wtxtgit.model import Signature
 from wtxtgit.model.ledger import Head, Ledger, Record
 from wtxtgit.setup.keys import KeySources, choose_key

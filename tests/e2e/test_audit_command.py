@@ -21,8 +21,8 @@ from tests.e2e.sealed import (
 )
 from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.filter.clean import examine
-from wtxtgit.filter.content import Known
+from wtxtgit.filter.cache import Known
+from wtxtgit.filter.content import examine
 from wtxtgit.io.spool import spooled
 from wtxtgit.report.audit import HINTS
 

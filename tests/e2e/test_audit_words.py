@@ -19,7 +19,7 @@ from tests.e2e.sealed import (
     checkpoint,
 )
 from tests.e2e.test_audit_found import link
-from wtxtgit.filter.clean import opaque_hash
+from wtxtgit.filter.content import opaque_hash
 from wtxtgit.text import ledger as text_ledger
 
 NATIVE = case_named("valid/signed_unknown_key.wtxt").text

@@ -17,7 +17,7 @@ from wtxtgit.cli.options import CLUSTER_KEY
 from wtxtgit.cluster import verify as cluster_verify
 from wtxtgit.cluster.client import connected
 from wtxtgit.cluster.clone import examiner
-from wtxtgit.filter.content import Known
+from wtxtgit.filter.cache import Known
 
 pytestmark = pytest.mark.slow
 

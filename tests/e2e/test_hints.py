@@ -295,7 +295,7 @@ class TestCommits:
     def test_an_older_seal_of_a_native_text(self, repo: Sealed) -> None:
         """A warning: nothing of the past is found."""
         from tests.e2e.sealed import signed_ledger
-        from wtxtgit.filter.clean import examine
+        from wtxtgit.filter.content import examine
         from wtxtgit.text.ledger import native_record
 
         content = wtxtgit.dumps({"W": np.ones((2, 3))})

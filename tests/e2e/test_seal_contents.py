@@ -19,7 +19,7 @@ from tests.e2e.sealed import (
     signed_ledger,
     text,
 )
-from wtxtgit.filter.clean import examine, opaque_hash
+from wtxtgit.filter.content import examine, opaque_hash
 from wtxtgit.model import Meta
 from wtxtgit.model.ledger import Record
 from wtxtgit.text import ledger as text_ledger

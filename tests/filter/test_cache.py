@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.kit import Repo
-from wtxtgit.filter import content
-from wtxtgit.filter.content import ArtifactFacts, Known, content_digest, file_digest
+from wtxtgit.filter import cache
+from wtxtgit.filter.cache import Known, content_digest, file_digest
+from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.repository import Repository
 from wtxtgit.model import EPOCH, Meta
 
@@ -98,7 +99,7 @@ def test_facts_of_one_blob_are_no_other_ones(here: Repository, key: Path) -> Non
 
     with Known.open(here, key) as one:
         one.put_facts({OID: FACTS[0]})
-    with closing(sqlite3.connect(here.common_dir / "wtxtgit" / content.FILE_NAME)) as db, db:
+    with closing(sqlite3.connect(here.common_dir / "wtxtgit" / cache.FILE_NAME)) as db, db:
         (name,) = db.execute("SELECT name FROM kept").fetchone()
         moved = name.replace(OID.encode(), b"f" * 40)
         assert moved != name
@@ -112,7 +113,7 @@ def test_what_the_program_wrote_in_another_state(
 ) -> None:
     """Of one version there may be several states while it is made."""
     for value in (b"", b"{}", b"[]", b"null", b'{"sha256_all": 5}', b"\xff", b'{"size": 1}'):
-        monkeypatch.setattr(content, "_format", lambda _facts, value=value: value)
+        monkeypatch.setattr(cache, "_format", lambda _facts, value=value: value)
         with Known.open(here, key) as one:
             one.put_facts({OID: FACTS[0]})
             assert one.facts([OID]) == {}

@@ -6,8 +6,8 @@ import pytest
 
 from tests.data import fixture
 from tests.e2e.conftest import MORE_PAIRS, PAIRS
-from wtxtgit.filter.clean import examine, text_of
-from wtxtgit.filter.content import written_facts
+from wtxtgit.filter.clean import text_of
+from wtxtgit.filter.content import examine, written_facts
 from wtxtgit.text.write import TextWriter
 
 FILES = {

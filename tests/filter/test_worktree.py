@@ -10,8 +10,9 @@ from tests.e2e.conftest import stage_blob, traced
 from tests.kit import Repo, safetensors, text_of
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.filter import status
-from wtxtgit.filter.clean import clean, examine
-from wtxtgit.filter.content import Known, content_digest
+from wtxtgit.filter.cache import Known, content_digest
+from wtxtgit.filter.clean import clean
+from wtxtgit.filter.content import examine
 from wtxtgit.filter.status import tracked as entries_of
 from wtxtgit.git import run
 from wtxtgit.git.index import Change

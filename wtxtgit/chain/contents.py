@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
 
-from wtxtgit.filter.clean import examine
-from wtxtgit.filter.content import ArtifactFacts, Known
+from wtxtgit.filter.cache import Known
+from wtxtgit.filter.content import ArtifactFacts, examine
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled

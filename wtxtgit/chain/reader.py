@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
-from wtxtgit.filter.clean import examine
+from wtxtgit.filter.content import examine
 from wtxtgit.git.attributes import MAX_FILE
 from wtxtgit.git.blobs import BlobReader, TooLarge
 from wtxtgit.git.commit_files import CommitFiles

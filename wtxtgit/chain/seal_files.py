@@ -15,7 +15,7 @@ from pathlib import Path
 from wtxtgit.chain.check import TEXT_SUFFIX
 from wtxtgit.chain.seal_state import SealedContent, content_of
 from wtxtgit.errors import CheckError, InputError, TrustError, counted
-from wtxtgit.filter.clean import examine
+from wtxtgit.filter.content import examine
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader

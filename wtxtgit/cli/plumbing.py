@@ -98,7 +98,8 @@ def settings() -> Settings:
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     """Let status and checks know what became of a content, so that they need not read it."""
-    from wtxtgit.filter.content import Known, content_digest, written_facts
+    from wtxtgit.filter.cache import Known, content_digest
+    from wtxtgit.filter.content import written_facts
     from wtxtgit.text.grammar import MAGIC
 
     with Known.open(_repository(), environment.facts_key()) as known:

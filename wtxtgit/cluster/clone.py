@@ -10,8 +10,7 @@ from pathlib import Path
 from wtxtgit.chain.contents import Examiner, Wanted
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.clean import examine
-from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.filter.content import ArtifactFacts, examine
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore

@@ -14,7 +14,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
 from wtxtgit.diff.compare import compare
-from wtxtgit.filter.content import Known, file_digest
+from wtxtgit.filter.cache import Known, file_digest
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
 from wtxtgit.io.view import ByteView, Pages
@@ -35,7 +35,7 @@ def diff(
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
-    What `filter.content.Known` knows under the secret in `key_file` is not read
+    What `filter.cache.Known` knows under the secret in `key_file` is not read
     again. `progress` gets counts of bytes read. Raises InputError, CheckError
     and EnvironmentFailure.
     """

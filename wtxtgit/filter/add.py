@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import ArtifactFacts, Known, content_digest, written_facts
+from wtxtgit.filter.content import ArtifactFacts, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.filter import status
-from wtxtgit.filter.content import Known
+from wtxtgit.filter.cache import Known
 from wtxtgit.filter.process import Settings, Warn, is_smudged, warn_of_text
 from wtxtgit.filter.status import text_head
 from wtxtgit.git import index, work_tree

@@ -1,28 +1,26 @@
-"""Clean: what git stores for a file, and what is to be known of such a content.
+"""Clean: what git stores for a file.
 
 `docs/spec/containers.md`, section "What clean gives". Clean is a pure function
 of the file's bytes. It never fails because of content, and never loses a byte:
 what can't be cut is stored whole, and a text that can't be read is stored as
-it is, with a warning. `examine` is as pure: what it finds of a blob holds in
-every commit.
+it is, with a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wtxtgit import containers
-from wtxtgit.containers.ranges import whole
-from wtxtgit.errors import MAX_MESSAGE, clipped
-from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.text.file import file_pieces, first_bytes
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.verify import Report, verify
 from wtxtgit.text.write import Progress, TextWriter
+
+if TYPE_CHECKING:
+    from wtxtgit.text.verify import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,10 @@ def text_of(
     """What clean gives, but of the empty file its text."""
     if data[: len(MAGIC)] != MAGIC:
         return _cut(data, threads, progress)
+    # Reading texts: most files are none.
+    from wtxtgit.text.file import file_pieces, first_bytes
+    from wtxtgit.text.verify import verify
+
     report = verify(data, threads=threads)
     if is_pending(report):
         return Cleaned(None, data, warning="a pending text, its root is not sealed yet")
@@ -82,73 +84,3 @@ def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Clea
     cut = containers.split(data)
     writer = TextWriter(snapshot_of(cut), threads=threads, progress=progress)
     return Cleaned(writer, data, reason=cut.reason)
-
-
-_OPAQUE = "opaque/v1"
-
-
-def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False) -> ArtifactFacts:
-    """Find out what a content is; raises nothing because of it.
-
-    With `opaque` the hash of its opaque text, too: what seals a content that a
-    checkout writes as it is. A native text is written so wherever it stands.
-    """
-    facts = _examine(data, threads)
-    if not (opaque or facts.is_native):
-        return facts
-    if facts.schema == _OPAQUE and not facts.is_text:
-        return replace(facts, opaque=facts.sha256_all)
-    return replace(facts, opaque=opaque_hash(data, threads=threads))
-
-
-def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
-    """The sha256_all of the opaque text of a content: 32 bytes that bind each of its bytes."""
-    cut = whole(data, "sealed as it is")
-    root = TextWriter(snapshot_of(cut), threads=threads).root
-    return root.sha256_all
-
-
-def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
-    if data[: len(MAGIC)] != MAGIC:
-        snapshot = snapshot_of(containers.split(data))
-        root = TextWriter(snapshot, threads=threads).root
-        return ArtifactFacts(len(data), False, root.sha256_all, snapshot.meta.schema)
-    report = verify(data, threads=threads)
-    schema = report.index.meta.schema
-    if not report.ok:
-        fault = clipped(str(report.problems[0]), MAX_MESSAGE)
-        return ArtifactFacts(len(data), True, None, schema, fault=fault)
-    sha256_all = report.sha256_all
-    if not report.is_container:
-        index = report.index
-        signed = None
-        if index.signature is not None:
-            signed = bytes(data[: index.covered]), index.signature
-        return ArtifactFacts(len(data), True, sha256_all, schema, meta=index.meta, signed=signed)
-    is_canonical = _is_canonical(data, report, threads)
-    return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical)
-
-
-def _is_canonical(text: ByteView, report: Report, threads: int | None) -> bool:
-    """Whether clean gives the text again for the file that it stands for.
-
-    The text verified, and its arrays give the file: where the file is cut into
-    the same arrays in the same order, their bytes are the same.
-    """
-    index, layout = report.index, report.layout
-    if layout is None or index.root is None:
-        return False
-    if first_bytes(text, index, layout, len(MAGIC)) in (MAGIC, b""):
-        return False
-    restored = spooled(file_pieces(text, index, layout, threads=threads))
-    wanted = snapshot_of(containers.split(restored))
-    arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
-    return (
-        wanted.layout == layout
-        and (wanted.meta, wanted.cap, wanted.prev)
-        == (index.meta, index.cap, index.root.merkle_prev)
-        and [(a.name, a.dtype, a.shape, a.rows) for a in wanted.arrays] == arrays
-        and not any(array.has_hmac for array in index.arrays)
-        and index.signature is None
-        and index.audit is None
-    )

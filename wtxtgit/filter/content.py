@@ -1,40 +1,26 @@
-"""What is known of the contents of blobs and files, kept so that no byte is read twice.
+"""What a content is: a text or not, and by which hash a seal knows it.
 
-Two things are kept, in the common folder of the repository's worktrees:
-
-- by a blob's id, what `filter.clean.examine` found of it;
-- by a file's size and BLAKE3, the id of the blob that clean makes of it, and
-  the other way round.
-
-Both are functions of content and of the program's version alone, so they hold
-in every commit, worktree and branch. Nothing is kept of who is trusted, and no
-verdict. `io.row_file` says whose rows are believed, and what becomes of
-damaged files. `git fsck` checks that an object still has the content of its
-id. Without a secret nothing is kept, and everything is found anew.
-
-No list of a text's arrays is kept: comparing two texts reads their lines,
-which git has to inflate to give any of them.
+What `examine` finds of a blob is a function of its bytes alone, and so holds in
+every commit; `filter.cache` keeps it. Clean says some of it without reading
+its text again: `written_facts`. Spec: `docs/spec/ledger.md`, "Records".
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.cache_file import KeptRows
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.errors import MAX_MESSAGE, clipped
+from wtxtgit.io.spool import spooled
+from wtxtgit.io.view import ByteView
 from wtxtgit.model import Meta, Signature
-from wtxtgit.trust.local_secret import local_secret
+from wtxtgit.text.grammar import MAGIC
 
 if TYPE_CHECKING:
-    # With numpy, which who only asks what is known does without.
+    from wtxtgit.text.verify import Report
     from wtxtgit.text.write import TextWriter
+
+_OPAQUE = "opaque/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,181 +66,82 @@ def written_facts(writer: TextWriter) -> ArtifactFacts:
     return ArtifactFacts(writer.size, True, writer.root.sha256_all, writer.meta.schema)
 
 
-FILE_NAME = "facts.sqlite"
-DIGEST_SIZE = 32
+def examine(data: ByteView, *, threads: int | None = None, opaque: bool = False) -> ArtifactFacts:
+    """Find out what a content is; raises nothing because of it.
 
-_OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_PENDING = 512
-"""Rows that are written at a time."""
-_STEP = 16 * 1024 * 1024
-"""Bytes that are hashed at a time: enough for all threads to share."""
-_LEAST_STEP = 64 * 1024
-
-
-def content_digest(data: ByteView, *, threads: int | None = None) -> bytes:
-    """The BLAKE3 of a file's bytes, 32 bytes, on so many threads or all."""
-    from blake3 import blake3
-
-    hasher = blake3(max_threads=blake3.AUTO if threads is None else threads)
-    for start in range(0, len(data), _STEP):
-        hasher.update(mapped(data[start : start + _STEP]))
-    return bytes(hasher.digest())
-
-
-def file_digest(descriptor: int) -> tuple[bytes, int]:
-    """The same of a file that is open, and how many bytes it had; raises OSError.
-
-    The file may be larger than memory, and change while it is read.
+    With `opaque` the hash of its opaque text, too: what seals a content that a
+    checkout writes as it is. A native text is written so wherever it stands.
     """
-    from blake3 import blake3
-
-    hasher = blake3(max_threads=blake3.AUTO)
-    size = 0
-    # No larger than the file: of many small files clearing it would take longer than hashing.
-    length = min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))
-    buffer = memoryview(bytearray(length))
-    while count := os.preadv(descriptor, [buffer], size):
-        hasher.update(buffer[:count])
-        size += count
-    return bytes(hasher.digest()), size
+    facts = _examine(data, threads)
+    if not (opaque or facts.is_native):
+        return facts
+    if facts.schema == _OPAQUE and not facts.is_text:
+        return replace(facts, opaque=facts.sha256_all)
+    return replace(facts, opaque=opaque_hash(data, threads=threads))
 
 
-class Known:
-    """What is known in a repository; a context manager that threads may share.
+def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
+    """The sha256_all of the opaque text of a content: 32 bytes that bind each of its bytes."""
+    from wtxtgit.containers.ranges import whole
+    from wtxtgit.text.layout import snapshot_of
+    from wtxtgit.text.write import TextWriter
 
-    What is put is there for others at its end at the latest. Where nothing can
-    be read or kept, nothing is known: no method raises because of it.
+    cut = whole(data, "sealed as it is")
+    root = TextWriter(snapshot_of(cut), threads=threads).root
+    return root.sha256_all
+
+
+def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
+    # Formats, numpy: who only asks what is known does without.
+    from wtxtgit import containers
+    from wtxtgit.text.layout import snapshot_of
+    from wtxtgit.text.verify import verify
+    from wtxtgit.text.write import TextWriter
+
+    if data[: len(MAGIC)] != MAGIC:
+        snapshot = snapshot_of(containers.split(data))
+        root = TextWriter(snapshot, threads=threads).root
+        return ArtifactFacts(len(data), False, root.sha256_all, snapshot.meta.schema)
+    report = verify(data, threads=threads)
+    schema = report.index.meta.schema
+    if not report.ok:
+        fault = clipped(str(report.problems[0]), MAX_MESSAGE)
+        return ArtifactFacts(len(data), True, None, schema, fault=fault)
+    sha256_all = report.sha256_all
+    if not report.is_container:
+        index = report.index
+        signed = None
+        if index.signature is not None:
+            signed = bytes(data[: index.covered]), index.signature
+        return ArtifactFacts(len(data), True, sha256_all, schema, meta=index.meta, signed=signed)
+    is_canonical = _is_canonical(data, report, threads)
+    return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical)
+
+
+def _is_canonical(text: ByteView, report: Report, threads: int | None) -> bool:
+    """Whether clean gives the text again for the file that it stands for.
+
+    The text verified, and its arrays give the file: where the file is cut into
+    the same arrays in the same order, their bytes are the same.
     """
+    from wtxtgit import containers
+    from wtxtgit.text.file import file_pieces, first_bytes
+    from wtxtgit.text.layout import snapshot_of
 
-    @classmethod
-    def open(cls, repo: Repository, key_file: Path | None) -> Self:
-        """What is known under the secret in `key_file`; nothing without one.
-
-        Nothing is read or made before it is needed.
-        """
-        return cls(repo.common_dir / STATE_FOLDER / FILE_NAME, key_file)
-
-    def __init__(self, file: Path, key_file: Path | None) -> None:
-        self._file = file
-        self._key_file = key_file
-        self._rows: KeptRows | None = None
-        self._pending: dict[bytes, bytes] = {}
-        self._lock = Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._flush()
-            if self._rows is not None:
-                self._rows.close()
-                self._rows = None
-
-    def facts(self, oids: Iterable[str]) -> dict[str, ArtifactFacts]:
-        """What is known of these blobs."""
-        names = {_of_blob(oid): oid for oid in oids}
-        parsed = {names[name]: _parse(value) for name, value in self._get(names).items()}
-        return {oid: facts for oid, facts in parsed.items() if facts is not None}
-
-    def put_facts(self, facts: Mapping[str, ArtifactFacts]) -> None:
-        """Keep what was found of blobs, by their ids."""
-        self._put({_of_blob(oid): _format(item) for oid, item in facts.items()})
-
-    def blob_of(self, digest: bytes, size: int) -> str | None:
-        """The id of the blob that clean makes of a file; the repository need not have it."""
-        name = _of_file(digest, size)
-        found = self._get([name]).get(name)
-        return found.decode("ascii") if found is not None and _OID.fullmatch(found) else None
-
-    def put_blob(self, digest: bytes, size: int, oid: str, *, is_binary: bool = False) -> None:
-        """Keep which blob clean makes of a file with this content.
-
-        `is_binary` says that the content is no text: then no other binary has
-        that blob, and `file_of` gives this one.
-        """
-        rows = {_of_file(digest, size): oid.encode("ascii")}
-        if is_binary:
-            rows[_file_of(oid)] = digest + b"%d" % size
-        self._put(rows)
-
-    def file_of(self, oid: str) -> tuple[bytes, int] | None:
-        """The digest and size of the one file, but for texts, that clean makes a blob of."""
-        name = _file_of(oid)
-        found = self._get([name]).get(name)
-        return None if found is None else (found[:DIGEST_SIZE], int(found[DIGEST_SIZE:]))
-
-    def _get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        wanted = list(names)
-        with self._lock:
-            fresh = {name: self._pending[name] for name in wanted if name in self._pending}
-            rows = self._opened(make=False)
-        if rows is None:
-            return fresh
-        return rows.get(name for name in wanted if name not in fresh) | fresh
-
-    def _put(self, rows: Mapping[bytes, bytes]) -> None:
-        if self._key_file is None:
-            return
-        with self._lock:
-            self._pending |= rows
-            if len(self._pending) >= _PENDING:
-                self._flush()
-
-    def _flush(self) -> None:
-        rows = self._opened(make=True) if self._pending else None
-        if rows is not None:
-            rows.put(self._pending)
-        self._pending = {}
-
-    def _opened(self, *, make: bool) -> KeptRows | None:
-        if self._rows is None and self._key_file is not None:
-            secret = local_secret(self._key_file, make=make)
-            if secret is not None:
-                self._rows = KeptRows(self._file, secret)
-        return self._rows
-
-
-def _of_blob(oid: str) -> bytes:
-    return b"facts of blob " + oid.encode("ascii")
-
-
-def _of_file(digest: bytes, size: int) -> bytes:
-    return b"blob of %d " % size + digest
-
-
-def _file_of(oid: str) -> bytes:
-    return b"file of " + oid.encode("ascii")
-
-
-def _format(facts: ArtifactFacts) -> bytes:
-    import json
-
-    record = asdict(facts)
-    for name in ("sha256_all", "opaque"):
-        if record[name] is not None:
-            record[name] = record[name].hex()
-    if facts.signed is not None:
-        message, signature = facts.signed
-        record["signed"] = [message.hex(), signature.signature.hex(), signature.keyid]
-    return json.dumps(record).encode()
-
-
-def _parse(value: bytes) -> ArtifactFacts | None:
-    """Facts of a row, None where another state of the program wrote it."""
-    import json
-
-    try:
-        record: dict[str, Any] = json.loads(value)
-        for name in ("sha256_all", "opaque"):
-            if record[name] is not None:
-                record[name] = bytes.fromhex(record[name])
-        if record["signed"] is not None:
-            message, signature, keyid = record["signed"]
-            signed = Signature(bytes.fromhex(signature), keyid)
-            record["signed"] = bytes.fromhex(message), signed
-        if record["meta"] is not None:
-            record["meta"] = Meta(**record["meta"])
-        return ArtifactFacts(**record)
-    except (ValueError, TypeError, KeyError):
-        return None
+    index, layout = report.index, report.layout
+    if layout is None or index.root is None:
+        return False
+    if first_bytes(text, index, layout, len(MAGIC)) in (MAGIC, b""):
+        return False
+    restored = spooled(file_pieces(text, index, layout, threads=threads))
+    wanted = snapshot_of(containers.split(restored))
+    arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
+    return (
+        wanted.layout == layout
+        and (wanted.meta, wanted.cap, wanted.prev)
+        == (index.meta, index.cap, index.root.merkle_prev)
+        and [(a.name, a.dtype, a.shape, a.rows) for a in wanted.arrays] == arrays
+        and not any(array.has_hmac for array in index.arrays)
+        and index.signature is None
+        and index.audit is None
+    )

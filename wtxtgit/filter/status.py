@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wtxtgit.filter.content import Known, file_digest, written_facts
+from wtxtgit.filter.cache import Known, file_digest
+from wtxtgit.filter.content import written_facts
 from wtxtgit.git import attributes, config, history, index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.config import DRIVER
