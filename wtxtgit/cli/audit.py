@@ -22,7 +22,7 @@ from wtxtgit.cli.options import (
     no_cache_option,
     root_of_trust,
 )
-from wtxtgit.cli.output import print_json, print_line, print_table, progress
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import size
@@ -183,8 +183,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     repo = discover()
     root = root_of_trust(repo, trust_root)
     found = chain_log.log(repo, path, revision=revision, trust_root=root)
-    if as_json:
-        print_json({"generations": found})
+    if is_printed({"generations": found}, as_json):
         return
     rows = [
         (

@@ -17,7 +17,15 @@ from wtxtgit.cli.options import (
     read_options,
     reading_options,
 )
-from wtxtgit.cli.output import file_size, print_json, print_line, print_table, progress, raw_size
+from wtxtgit.cli.output import (
+    file_size,
+    is_printed,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    raw_size,
+)
 from wtxtgit.errors import counted
 from wtxtgit.report.figures import size
 from wtxtgit.report.verdict import FileVerdict, Verdict
@@ -60,8 +68,7 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
             threads=environment.threads(),
             progress=advance,
         )
-    if as_json:
-        print_json(found)
+    if is_printed(found, as_json):
         return 0
     print_line(f"{found.path}: {found.format}, {size(found.size)}")
     if found.reason is not None:
