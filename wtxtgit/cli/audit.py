@@ -25,12 +25,11 @@ from wtxtgit.cli.options import (
 from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import size
+from wtxtgit.report.figures import OID_SHOWN, size
 from wtxtgit.version import __version__
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
-_OID_SHOWN = 12
 _HASH_SHOWN = 12
 _LOG_OID_SHOWN = 10
 
@@ -140,7 +139,7 @@ def print_report(report: AuditReport) -> None:
 
 
 def _print_finding(finding: Finding) -> None:
-    commit = f"{finding.commit[:_OID_SHOWN]} " if finding.commit else ""
+    commit = f"{finding.commit[:OID_SHOWN]} " if finding.commit else ""
     path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
     word = "" if finding.severity == "error" else f"{finding.severity}: "
     print_line(f"{commit}{path}{word}{finding.kind}: {finding.message}")

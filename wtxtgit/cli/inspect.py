@@ -27,7 +27,7 @@ from wtxtgit.cli.output import (
     raw_size,
 )
 from wtxtgit.errors import counted
-from wtxtgit.report.figures import size
+from wtxtgit.report.figures import digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
         (
             t.name,
             t.dtype,
-            _shape(t.shape),
+            extents(t.shape),
             "absent" if t.absent else size(t.size),
             t.sha256[:_HASH] if t.size and t.sha256 else "",
             *_values(t.statistics),
@@ -137,7 +137,7 @@ def _values(found: Statistics | None) -> tuple[str, ...]:
     if found is None:
         return ("",) * len(_VALUES)
     return (
-        *(_number(value) for value in (found.min, found.max, found.mean, found.std)),
+        *(digits(value) for value in (found.min, found.max, found.mean, found.std)),
         _share(found),
         f"{found.nan}/{found.inf}" if found.nan or found.inf else "0",
     )
@@ -147,14 +147,6 @@ def _share(found: Statistics) -> str:
     if not found.zeros:
         return "0"
     return "<0.1%" if found.zeros_share < _LEAST_SHARE else f"{found.zeros_share:.1%}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) if shape else "scalar"
 
 
 @click.command()

@@ -14,10 +14,9 @@ from math import prod
 from typing import Generic, NamedTuple, TypeVar
 
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
-from wtxtgit.report.figures import NONE, count, digits, extents, relative, size
+from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, extents, relative, size
 from wtxtgit.report.review import Flag, LayerGroup, ReviewedCommit, ReviewedGeneration, Sizes
 
-OID_SHOWN = 12
 _T = TypeVar("_T")
 
 

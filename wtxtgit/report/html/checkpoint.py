@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
-from wtxtgit.report.figures import NONE, count, extents, number, percent, size
+from wtxtgit.report.figures import NONE, OID_SHOWN, count, extents, number, percent, size
 from wtxtgit.report.html import svg, tensors
 from wtxtgit.report.html.bounds import (
     MOST_LISTED,
@@ -50,7 +50,6 @@ from wtxtgit.report.tables import (
     tensors_changed,
 )
 
-OID_SHOWN = 12
 _SEALINGS = {
     Sealing.SEALED: Chip("Sealed", "good"),
     Sealing.UNTRUSTED: Chip("Untrusted", "severe"),
