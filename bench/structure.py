@@ -4,8 +4,8 @@
 - formats from outside: imports of one container format by anything but the
   registry of formats;
 - class names that mean several things;
-- modules of which functions run, from a command's start to its end, for the four
-  journeys of `docs/architecture.md`;
+- modules that the four journeys of `docs/architecture.md` enter: functions of them
+  run, or classes are made, from a command's start to its end;
 - modules, lines and statements.
 """
 
@@ -34,24 +34,37 @@ MOST_ENTERED = {"clean": 30, "audit": 55, "merge": 60, "diff": 50}
 """Modules that each journey may enter: more, and a reader loses the thread."""
 
 _TRACER = """
-import inspect, json, sys, threading
+import json, sys, threading
 entered = set()
-def enter(frame, event, _):
+def trace(frame, event, _):
     name = frame.f_globals.get("__name__", "")
-    is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-    if event == "call" and is_function and name.startswith("wtxtgit"):
+    if event == "call" and name.startswith("wtxtgit") and frame.f_code.co_name != "<module>":
         entered.add(name)
 out, sys.argv = sys.argv[1], ["wtxtgit", *sys.argv[2:]]
-threading.setprofile(enter)
-sys.setprofile(enter)
+threading.setprofile(trace)
+sys.setprofile(trace)
 from wtxtgit.__main__ import main
 try:
     main()
 finally:
     sys.setprofile(None)
     with open(out, "w") as file:
-        json.dump(sorted(entered), file)
+        json.dump([sorted(entered), sum(name.startswith("wtxtgit") for name in sys.modules)], file)
 """
+
+
+@dataclass(frozen=True)
+class Journey:
+    """The modules of which a command runs functions or makes classes, and how many it loads."""
+
+    entered: tuple[str, ...]
+    loaded: int
+
+    @property
+    def rooms(self) -> str:
+        """Which rooms the modules entered are in, most of them first."""
+        counts = Counter(f"{name}.".split(".")[1] or name for name in self.entered)
+        return ", ".join(f"{room} {count}" for room, count in counts.most_common())
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,7 @@ class Structure:
     circles: tuple[str, ...]
     formats_from_outside: tuple[str, ...]
     class_names: Mapping[str, tuple[str, ...]]
-    entered: Mapping[str, tuple[str, ...]]
+    journeys: Mapping[str, Journey]
 
 
 def structure() -> Structure:
@@ -79,7 +92,7 @@ def structure() -> Structure:
         circles=tuple(sorted(in_circles(graph))),
         formats_from_outside=tuple(sorted(formats_from_outside(graph))),
         class_names=shared_class_names(dict(zip(files, sources, strict=True))),
-        entered=journeys(),
+        journeys=journeys(),
     )
 
 
@@ -115,8 +128,8 @@ def shared_class_names(sources: Mapping[Path, str]) -> dict[str, tuple[str, ...]
     return {name: tuple(where) for name, where in sorted(places.items()) if len(where) > 1}
 
 
-def journeys() -> dict[str, tuple[str, ...]]:
-    """The modules of which functions run in each journey, in a repository made for it."""
+def journeys() -> dict[str, Journey]:
+    """Take each journey, in a repository made for it."""
     with tempfile.TemporaryDirectory(prefix="wtxtgit-structure-") as folder:
         place = Place(Path(folder))
         for name in ("home", "tmp", "repository"):
@@ -124,7 +137,7 @@ def journeys() -> dict[str, tuple[str, ...]]:
         return _journeys(place)
 
 
-def _journeys(place: Place) -> dict[str, tuple[str, ...]]:
+def _journeys(place: Place) -> dict[str, Journey]:
     repository = place.top / "repository"
 
     def run(*command: str, stdin: bytes = b"") -> bytes:
@@ -135,10 +148,11 @@ def _journeys(place: Place) -> dict[str, tuple[str, ...]]:
             raise BenchError(f"{' '.join(command)}: {done.stderr.decode()}")
         return done.stdout
 
-    def entered(*arguments: str, stdin: bytes = b"") -> tuple[str, ...]:
+    def taken(*arguments: str, stdin: bytes = b"") -> Journey:
         out = place.top / "entered.json"
         run(PYTHON, "-c", _TRACER, str(out), *arguments, stdin=stdin)
-        return tuple(json.loads(out.read_text()))
+        entered, loaded = json.loads(out.read_text())
+        return Journey(tuple(entered), loaded)
 
     run("git", "init", "-q", "-b", "main")
     run(*WTXTGIT, "install")
@@ -158,10 +172,10 @@ def _journeys(place: Place) -> dict[str, tuple[str, ...]]:
     texts = [str(place.top / f"{name}.wtxt") for name in ("base", "ours", "theirs")]
     files = [str(place.top / f"{name}.safetensors") for name in ("base", "ours")]
     return {
-        "clean": entered("clean", "m.safetensors", stdin=base),
-        "audit": entered("audit", "--no-cache", "--trust-root", root),
-        "merge": entered("merge-driver", *texts, "7", "m.safetensors"),
-        "diff": entered("diff", *files),
+        "clean": taken("clean", "m.safetensors", stdin=base),
+        "audit": taken("audit", "--no-cache", "--trust-root", root),
+        "merge": taken("merge-driver", *texts, "7", "m.safetensors"),
+        "diff": taken("diff", *files),
     }
 
 
@@ -180,12 +194,6 @@ def _checkpoint(changed: int | None) -> bytes:
     return len(header).to_bytes(8, "little") + header + values.tobytes()
 
 
-def rooms(entered: tuple[str, ...]) -> str:
-    """Which rooms those modules are in, most of them first."""
-    counts = Counter(name.split(".")[1] if "." in name else name for name in entered)
-    return ", ".join(f"{room} {count}" for room, count in counts.most_common())
-
-
 def main() -> None:
     found = structure()
     print(f"{found.modules} modules, {found.lines} lines, {found.statements} statements")
@@ -200,11 +208,11 @@ def main() -> None:
         print(f"{title}: {len(names)}")
         for name in names:
             print(f"    {name}")
-    for journey, entered in found.entered.items():
-        most = MOST_ENTERED[journey]
-        print(f"{journey}: {len(entered)} modules of at most {most}: {rooms(entered)}")
+    for name, journey in found.journeys.items():
+        count = f"{len(journey.entered)} modules entered (at most {MOST_ENTERED[name]})"
+        print(f"{name}: {count}, {journey.loaded} loaded: {journey.rooms}")
         if "-v" in sys.argv:
-            print("    " + " ".join(entered))
+            print("    " + " ".join(journey.entered))
 
 
 if __name__ == "__main__":

@@ -188,9 +188,9 @@ class TestFiles:
 def test_install_sets_it_up_and_uninstall_takes_it_back(repo: Repo) -> None:
     repo.wtxtgit("install", "--local")
     repository = repo.repository
-    value = config.effective("merge.wtxt-ledger.driver", cwd=repository.home)
+    value = config.Config(repository.home).get("merge.wtxt-ledger.driver")
     assert value == f"{LAUNCHER.command()} merge-driver --ledger -- %O %A %B %L %P"
-    assert config.effective("merge.wtxt-ledger.name", cwd=repository.home)
+    assert config.Config(repository.home).get("merge.wtxt-ledger.name")
     repo.wtxtgit("track", "*.fold")
     told = repo.git("check-attr", "merge", "a.fold.wsum", ".wtxt/signers.wsum").decode()
     assert told.count(": merge: wtxt-ledger\n") == 2

@@ -38,13 +38,13 @@ def test_a_foreign_value_stays_unless_forced(repo: Repo) -> None:
     with pytest.raises(CheckError, match="other-tool") as caught:
         install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
     assert "--force" in str(caught.value.hint)
-    assert config.get_all("filter.wtxt.process", cwd=repo.path) == []
+    assert config.Config(repo.path).get("filter.wtxt.process") is None
     left = install.unset_driver(scope="local", cwd=repo.path)
     assert left.foreign == {"filter.wtxt.clean": "other-tool clean"}
-    assert config.effective("filter.wtxt.clean", cwd=repo.path) == "other-tool clean"
+    assert config.Config(repo.path).get("filter.wtxt.clean") == "other-tool clean"
     forced = install.set_driver(LAUNCHER, scope="local", force=True, cwd=repo.path)
     assert forced.foreign == {"filter.wtxt.clean": "other-tool clean"}
-    assert config.effective("filter.wtxt.clean", cwd=repo.path).endswith("clean -- %f")
+    assert config.Config(repo.path).get("filter.wtxt.clean").endswith("clean -- %f")
 
 
 def test_an_older_install_of_ours_is_replaced(repo: Repo) -> None:
@@ -110,8 +110,8 @@ def test_a_command_that_does_not_start_is_told() -> None:
 
 
 def test_sizes_have_gits_suffixes(repo: Repo) -> None:
-    assert config.size("core.bigFileThreshold", 7, cwd=repo.path) == 7
+    assert config.Config(repo.path).size("core.bigFileThreshold", 7) == 7
     repo.git("config", "core.bigFileThreshold", "2m")
-    assert config.size("core.bigFileThreshold", 7, cwd=repo.path) == 2 << 20
+    assert config.Config(repo.path).size("core.bigFileThreshold", 7) == 2 << 20
     repo.git("config", "core.bigFileThreshold", "much")
-    assert config.size("core.bigFileThreshold", 7, cwd=repo.path) == 7
+    assert config.Config(repo.path).size("core.bigFileThreshold", 7) == 7

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
+
+from wtxtgit.io import workers
 
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system has no thread to give."""
 
-    class Exhausted(concurrent.futures.ThreadPoolExecutor):
-        def submit(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise RuntimeError("can't start new thread")
+    def start(_: object) -> NoReturn:
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Exhausted)
+    monkeypatch.setattr(workers.Thread, "start", start)

@@ -84,11 +84,14 @@ class Text:
     build: str = "none"
     sign: bytes | SigningKey = b""
     prev: bytes = bytes(32)
+    ts: str = TS
 
     @property
     def this(self) -> bytes:
         """merkle_this."""
-        return sha256(self.prev + self.hash_all + f"{TS}{self.gen}{self.build}".encode()).digest()
+        return sha256(
+            self.prev + self.hash_all + f"{self.ts}{self.gen}{self.build}".encode()
+        ).digest()
 
     @property
     def hash_all(self) -> bytes:
@@ -103,7 +106,7 @@ class Text:
             for at in range(0, len(padded), 8):
                 fastxor ^= int.from_bytes(padded[at : at + 8], "little")
         return (
-            f"WTXT 1\nmeta schema={self.schema} gen={self.gen} ts={TS} build={self.build} "
+            f"WTXT 1\nmeta schema={self.schema} gen={self.gen} ts={self.ts} build={self.build} "
             f"endian=LE host=any cuda=off\ncap ext={self.cap}\n"
             f"root sha256_all={self.hash_all.hex()} merkle_prev={self.prev.hex()} "
             f"merkle_this={self.this.hex()} fastxor={fastxor:016x}\n"
@@ -227,6 +230,11 @@ def _arrays() -> dict[str, Made]:
             note="a key is given, and one of two arrays has no hmac",
             hmac_key=KEY.hex(),
         ),
+        "year_0000": _bad(
+            Text((five,), ts="0000-12-31T23:59:59Z").bytes, "syntax", note="times begin with year 1"
+        ),
+        "year_0001": _good(Text((five,), ts="0001-01-01T00:00:00Z"), "the first time there is"),
+        "year_9999": _good(Text((five,), ts="9999-12-31T23:59:59Z"), "the last time there is"),
         "schema_of_nobody": _good(
             Text((five,), "foo"), "without a _layout a text is native, whatever its schema"
         ),
@@ -345,6 +353,7 @@ def _layouts() -> dict[str, Made]:
         "nan": "NaN",
         "plus": "+1",
         "leading_zero": "01",
+        "digits_21": "1" + "0" * 20,
         "digits_21_negative": "-1" + "0" * 20,
     }
     shaped = '{"array":"W","dtype":"u8","name":"w","shape":[%s]}'
@@ -352,6 +361,12 @@ def _layouts() -> dict[str, Made]:
     native = '{"extents":[{"array":"%s","dtype":"%s","name":"w","shape":[%d]}]'
     native += ',"format":"arrays","v":1}'
     odd = Arr("odd", bytes(8), "f64", ())
+    two = '{"extents":[%s],"format":"arrays","v":1}'
+    named_two = [
+        f'{{"array":"{array}","dtype":"|u1","name":"{name}","shape":[1]}}'
+        for array, name in (("a", r"\uff5e"), ("b", r"\ud83d\ude00"))
+    ]
+    byte_arrays = Arr("a", b"\1"), Arr("b", b"\2")
     pair = Arr("w", bytes(8), "f32")
     broken = one_tensor(tensor % "w", "2").bytes.replace(b"fastxor=", b"fastxor=f", 1)
     at = broken.index(b"fastxor=") + len("fastxor=") + 16
@@ -411,6 +426,16 @@ def _layouts() -> dict[str, Made]:
             file_text(native % ("odd", "<f2", 4), odd, schema="weights/v1"),
             "name, dtype and shape of the array that carries a tensor are not looked at",
         ),
+        **_native_dtypes(native),
+        "layout_native_order": _good(
+            file_text(two % ",".join(named_two), *byte_arrays, schema="weights/v1"),
+            "by code points, of which the pair of surrogates is the larger one",
+        ),
+        "layout_native_order_other": _bad(
+            file_text(two % ",".join(named_two[::-1]), *byte_arrays, schema="weights/v1").bytes,
+            "layout",
+            note="names that do not ascend",
+        ),
         "layout_judged_last": _bad(
             broken[:at] + broken[at + 1 :],
             "fastxor",
@@ -418,6 +443,46 @@ def _layouts() -> dict[str, Made]:
             note="a wrong layout hides no other error",
         ),
     }
+
+
+def _native_dtypes(native: str) -> dict[str, Made]:
+    """Dtypes of native layouts: with the bytes of an item, or with None where that is not said."""
+    sizes = {
+        "bool": ("|b1", 1),
+        "i1": ("|i1", 1),
+        "f2": ("<f2", 2),
+        "c16": ("<c16", 16),
+        "s": ("|S3", 3),
+        "v": ("|V5", 5),
+        "u": ("<U2", 8),
+        "times": ("<M8[25us]", 8),
+        "times_plain": ("<m8", 8),
+        "bfloat16": ("bfloat16", 2),
+        "e4m3": ("float8_e4m3fn", 1),
+        "e5m2": ("float8_e5m2", 1),
+        "int4": ("int4", 1),
+        "uint4": ("uint4", 1),
+        "long_double": ("<f16", None),
+        "big_endian": (">f4", None),
+        "other_prefix": ("|f4", None),
+        "empty_string": ("|S0", None),
+        "padded_size": ("|S03", None),
+        "no_unit": ("<M8[xs]", None),
+        "other_name": ("float8_e4m3b11_fnuz", None),
+    }
+    found = {}
+    for name, (dtype, size) in sizes.items():
+        text = native % ("w", dtype, 3)
+        held = Arr("w", bytes(3 * size if size else 7))
+        note = "items of no size that is said" if size is None else f"items of {size} bytes"
+        good = file_text(text, held, schema="weights/v1")
+        found[f"native_{name}"] = _good(good, f"{dtype}: {note}")
+        if size is not None:
+            more = file_text(text, Arr("w", bytes(3 * size + 1)), schema="weights/v1")
+            found[f"native_{name}_more"] = _bad(
+                more.bytes, "layout", note=f"{dtype}: {note}, and a byte more"
+            )
+    return found
 
 
 def _good(text: Text, note: str, **also: Any) -> Made:

@@ -253,6 +253,7 @@ class TestSpelling:
             (b".fold\n", b".fold\nWLEDGER 1 repo=" + b"0" * 64 + b" path=a\n"),
             (b"gen=000003", b"gen=3"),
             (b"ts=2026-02-03", b"ts=2026-02-30"),
+            (b"ts=2026-02-03", b"ts=0000-02-03"),
             (b"endian=LE", b"endian=BE"),
             (b"WSUM 1", b"WSUM 2"),
             (b"merkle_this=4", b"merkle_this=F"),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, open_target
-from wtxtgit.containers.format import Format, SetWriter, Writer
+from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import (
     failures,
@@ -143,7 +143,7 @@ class Conversion(Plain):
     notes: tuple[str, ...] = ()
 
 
-def _target(out: Path) -> tuple[Format, Writer]:
+def _target(out: Path) -> tuple[Format, FileWriter]:
     """The format that an output's ending names, and what writes it; raises UsageError."""
     named = containers.by_ending(out.suffix)
     if named is None or named.write is None:
@@ -250,7 +250,7 @@ def _read(
     return description, sources, dropped
 
 
-def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: Writer) -> None:
+def _refuse_dtypes(out: Path, sources: Iterable[TensorSource], writer: FileWriter) -> None:
     for source in sources:
         if source.element not in writer.DTYPES:
             raise InputError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
@@ -61,7 +61,9 @@ class Place:
         """The repository; raises EnvironmentFailure where there is none."""
         if self.clone is None:
             return Repository.discover(self.folder)
-        return replace(Repository.discover(self.clone), prefix=self.prefix)
+        repo = Repository.discover(self.clone)
+        repo.prefix = self.prefix
+        return repo
 
 
 HERE = Place()

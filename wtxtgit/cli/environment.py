@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from pathlib import Path
@@ -162,6 +161,8 @@ def is_first_path() -> bool:
 
 def login_name() -> str | None:
     """What the user is called, if that is known."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -54,11 +54,10 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 def _check(repo: Repository, name: str, as_json: bool) -> int:
     """Seal where that is wanted, and check."""
     from wtxtgit.chain import check as chain_check
-    from wtxtgit.git import config
     from wtxtgit.merge import conflicts
 
     merged = () if name == "pre-applypatch" else environment.merged_commits()
-    seals = name != "pre-applypatch" and config.is_true(AUTO_SEAL, cwd=repo.home)
+    seals = name != "pre-applypatch" and repo.config.is_true(AUTO_SEAL)
     if seals and name == "pre-commit":
         _seal(repo, merged)
     root = root_of_trust(repo)

@@ -175,7 +175,7 @@ def key_options(command: _Command) -> _Command:
 
 def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = None) -> SigningKey:
     """The key that signs, given what `key_options` got; errors as `choose_key`."""
-    from wtxtgit.git import config
+    from wtxtgit.git.config import Config
     from wtxtgit.setup.keys import CONFIG_KEY, KeySources, choose_key
 
     return choose_key(
@@ -183,7 +183,7 @@ def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = N
             ring=keyring(),
             spec=key,
             content=environment.take_signing_key(),
-            configured=config.path(CONFIG_KEY, cwd=cwd) if key is None else None,
+            configured=Config(cwd).path(CONFIG_KEY) if key is None else None,
             agent_socket=environment.agent_socket(),
             ask=asker(passphrase_fd),
         )

@@ -130,9 +130,7 @@ def discover() -> Repository:
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
-    from wtxtgit.git.config import effective
-
-    return effective("wtxtgit.trustRoot", cwd=repo.home) if given is None else given
+    return repo.config.get("wtxtgit.trustRoot") if given is None else given
 
 
 @contextmanager

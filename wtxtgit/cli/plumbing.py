@@ -120,7 +120,6 @@ def _store() -> ObjectStore | None:
     """Where `git add` will look for an object before it writes one."""
     from wtxtgit.errors import EnvironmentFailure
     from wtxtgit.filter.process import is_adding
-    from wtxtgit.git import config
     from wtxtgit.git.store.reader import ObjectStore
 
     if not is_adding():
@@ -128,9 +127,7 @@ def _store() -> ObjectStore | None:
     try:
         repo = _repository()
         # Who wants objects brought to the disk at once has git do it.
-        if config.effective("core.fsync", cwd=repo.home) or config.is_true(
-            "core.fsyncObjectFiles", cwd=repo.home
-        ):
+        if repo.config.get("core.fsync") or repo.config.is_true("core.fsyncObjectFiles"):
             return None
         return ObjectStore(repo)
     except EnvironmentFailure:

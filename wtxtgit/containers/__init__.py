@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from wtxtgit.containers import ranges
-from wtxtgit.containers.format import Container, Format, OpenMember, Resealer, Set, WholeFiles
+from wtxtgit.containers.format import Container, FileSet, Format, OpenMember, Resealer, WholeFiles
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
     FORMATS,
@@ -234,7 +234,7 @@ def read(data: ByteView) -> Container:
     return known.read().read(data)
 
 
-def _read_set(data: ByteView, open_member: OpenMember) -> Set | None:
+def _read_set(data: ByteView, open_member: OpenMember) -> FileSet | None:
     """The set that a file is the index of, None of any other file; raises FormatError."""
     listing = listed_by(data)
     if listing is None or listing.read_set is None:

@@ -62,7 +62,7 @@ class Describer(Protocol):
         """Tensors and metadata of a file that was read; raises FormatError."""
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """What every format has: how its files are read."""
 
     def read(self, data: ByteView) -> Container:
@@ -76,7 +76,7 @@ class Checker(Protocol):
         """Check everything that can be checked; raises nothing."""
 
 
-class Writer(Protocol):
+class FileWriter(Protocol):
     """How tensors become a file of the format.
 
     `DTYPES` has the format's own name of each element of `model.elements`
@@ -137,7 +137,7 @@ class Repacker(Protocol):
         """The file with another compression; raises FormatError."""
 
 
-class Signed(Protocol):
+class SignedFields(Protocol):
     """Files with fields that sign how the rest is stored."""
 
     def broken_by_repack(self, container: Any) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class WholeFiles(Protocol):
         """Check everything that can be checked; raises nothing."""
 
 
-class Set(Protocol):
+class FileSet(Protocol):
     """A set of files whose index was read."""
 
     @property
@@ -214,7 +214,7 @@ class SetReader(Protocol):
     def is_index(self, data: ByteView) -> bool:
         """Whether a JSON file is an index of such a set."""
 
-    def read(self, data: ByteView, open_member: OpenMember) -> Set:
+    def read(self, data: ByteView, open_member: OpenMember) -> FileSet:
         """Read the index; raises FormatError."""
 
 
@@ -243,7 +243,7 @@ class Format(NamedTuple):
 
     name: str
     """What layouts of texts, reports and messages call it."""
-    read: Lazy[Reader]
+    read: Lazy[FileReader]
     describe: Lazy[Describer]
     check: Lazy[Checker]
 
@@ -256,7 +256,7 @@ class Format(NamedTuple):
     endings: tuple[str, ...] = ()
     """Endings of its files' names, in lower case with their dot."""
 
-    write: Lazy[Writer] | None = None
+    write: Lazy[FileWriter] | None = None
     write_set: Lazy[SetWriter] | None = None
     write_arrays: Lazy[ArrayWriter] | None = None
     keeps_tag: Callable[[str], bool] | None = None
@@ -270,7 +270,7 @@ class Format(NamedTuple):
 
     reseal: Lazy[Resealer] | None = None
     repack: Lazy[Repacker] | None = None
-    signed: Lazy[Signed] | None = None
+    signed: Lazy[SignedFields] | None = None
     salvage: Lazy[Salvager] | None = None
     parity: Lazy[Parity] | None = None
 

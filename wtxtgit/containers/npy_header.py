@@ -63,7 +63,7 @@ _SCALAR = re.compile(r"([<>|=]?)(?:([biufcmMSaVU])([0-9]{1,10})(?:\[[A-Za-z0-9/]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class NpyHeader:
     """What a header says; the array's bytes start at `data`.
 
     `dtype` is the descr, or its Python literal in ASCII where it is no string;
@@ -110,7 +110,7 @@ class Header:
         return length
 
 
-def read(data: ByteView, start: int, end: int) -> Header:
+def read(data: ByteView, start: int, end: int) -> NpyHeader:
     """Read the header of the npy file that is data[start:end]; raises FormatError."""
     cursor = Cursor(data[:end], start)
     version, length = _fixed(cursor)
@@ -135,7 +135,7 @@ def read(data: ByteView, start: int, end: int) -> Header:
     descr = fields["descr"]
     size, has_objects = _item(descr, offset)
     element, byteorder = _number(descr)
-    return Header(
+    return NpyHeader(
         version,
         start,
         cursor.pos,
@@ -284,7 +284,7 @@ def _sizes(value: object) -> tuple[int, ...] | None:
 
 
 def check_array(
-    header: Header,
+    header: NpyHeader,
     stored: Stored,
     end: int,
     findings: Findings,

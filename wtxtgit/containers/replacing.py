@@ -39,7 +39,7 @@ MAX_PASSES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class WrittenTensor:
     """A tensor that is written: that of the file `data`, or `content` instead of its bytes."""
 
     tensor: Stored
@@ -66,7 +66,7 @@ def refuse_errors(findings: Findings) -> None:
         )
 
 
-def check_lengths(parts: Iterable[Part]) -> None:
+def check_lengths(parts: Iterable[WrittenTensor]) -> None:
     """Raise FormatError where a content has another length than what it replaces."""
     for part in parts:
         if part.content is not None and part.content.nbytes != part.nbytes:
@@ -77,7 +77,7 @@ def check_lengths(parts: Iterable[Part]) -> None:
             )
 
 
-def check_size(parts: Iterable[Part], sources: Iterable[ByteView]) -> None:
+def check_size(parts: Iterable[WrittenTensor], sources: Iterable[ByteView]) -> None:
     """Raise FormatError (limit) where tensors that share bytes make a file too large."""
     total = sum(part.nbytes for part in parts)
     if total > MAX_PASSES * sum(map(len, sources)):
@@ -86,7 +86,9 @@ def check_size(parts: Iterable[Part], sources: Iterable[ByteView]) -> None:
         )
 
 
-def replaced(data: ByteView, own: Sequence[Stored], parts: Sequence[Part]) -> Iterator[Buffer]:
+def replaced(
+    data: ByteView, own: Sequence[Stored], parts: Sequence[WrittenTensor]
+) -> Iterator[Buffer]:
     """The file `data`, with each part in the place of its own tensor of that number.
 
     Raises FormatError, before the first piece: for tensors that share bytes
@@ -126,7 +128,7 @@ def _sharing(places: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int,
         yield group
 
 
-def _compare(group: list[tuple[int, int, int]], parts: list[Part], left: int) -> int:
+def _compare(group: list[tuple[int, int, int]], parts: list[WrittenTensor], left: int) -> int:
     """Refuse parts that share bytes and are not the same; how many were compared."""
     names = f"{quoted(parts[0].tensor.name)} and {quoted(parts[1].tensor.name)}"
     if any(before[:2] != after[:2] for before, after in pairwise(group)):
@@ -145,7 +147,7 @@ def _compare(group: list[tuple[int, int, int]], parts: list[Part], left: int) ->
     return total
 
 
-def _digest(part: Part) -> bytes:
+def _digest(part: WrittenTensor) -> bytes:
     hashed = hashlib.sha256()
     for block in part.blocks():
         hashed.update(block)

@@ -47,7 +47,7 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZipMember:
     """A member: its payload is [start, end) of the file, `size` bytes once inflated.
 
     `header` is the offset of its local header, `entry` that of its entry in
@@ -83,7 +83,7 @@ class Directory:
     `end_record` is where the record stands that ends the zip, but for its comment.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[ZipMember, ...]
     start: int
     end_record: int
 
@@ -107,7 +107,7 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     return Directory(members, first, said.record)
 
 
-def overlapping(members: Sequence[Member], limit: int | None = None) -> frozenset[int]:
+def overlapping(members: Sequence[ZipMember], limit: int | None = None) -> frozenset[int]:
     """The members, by position, that lose bytes to another one or reach beyond byte `limit`.
 
     Of those that share bytes the one that starts first keeps them, then the
@@ -137,14 +137,14 @@ def part_notes(directory: Directory) -> tuple[PartNote, ...]:
     return tuple(_note(member) for member in directory.members if not member.stored)
 
 
-def _note(member: Member) -> PartNote:
+def _note(member: ZipMember) -> PartNote:
     if member.encrypted:
         return PartNote(member.start, f"{member.name}, encrypted", member.method != STORED, True)
     about = f"{member.name}, deflated, {member.size} bytes inflated"
     return PartNote(member.start, about, is_compressed=True)
 
 
-def content(data: ByteView, member: Member, limit: int) -> ByteView:
+def content(data: ByteView, member: ZipMember, limit: int) -> ByteView:
     """What the member holds: its payload, inflated where it is deflated.
 
     Raises FormatError, with kind "limit" where it inflates to over `limit` bytes.
@@ -155,7 +155,7 @@ def content(data: ByteView, member: Member, limit: int) -> ByteView:
     return memoryview(b"".join(_inflated(data, member)))
 
 
-def blocks(data: ByteView, member: Member, limit: int) -> Iterator[Buffer]:
+def blocks(data: ByteView, member: ZipMember, limit: int) -> Iterator[Buffer]:
     """`content` piece by piece, of at most BLOCK bytes."""
     check_size(member, limit)
     if member.stored:
@@ -164,7 +164,7 @@ def blocks(data: ByteView, member: Member, limit: int) -> Iterator[Buffer]:
         yield from _inflated(data, member)
 
 
-def check_size(member: Member, limit: int) -> None:
+def check_size(member: ZipMember, limit: int) -> None:
     """Raise FormatError where the sizes already say that there is no content.
 
     With kind "limit" where it would inflate to over `limit` bytes.
@@ -182,7 +182,7 @@ def check_size(member: Member, limit: int) -> None:
         _fail_member(member, f"of {length} bytes can't inflate to {member.size}")
 
 
-def _inflated(data: ByteView, member: Member) -> Iterator[bytes]:
+def _inflated(data: ByteView, member: ZipMember) -> Iterator[bytes]:
     """Inflate in steps that take and give a block at most; all of `size` or FormatError."""
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     length, pos = 0, member.start
@@ -208,11 +208,11 @@ def _inflated(data: ByteView, member: Member) -> Iterator[bytes]:
         _fail_member(member, "goes on after its deflate stream")
 
 
-def _fail_member(member: Member, why: str, *, kind: str = "structure") -> NoReturn:
+def _fail_member(member: ZipMember, why: str, *, kind: str = "structure") -> NoReturn:
     fail(f"member {quoted(member.name)} {why}", offset=member.start, field="payload", kind=kind)
 
 
-def _member(cursor: Cursor, data: ByteView, start: int) -> Member:
+def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
     """Read the entry at the cursor and find where its payload starts."""
     at = cursor.pos
     magic, _, _, flags, method, _, _, crc32, length, size, *rest = cursor.record(ENTRY, "entry")
@@ -237,7 +237,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> Member:
     header = start + offset
     payload = _payload(data, header) if length else _nowhere(data, header)
     check_inside(payload, length, len(data), f"member {quoted(name)}")
-    return Member(name, method, crc32, payload, payload + length, size, header, at, flags)
+    return ZipMember(name, method, crc32, payload, payload + length, size, header, at, flags)
 
 
 def _name(cursor: Cursor, length: int, flags: int) -> str:
@@ -397,7 +397,7 @@ LAYOUTS = (
 """With 64 or 32 bits for sizes, with a signature or without one."""
 
 
-def find(data: ByteView, member: Member, limit: int) -> tuple[int, int] | None:
+def find(data: ByteView, member: ZipMember, limit: int) -> tuple[int, int] | None:
     """Where the CRC-32 stands behind the member, and where its descriptor ends.
 
     None where there is none that says what the directory says and ends at

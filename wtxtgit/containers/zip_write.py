@@ -35,7 +35,7 @@ from wtxtgit.containers.zip_read import (
     ZIP64_LOCATOR,
     ZIP64_LOCATOR_MAGIC,
     Directory,
-    Member,
+    ZipMember,
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
@@ -230,7 +230,7 @@ def rest(data: ByteView, directory: Directory) -> dict[str, object]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def member_comment(data: ByteView, member: Member) -> bytes:
+def member_comment(data: ByteView, member: ZipMember) -> bytes:
     """The comment that the directory has on a member."""
     *_, name, extra, length, _, _, _, _ = unpack_at(ENTRY, data, member.entry)
     start = member.entry + ENTRY.size + name + extra
@@ -277,13 +277,13 @@ def _kept(raw: ByteView) -> Iterator[bytes]:
         yield left
 
 
-def _of_entry(data: ByteView, member: Member) -> ByteView:
+def _of_entry(data: ByteView, member: ZipMember) -> ByteView:
     *_, name, extra, _, _, _, _, _ = unpack_at(ENTRY, data, member.entry)
     start = member.entry + ENTRY.size + name
     return data[start : start + extra]
 
 
-def _of_local(data: ByteView, member: Member) -> ByteView:
+def _of_local(data: ByteView, member: ZipMember) -> ByteView:
     if not _has_local(data, member):
         return data[:0]
     *_, name, extra = unpack_at(LOCAL, data, member.header)
@@ -291,11 +291,11 @@ def _of_local(data: ByteView, member: Member) -> ByteView:
     return data[start : start + extra]
 
 
-def _flags(data: ByteView, member: Member) -> int:
+def _flags(data: ByteView, member: ZipMember) -> int:
     return int(unpack_at(LOCAL, data, member.header)[2]) | member.flags
 
 
-def _has_local(data: ByteView, member: Member) -> bool:
+def _has_local(data: ByteView, member: ZipMember) -> bool:
     """Whether there is a local header; an empty member may have none."""
     end = member.header + LOCAL.size
     return end <= len(data) and data[member.header : member.header + 4] == ZIP_MAGIC

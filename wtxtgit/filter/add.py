@@ -18,7 +18,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import ArtifactFacts, Known, content_digest, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
-from wtxtgit.git import config, index, staging
+from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import StagedFile, stage_files
@@ -56,7 +56,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     repo.check_worktree()
     found = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
-    is_sparse = config.is_true("core.sparseCheckout", cwd=repo.home)
+    is_sparse = repo.config.is_true("core.sparseCheckout")
     asked = found.tracked if is_sparse else [*found.tracked, *found.untracked]
     links = _links(repo)
     filtered = tuple(
@@ -184,7 +184,7 @@ def _changed(name: Path) -> EnvironmentFailure:
 
 def _modes(repo: Repository, paths: Sequence[bytes]) -> dict[bytes, int]:
     """Modes as the index has them, where those of files say nothing (core.fileMode)."""
-    if config.is_true("core.fileMode", cwd=repo.home, default=True):
+    if repo.config.is_true("core.fileMode", default=True):
         return {}
     known = {entry.path: entry.mode for entry in index.entries(repo) if entry.is_file}
     return {path: known.get(path, _PLAIN) for path in paths}
@@ -192,7 +192,7 @@ def _modes(repo: Repository, paths: Sequence[bytes]) -> dict[bytes, int]:
 
 def _links(repo: Repository) -> set[bytes]:
     """Paths that are links in the index, where the work tree can't tell (core.symlinks)."""
-    if config.is_true("core.symlinks", cwd=repo.home, default=True):
+    if repo.config.is_true("core.symlinks", default=True):
         return set()
     return {entry.path for entry in index.entries(repo) if not entry.is_file}
 

@@ -9,7 +9,6 @@ has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -30,7 +29,7 @@ from wtxtgit.git.work_tree import Moment, moment
 from wtxtgit.io.files import reason, write_all
 from wtxtgit.io.spool import gathered
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.io.workers import begun_beside, default_threads
+from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import Plain
 from wtxtgit.text.grammar import MAGIC
 
@@ -138,7 +137,7 @@ def write_files(
     failed: list[tuple[bytes, str]] = []
     if entries:
         # It takes a while to import, in which git is asked and objects are inflated.
-        begun_beside(partial(import_module, "wtxtgit.filter.smudge"))
+        in_background(partial(import_module, "wtxtgit.filter.smudge"))
     with ObjectStore(repo) as store:
         work = _Work(repo, store, settings, warn, entries, progress)
         for entry, outcome in work.write(list(entries)):
@@ -187,8 +186,9 @@ class _Work:
         if len(small) < 2:
             yield from ((entry, self._file(entry, threads)) for entry in small)
             return
-        with ThreadPoolExecutor(threads) as pool:
-            yield from zip(small, pool.map(partial(self._file, threads=1), small), strict=True)
+        tasks = (partial(self._file, entry, 1) for entry in small)
+        with Workers(tasks, threads, ahead=len(small)) as outcomes:
+            yield from zip(small, outcomes, strict=True)
 
     def _file(self, entry: Entry, threads: int) -> StagedFile | str:
         try:

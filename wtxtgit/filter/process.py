@@ -16,12 +16,11 @@ import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.filter_protocol import FilterProcess, Request
@@ -29,7 +28,7 @@ from wtxtgit.io import view
 from wtxtgit.io.files import shown
 from wtxtgit.io.spool import IN_MEMORY, Spool
 from wtxtgit.io.view import Buffer, ByteView, Windowed
-from wtxtgit.io.workers import begun_beside
+from wtxtgit.io.workers import in_background
 
 if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
@@ -46,8 +45,7 @@ _MOST_EXPECTED = 64 * 1024**3
 """A file's length costs nothing to claim, a plan for so many bytes does."""
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What the environment and the config say about filtering.
 
     `skip_smudge` leaves all texts as they are; `wanted` says of a path
@@ -105,8 +103,7 @@ def _answer(process: FilterProcess, request: Request, settings: Settings, warn: 
         ahead.result()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a request is answered with; `done` is called when all pieces were given."""
 
     pieces: Iterable[Buffer]
@@ -211,7 +208,7 @@ class _Ahead:
         return f"wtxtgit.filter.{self._request.command}"
 
     def _start(self, task: Callable[[], object]) -> None:
-        if (thread := begun_beside(task)) is not None:
+        if (thread := in_background(task)) is not None:
             self._threads.append(thread)
 
     def _load(self) -> None:
@@ -260,7 +257,11 @@ EXCLUDE = "wtxtgit.smudgeExclude"
 @cache
 def selection() -> Callable[[bytes], bool]:
     """The selection that this repository's config makes, read once."""
-    return select(_patterns(INCLUDE), _patterns(EXCLUDE))
+    # Starting git takes modules that a filter does without where nothing is smudged.
+    from wtxtgit.git.config import Config
+
+    config = Config(None)
+    return select(*(_patterns(config.get(key) or "") for key in (INCLUDE, EXCLUDE)))
 
 
 def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:
@@ -277,11 +278,7 @@ def select(include: list[str], exclude: list[str]) -> Callable[[bytes], bool]:
     return selected
 
 
-def _patterns(key: str) -> list[str]:
-    # Starting git takes modules that a filter does without where nothing is smudged.
-    from wtxtgit.git import config
-
-    value = config.effective(key) or ""
+def _patterns(value: str) -> list[str]:
     return [pattern for part in value.split(",") if (pattern := part.strip())]
 
 

@@ -94,7 +94,7 @@ def filtered_alone(repo: Repository, paths: Iterable[bytes]) -> list[bytes]:
 def is_driven(repo: Repository) -> bool:
     """Whether the filter that git would start is wtxtgit's."""
     for key in (f"filter.{DRIVER}.process", f"filter.{DRIVER}.clean"):
-        value = config.effective(key, cwd=repo.home)
+        value = repo.config.get(key)
         # Where there is a process, even an empty one, git does not look at the other.
         if value is not None:
             return config.is_ours(key, value)

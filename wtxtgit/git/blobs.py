@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator
+from threading import Lock
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
@@ -23,6 +25,8 @@ _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ALGORITHMS = {40: "sha1", 64: "sha256"}
 """The hash that makes an object's id, by its hexadecimal digits."""
 _BLOCK = 1024 * 1024
+_FEW = 64
+"""Objects that are asked for at once: a pipe holds the questions and the answers."""
 
 
 class TooLarge(EnvironmentFailure):
@@ -31,6 +35,69 @@ class TooLarge(EnvironmentFailure):
     def __init__(self, kind: str, oid: str, size: int, most: int) -> None:
         super().__init__(f"{kind} {oid} has {size} bytes, over the limit of {most}")
         self.size = size
+
+
+class CatFiles:
+    """Running `git cat-file`s of a repository, which its readers share while there are any.
+
+    One that is lent out belongs to who has it. Threads may share this; a process
+    that was forked starts its own, since answers go to whoever reads first.
+    """
+
+    def __init__(self, repo: Repository) -> None:
+        self._repo = repo
+        self._lock = Lock()
+        self._process = os.getpid()
+        self._readers = 0
+        self._idle: dict[str, list[run.Stream]] = {}
+        self._inherited: list[object] = []
+
+    @classmethod
+    def of(cls, repo: Repository) -> CatFiles:
+        """Those of a repository, which are its own in every process."""
+        shared = repo.cat_files
+        if shared is None or shared._process != os.getpid():
+            made = cls(repo)
+            # Kept: what closes them would wait for another process's children.
+            made._inherited.append(shared)
+            shared = repo.cat_files = made
+        return shared
+
+    def enter(self) -> None:
+        with self._lock:
+            self._readers += 1
+
+    def leave(self) -> None:
+        """One reader less; with the last one all processes end."""
+        with self._lock:
+            self._readers -= 1
+            ended = [] if self._readers else [s for some in self._idle.values() for s in some]
+            if not self._readers:
+                self._idle = {}
+        for stream in ended:
+            stream.__exit__()
+
+    @contextlib.contextmanager
+    def lent(self, how: str) -> Iterator[run.Stream]:
+        """Lend out a process, `--batch` or `--batch-check`, that has nothing more to say.
+
+        After an exception it ends: then it may still have content on its way.
+        """
+        with self._lock:
+            idle = self._idle.get(how)
+            stream = idle.pop() if idle else None
+        if stream is None:
+            stream = self._repo.stream("cat-file", how, env=run.TRUE_OBJECTS)
+        is_kept = False
+        try:
+            yield stream
+            with self._lock:
+                is_kept = self._readers > 0
+                if is_kept:
+                    self._idle.setdefault(how, []).append(stream)
+        finally:
+            if not is_kept:
+                stream.__exit__()
 
 
 class ObjectReader:
@@ -44,23 +111,21 @@ class ObjectReader:
     def __init__(self, repo: Repository, kind: str) -> None:
         self._repo = repo
         self._kind = kind
-        self._contents: run.Stream | None = None
-        self._sizes: run.Stream | None = None
+        self._shared: CatFiles | None = None
 
     def __enter__(self) -> Self:
+        self._open()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stream in (self._contents, self._sizes):
-            if stream is not None:
-                stream.__exit__()
-        self._contents = self._sizes = None
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.leave()
 
     def size(self, oid: str) -> int:
         """Give the size in bytes that an object says it has; its content is not read."""
-        if self._sizes is None:
-            self._sizes = self._repo.stream("cat-file", "--batch-check", env=run.TRUE_OBJECTS)
-        return self._ask(self._sizes, oid)
+        with self._asked("--batch-check", oid) as (_, size):
+            return size
 
     def read(self, oid: str, most: int) -> bytes:
         """Read an object; raises TooLarge, too, where it has over `most` bytes."""
@@ -81,6 +146,12 @@ class ObjectReader:
         with self._content(oid) as (stream, size):
             yield from hashed(self._blocks(stream, oid, size), self._kind, oid, size)
 
+    def _open(self) -> CatFiles:
+        if self._shared is None or self._shared is not CatFiles.of(self._repo):
+            self._shared = CatFiles.of(self._repo)
+            self._shared.enter()
+        return self._shared
+
     def _blocks(self, stream: run.Stream, oid: str, size: int) -> Iterator[bytes]:
         left = size
         while left:
@@ -92,38 +163,25 @@ class ObjectReader:
 
     @contextlib.contextmanager
     def _content(self, oid: str) -> Iterator[tuple[run.Stream, int]]:
-        """Lend out a process that is about to give an object of this size.
-
-        It is kept where all was read, and ended after an exception: then it
-        may still have content on its way.
-        """
-        check_oid(oid)
-        stream, self._contents = self._contents, None
-        if stream is None:
-            stream = self._repo.stream("cat-file", "--batch", env=run.TRUE_OBJECTS)
-        kept = False
-        try:
-            size = self._ask(stream, oid)
+        """Lend out a process that is about to give an object of this size."""
+        with self._asked("--batch", oid) as (stream, size):
             yield stream, size
             if stream.stdout.read(1) != b"\n":
                 raise self._cut_off(oid, size)
-            # Another one may have been started while this was lent out.
-            kept = self._contents is None
-        finally:
-            if kept:
-                self._contents = stream
-            else:
-                stream.__exit__()
 
-    def _ask(self, stream: run.Stream, oid: str) -> int:
-        with contextlib.suppress(BrokenPipeError):
-            stream.stdin.write(check_oid(oid).encode("ascii") + b"\n")
-            stream.stdin.flush()
-        # A process that died gives an empty line.
-        found, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
-        if found != oid:
-            raise EnvironmentFailure(f"git gives {self._kind} {found} for {oid}")
-        return size
+    @contextlib.contextmanager
+    def _asked(self, how: str, oid: str) -> Iterator[tuple[run.Stream, int]]:
+        """Lend out a process that was asked about an object, and the size that it told."""
+        check_oid(oid)
+        with self._open().lent(how) as stream:
+            with contextlib.suppress(BrokenPipeError):
+                stream.stdin.write(oid.encode("ascii") + b"\n")
+                stream.stdin.flush()
+            # A process that died gives an empty line.
+            found, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
+            if found != oid:
+                raise EnvironmentFailure(f"git gives {self._kind} {found} for {oid}")
+            yield stream, size
 
     def _cut_off(self, oid: str, size: int) -> EnvironmentFailure:
         return EnvironmentFailure(f"git gives no {size} bytes of {self._kind} {oid}")
@@ -154,7 +212,15 @@ def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, byte
     """What git says of each object, asked once."""
     wanted = list(dict.fromkeys(map(check_oid, oids)))
     asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
-    answers = repo.git("cat-file", "--batch-check", stdin=asked, env=run.TRUE_OBJECTS).splitlines()
+    if len(wanted) <= _FEW:
+        with CatFiles.of(repo).lent("--batch-check") as stream:
+            with contextlib.suppress(BrokenPipeError):
+                stream.stdin.write(asked)
+                stream.stdin.flush()
+            answers = [line for _ in wanted if (line := stream.stdout.readline())]
+    else:
+        how = ("cat-file", "--batch-check")
+        answers = repo.git(*how, stdin=asked, env=run.TRUE_OBJECTS).splitlines()
     if len(answers) != len(wanted):
         raise EnvironmentFailure(f"git tells {len(answers)} of {len(wanted)} sizes")
     return list(zip(wanted, answers, strict=True))

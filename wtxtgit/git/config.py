@@ -8,9 +8,11 @@ forced, and never unset.
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from wtxtgit.git import run
 
@@ -53,12 +55,20 @@ CONSTANTS = {
 
 KEYS = (*COMMANDS, *CONSTANTS)
 
+_VALUELESS = b"\0"
+"""Of a key that stands alone, which is true; as a string it is empty. No value holds it."""
+_BOOLEANS = {
+    _VALUELESS: True, b"true": True, b"yes": True, b"on": True, b"1": True,
+    b"false": False, b"no": False, b"off": False, b"0": False, b"": False,
+}  # fmt: skip
+_DECIMAL = re.compile(rb"0|[1-9][0-9]{0,17}")
+_writes = 0
+
 PROGRAMS = ("wtxtgit", "git-wtxt")
 """Names of the installed console scripts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
+class Launcher(NamedTuple):
     """How git starts wtxtgit: a program by absolute path, and its first arguments."""
 
     arguments: tuple[str, ...]
@@ -73,38 +83,78 @@ class Launcher:
         return {**commands, **CONSTANTS}
 
 
-def get_all(key: str, *, scope: str | None = None, cwd: Path | None = None) -> list[str]:
-    """Read all values of a key in one scope, or the effective ones, last one strongest."""
-    where = (f"--{scope}",) if scope else ()
-    found = run.call("config", *where, "-z", "--get-all", key, cwd=cwd, ok=(0, 1))
+class Config:
+    """The configuration that git obeys in a folder, read once, when first asked for.
+
+    One process lists all values. They are spelled as they were written; what a
+    spelling means is decided here where it is plain, and by git elsewhere.
+    """
+
+    def __init__(self, cwd: Path | None) -> None:
+        self._cwd = cwd
+        self._values: dict[str, bytes] = {}
+        self._read_at = -1
+
+    def get(self, key: str) -> str | None:
+        """The value that git obeys, the last one; None for a key that is not set."""
+        value = self._last(key)
+        return None if value is None else os.fsdecode(value.removeprefix(_VALUELESS))
+
+    def path(self, key: str) -> str | None:
+        """A value that may be a path; git puts a home in the place of its `~`."""
+        value = self.get(key)
+        if value is not None and value.startswith(("~", "%(")):
+            return os.fsdecode(run.records(self._by_git(key, "--type=path", "-z").stdout)[0])
+        return value
+
+    def is_true(self, key: str, *, default: bool = False) -> bool:
+        """A value that is true or false, as git spells them; `default` for a key not set.
+
+        Raises GitFailure for one that is neither.
+        """
+        value = self._last(key)
+        if value is None:
+            return default
+        known = _BOOLEANS.get(value.lower())
+        return self._by_git(key, "--type=bool").stdout == b"true\n" if known is None else known
+
+    def size(self, key: str, default: int) -> int:
+        """A number of bytes with git's own suffixes (k, m, g); `default` for what is none."""
+        value = self._last(key)
+        if value is None or _DECIMAL.fullmatch(value):
+            return default if value is None else int(value)
+        try:
+            return int(self._by_git(key, "--type=int", ok=(0, 128)).stdout)
+        except ValueError:
+            return default
+
+    def _last(self, key: str) -> bytes | None:
+        if self._read_at != _writes:
+            self._values = {}
+            for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
+                name, equals, value = record.partition(b"\n")
+                self._values[os.fsdecode(name)] = value if equals else _VALUELESS
+            self._read_at = _writes
+        # Git lists all but the middle part in lower case.
+        section, _, rest = key.partition(".")
+        middle, dot, last = rest.rpartition(".")
+        return self._values.get(f"{section.lower()}.{middle}{dot}{last.lower()}")
+
+    def _by_git(self, key: str, *how: str, ok: Iterable[int] = (0,)) -> run.Result:
+        return run.call("config", *how, "--get", key, cwd=self._cwd, ok=ok)
+
+
+def get_all(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
+    """Read all values of a key in one scope, last one strongest."""
+    found = run.call("config", f"--{scope}", "-z", "--get-all", key, cwd=cwd, ok=(0, 1))
     return [os.fsdecode(value) for value in run.records(found.stdout)]
 
 
-def effective(key: str, *, cwd: Path | None = None) -> str | None:
-    """Read the value that git obeys; None for a key that is not set."""
-    values = get_all(key, cwd=cwd)
-    return values[-1] if values else None
-
-
-def path(key: str, *, cwd: Path | None = None) -> str | None:
-    """Read a value that may be a path; git puts a home in the place of its `~`."""
-    found = run.call("config", "--type=path", "-z", "--get", key, cwd=cwd, ok=(0, 1))
-    return next((os.fsdecode(value) for value in run.records(found.stdout)), None)
-
-
-def is_true(key: str, *, cwd: Path | None = None, default: bool = False) -> bool:
-    """Read a value that is true or false, as git spells them; `default` for a key not set."""
-    found = run.call("config", "--type=bool", "--get", key, cwd=cwd, ok=(0, 1))
-    return default if found.code else found.stdout.strip() == b"true"
-
-
-def size(key: str, default: int, *, cwd: Path | None = None) -> int:
-    """Read a number of bytes with git's own suffixes (k, m, g)."""
-    found = run.call("config", "--type=int", "--get", key, cwd=cwd, ok=(0, 1, 128))
-    try:
-        return int(found.stdout)
-    except ValueError:
-        return default
+def change(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
+    """Have git write to one scope; what was read before is read again."""
+    global _writes
+    run.git("config", f"--{scope}", *arguments, cwd=cwd)
+    _writes += 1
 
 
 def is_ours(key: str, value: str) -> bool:

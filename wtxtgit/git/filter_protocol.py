@@ -19,10 +19,9 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from io import FileIO
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from wtxtgit.errors import EnvironmentFailure
 
@@ -295,8 +294,7 @@ COMMANDS = ("clean", "smudge")
 """The capabilities that we take up. Not `delay`: we have no latency to hide."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One blob to filter.
 
     `pathname` is relative to the top of the work tree, as git has it. `keys`

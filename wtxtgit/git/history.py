@@ -134,8 +134,7 @@ def next_parents(repo: Repository) -> list[str]:
     found = head(repo)
     if found is None:
         return []
-    name = repo.git("rev-parse", "--git-path", "MERGE_HEAD").removesuffix(b"\n")
-    file = repo.home / os.fsdecode(name)
+    file = repo.git_path("MERGE_HEAD")
     merged = file.read_text("ascii", "backslashreplace").split() if file.is_file() else []
     return list(dict.fromkeys([found.oid, *map(check_oid, merged)]))
 
@@ -169,7 +168,7 @@ def refuse_altered(repo: Repository) -> None:
     """Raise AlteredHistory where the repository is shallow, or has replaced objects or grafts."""
     reasons = []
     hint = None
-    if repo.git("rev-parse", "--is-shallow-repository").strip() != b"false":
+    if repo.is_shallow:
         reasons.append("the clone is shallow")
         hint = "git fetch --unshallow"
     if repo.git("for-each-ref", "--count=1", "--format=%(refname)", "refs/replace/"):
@@ -195,9 +194,8 @@ def tips(repo: Repository) -> list[str]:
 
 def shallow_boundary(repo: Repository) -> frozenset[str]:
     """Give the commits whose parents a shallow clone leaves out."""
-    name = repo.git("rev-parse", "--git-path", "shallow").removesuffix(b"\n")
-    file = repo.home / os.fsdecode(name)
     try:
+        file = repo.git_path("shallow")
         return frozenset(map(check_oid, file.read_text("ascii", "backslashreplace").split()))
     except FileNotFoundError:
         return frozenset()

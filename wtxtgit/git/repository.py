@@ -3,32 +3,79 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
+from wtxtgit.git.config import Config
 from wtxtgit.io.view import Buffer
 
+if TYPE_CHECKING:
+    from wtxtgit.git.blobs import CatFiles
+
 STATE_FOLDER = "wtxtgit"
-_QUESTIONS = ("--absolute-git-dir", "--git-common-dir", "--show-prefix", "--show-toplevel")
-"""Git answers each with a line, and ends at the first that has no answer."""
+_FACTS = {
+    "objects": ("--git-path", "objects"),
+    "hooks": ("--git-path", "hooks"),
+    "shallow": ("--git-path", "shallow"),
+    "MERGE_HEAD": ("--git-path", "MERGE_HEAD"),
+    "index": ("--git-path", "index"),
+    "object format": ("--show-object-format",),
+    "is shallow": ("--is-shallow-repository",),
+}
+"""Questions that are asked with those of `_PLACES`, since starting git is what takes the time."""
+_PLACES = ("--absolute-git-dir", "--git-common-dir", "--show-prefix", "--show-toplevel")
+"""Git answers each with a line, and ends at the first that has no answer: in a bare repository
+the last one."""
 
 
-@dataclass(frozen=True, slots=True)
 class Repository:
     """A repository, and the place in it where the command was given.
 
     Paths are absolute. `top` is the work tree's top level, None for a bare
     repository. `prefix` is the path from `top` to the folder where the
     command was given, empty or with a slash at its end. `git_dir` is the
-    worktree's own, `common_dir` what all worktrees share.
+    worktree's own, `common_dir` what all worktrees share. `config` is read
+    when first asked for.
+
+    Two are equal if they are of one place. No dataclass: every hook loads this
+    module, and importing `dataclasses` takes longer than git's answers.
     """
 
-    git_dir: Path
-    common_dir: Path
-    top: Path | None
-    prefix: bytes
+    def __init__(
+        self,
+        git_dir: Path,
+        common_dir: Path,
+        top: Path | None,
+        prefix: bytes,
+        facts: dict[str, bytes] | None = None,
+    ) -> None:
+        self.git_dir = git_dir
+        self.common_dir = common_dir
+        self.top = top
+        self.prefix = prefix
+        self.config = Config(self.home)
+        self.cat_files: CatFiles | None = None
+        """The running processes that readers of this repository share."""
+        self._facts = facts or {}
+
+    @property
+    def _place(self) -> tuple[Path, Path, Path | None, bytes]:
+        return self.git_dir, self.common_dir, self.top, self.prefix
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Repository) and self._place == other._place
+
+    def __hash__(self) -> int:
+        return hash(self._place)
+
+    def __repr__(self) -> str:
+        return f"Repository{self._place}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Another process has processes of its own.
+        return Repository, (*self._place, self._facts)
 
     @classmethod
     def discover(cls, folder: Path | None = None) -> Repository:
@@ -44,13 +91,21 @@ class Repository:
     def find(cls, folder: Path | None = None) -> Repository | None:
         """Find the repository around `folder`, if any; raises GitFailure for a broken one."""
         here = folder or Path.cwd()
-        asked = run.call("rev-parse", *_QUESTIONS, cwd=here, ok=(0, 128))
+        questions = [word for question in _FACTS.values() for word in question]
+        asked = run.call("rev-parse", *questions, *_PLACES, cwd=here, ok=(0, 128))
         answers = asked.stdout.split(b"\n")
         # There are more lines where a path has an LF.
-        if not asked.code and len(answers) == len(_QUESTIONS) + 1 and answers[-2]:
-            git_dir, common_dir, prefix, top = answers[: len(_QUESTIONS)]
-            return cls(_path(git_dir, here), _path(common_dir, here), _path(top, here), prefix)
-        return cls._find(here)
+        if asked.code or len(answers) != len(_FACTS) + len(_PLACES) + 1 or not answers[-2]:
+            return cls._find(here)
+        facts = {
+            name: os.fsencode(_path(answer, here)) if "--git-path" in _FACTS[name] else answer
+            for name, answer in zip(_FACTS, answers, strict=False)
+        }
+        git_dir, common_dir, prefix, top = answers[len(_FACTS) : -1]
+        if prefix:
+            # GIT_INDEX_FILE starts from the top level, wherever git is started.
+            del facts["index"]
+        return cls(_path(git_dir, here), _path(common_dir, here), _path(top, here), prefix, facts)
 
     @classmethod
     def _find(cls, here: Path) -> Repository | None:
@@ -92,7 +147,26 @@ class Repository:
     @property
     def hooks_dir(self) -> Path:
         """The folder that git runs hooks from, `core.hooksPath` considered."""
-        return _path(self.git("rev-parse", "--git-path", "hooks"), self.home)
+        return self.git_path("hooks")
+
+    def git_path(self, name: str) -> Path:
+        """Where git has one of its own files: `index` (GIT_INDEX_FILE considered), `objects`,
+        `hooks`, `shallow` or `MERGE_HEAD`."""
+        return self.home / os.fsdecode(self._fact(name))
+
+    @property
+    def object_format(self) -> str:
+        """The hash that names objects, as git calls it: sha1, sha256."""
+        return self._fact("object format").decode("ascii", "backslashreplace")
+
+    @property
+    def is_shallow(self) -> bool:
+        return self._fact("is shallow") != b"false"
+
+    def _fact(self, name: str) -> bytes:
+        if name not in self._facts:
+            self._facts[name] = _line(self.git("rev-parse", *_FACTS[name]))
+        return self._facts[name]
 
     def state_dir(self) -> Path:
         """The folder for wtxtgit's own state, for this user alone; made when first asked for."""

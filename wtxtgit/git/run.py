@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io.view import Buffer
@@ -73,8 +71,7 @@ class GitFailure(EnvironmentFailure):
         self.stderr = stderr
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What a git command gave back."""
 
     code: int
@@ -85,12 +82,11 @@ class Result:
 @cache
 def executable() -> str:
     """Find git's absolute path; entries of PATH that are relative are passed over."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    path = os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
-    found = shutil.which("git", path=path)
-    if found is None:
-        raise EnvironmentFailure("git is not on PATH", hint="install git 2.31 or later")
-    return found
+    for entry in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(entry, "git")  # noqa: PTH118 - Path would drop a "." that tells more
+        if os.path.isabs(entry) and os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH117, PTH113
+            return path
+    raise EnvironmentFailure("git is not on PATH", hint="install git 2.31 or later")
 
 
 def environment(extra: Environment | None = None) -> dict[str, str]:

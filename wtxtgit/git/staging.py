@@ -32,7 +32,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import Buffer
 
 # Of `git commit PATH`: prepare_index() in git's builtin/commit.c
-_PARTIAL = re.compile(rb"next-index-[0-9]+\.lock")
+_PARTIAL = re.compile(r"next-index-[0-9]+\.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def stage(repo: Repository, files: Iterable[Staged], removed: Iterable[bytes] = 
     gone = list(removed)
     if gone:
         # Mode 0 takes a path out, git-update-index(1).
-        nothing = b"0" * (2 * hashlib.new(object_format(repo), usedforsecurity=False).digest_size)
+        nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
         lines += [b"0 %b\t%b" % (nothing, path) for path in gone]
     if lines:
         repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines))
@@ -90,8 +90,7 @@ def is_partial_commit(repo: Repository) -> bool:
     The index is then a temporary one, made for that commit: what a hook
     stages is in the commit, but not in the index that the user goes on with.
     """
-    index_file = repo.git("rev-parse", "--git-path", "index").removesuffix(b"\n")
-    return _PARTIAL.fullmatch(index_file.rpartition(b"/")[2]) is not None
+    return _PARTIAL.fullmatch(repo.git_path("index").name) is not None
 
 
 _SIGNATURE = b"DIRC"
@@ -301,8 +300,7 @@ def _stat_fields(file: StagedFile) -> Iterator[int]:
 
 def _index(repo: Repository) -> Path:
     """Find the index that git names, GIT_INDEX_FILE considered; links are followed, as git does."""
-    answer = repo.git("rev-parse", "--git-path", "index").removesuffix(b"\n")
-    return Path(os.path.realpath(repo.home / os.fsdecode(answer)))
+    return Path(os.path.realpath(repo.git_path("index")))
 
 
 @contextlib.contextmanager
@@ -338,11 +336,6 @@ def _copied(index: Path) -> Iterator[Path]:
             # With its time: git looks again at files that are as young as their index.
             shutil.copy2(index, copy)
         yield copy
-
-
-def object_format(repo: Repository) -> str:
-    """Name the repository's hash: sha1 or sha256."""
-    return repo.git("rev-parse", "--show-object-format").decode("ascii").strip()
 
 
 def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:

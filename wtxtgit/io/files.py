@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
@@ -73,6 +72,9 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
             raise UsageError(f"{shown(path)} is no regular file", hint="-o - writes to a pipe")
+        # Readers start without it: it takes longer to import than all the rest here.
+        import tempfile
+
         descriptor, name = tempfile.mkstemp(prefix=".wtxtgit-", dir=path.parent)
         try:
             try:
@@ -100,6 +102,8 @@ def write_output(path: Path, write: Callable[[int], None]) -> None:
         if stream is None:
             replace_file(path, write)
             return
+        import tempfile
+
         try:
             with tempfile.TemporaryFile(prefix="wtxtgit-") as whole:
                 write(whole.fileno())

@@ -19,7 +19,6 @@ import contextlib
 import errno
 import mmap
 import os
-import tempfile
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -225,6 +224,9 @@ class Spool:
 
     def _moved(self) -> IO[bytes]:
         """A file that holds what was in memory: all of it, or it raises OSError."""
+        # With random and shutil: a content that fits in memory does without.
+        import tempfile
+
         file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by close()
             dir=self._folder(), prefix="wtxtgit-", buffering=0
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.errors import UsageError, WtxtgitError
-from wtxtgit.git import attributes, config
+from wtxtgit.git import attributes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import replace_file, view_file, write_all
 from wtxtgit.io.view import ByteView, pieces, same_bytes
@@ -94,7 +94,7 @@ def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
             return Strategy.FAIL
         if value != _UNSPECIFIED:
             return _parsed(os.fsdecode(value), f"the attribute {ATTRIBUTE} in .gitattributes")
-    configured = config.effective(STRATEGY, cwd=repo.home)
+    configured = repo.config.get(STRATEGY)
     return Strategy.FAIL if configured is None else _parsed(configured, f"the config {STRATEGY}")
 
 

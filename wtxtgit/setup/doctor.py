@@ -107,8 +107,8 @@ def _modules() -> Check:
 
 
 def _configured(repo: Repository | None) -> Check:
-    cwd = repo.home if repo else None
-    values = {key: config.effective(key, cwd=cwd) for key in config.KEYS}
+    now = _config(repo)
+    values = {key: now.get(key) for key in config.KEYS}
     foreign = [key for key, value in values.items() if value and not config.is_ours(key, value)]
     missing = [key for key, value in values.items() if value is None]
     if foreign:
@@ -124,10 +124,14 @@ def _configured(repo: Repository | None) -> Check:
     return Check("driver", Level.OK, "the filter, diff and merge drivers are set up")
 
 
+def _config(repo: Repository | None) -> config.Config:
+    return repo.config if repo else config.Config(None)
+
+
 def _starts(repo: Repository | None) -> Check:
     """Every launcher that the commands have starts: a diff driver's failure ends `git diff`."""
-    cwd = repo.home if repo else None
-    values = {key: config.effective(key, cwd=cwd) or "" for key in config.COMMANDS}
+    now = _config(repo)
+    values = {key: now.get(key) or "" for key in config.COMMANDS}
     launchers = {config.launcher_of(key, value): None for key, value in values.items()}
     try:
         for launcher in filter(None, launchers):
@@ -204,7 +208,7 @@ def _line_endings(repo: Repository) -> Check:
         for entry in index.entries(repo)
         if entry.is_file and entry.path.endswith(suffixes)
     ]
-    converts = (config.effective("core.autocrlf", cwd=repo.home) or "false").lower()
+    converts = (repo.config.get("core.autocrlf") or "false").lower()
     found = attributes.effective(repo, paths, ("text", "eol"))
     unsafe = [
         path

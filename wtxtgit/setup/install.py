@@ -145,7 +145,7 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
             changed.append(entry.path)
     if not unchanged:
         return Resmudged(changed=tuple(changed))
-    check_start(config.effective("filter.wtxt.process", cwd=repo.home) or "")
+    check_start(repo.config.get("filter.wtxt.process") or "")
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
@@ -253,7 +253,7 @@ def set_driver(
         )
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
-        run.git("config", f"--{scope}", "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
+        config.change(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
     return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
 
 
@@ -263,7 +263,7 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     foreign = _foreign(present)
     gone = [key for key in KEYS if present[key] and key not in foreign]
     for key in gone:
-        run.git("config", f"--{scope}", "--unset-all", key, cwd=cwd)
+        config.change(scope, "--unset-all", key, cwd=cwd)
     return Changed(tuple(gone), foreign=foreign)
 
 

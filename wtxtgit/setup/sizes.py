@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.git import attributes, blobs, config, index, run, work_tree
+from wtxtgit.git import attributes, blobs, config, index, work_tree
 from wtxtgit.git.index import Entry
 from wtxtgit.git.repository import Repository
 from wtxtgit.text import grammar
@@ -53,7 +53,7 @@ def large_blob(size: int, limit: int) -> str | None:
 
 def max_blob(repo: Repository) -> int:
     """The most bytes that a blob may have, as configured."""
-    return config.size(MAX_BLOB_KEY, MAX_FORGE_BLOB, cwd=repo.home)
+    return repo.config.size(MAX_BLOB_KEY, MAX_FORGE_BLOB)
 
 
 def _mib(size: int) -> str:
@@ -118,9 +118,9 @@ def machine() -> Machine:
 
 def settings(repo: Repository, here: Machine) -> Settings:
     """Read the settings that git obeys in a repository."""
-    threshold = config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD, cwd=repo.home)
-    window = config.size(WINDOW_MEMORY, 0, cwd=repo.home)
-    threads = config.size(THREADS, 0, cwd=repo.home)
+    threshold = repo.config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD)
+    window = repo.config.size(WINDOW_MEMORY, 0)
+    threads = repo.config.size(THREADS, 0)
     return Settings(threshold, window, threads or here.cores)
 
 
@@ -254,6 +254,6 @@ def _noted(key: str, name: str, cwd: Path) -> list[str]:
 def _put(key: str, values: list[str], cwd: Path) -> None:
     """Make these all values of a key in the repository's config."""
     if config.get_all(key, scope=_SCOPE, cwd=cwd):
-        run.git("config", f"--{_SCOPE}", "--unset-all", key, cwd=cwd)
+        config.change(_SCOPE, "--unset-all", key, cwd=cwd)
     for value in values:
-        run.git("config", f"--{_SCOPE}", "--add", key, value, cwd=cwd)
+        config.change(_SCOPE, "--add", key, value, cwd=cwd)

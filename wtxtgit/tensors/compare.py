@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.io.view import same_bytes
-from wtxtgit.io.workers import Pool
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, SideFacts
 from wtxtgit.tensors import numbers
@@ -68,10 +68,10 @@ def compare_numbers(
     sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
     blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
     tasks = (partial(comparer.compare, raw_a, raw_b) for raw_a, raw_b in blocks)
-    with Pool(threads, a.nbytes, 1) as pool:
-        for found in pool.ordered(tasks):
-            comparison.join(found)
-            advance(found.count * sizes[0])
+    with Workers(tasks, worthwhile(threads, a.nbytes)) as changes:
+        for change in changes:
+            comparison.join(change)
+            advance(change.count * sizes[0])
     return comparison.result()
 
 

@@ -17,7 +17,7 @@ from sys import float_info
 import numpy as np
 from numpy.typing import NDArray
 
-from wtxtgit.io.workers import Pool
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
@@ -215,9 +215,9 @@ def distributions(
     totals = np.zeros((3, BINS + 2), np.int64)
     blocks = aligned(before, ITEM_BYTES[elements[0]], after, ITEM_BYTES[elements[1]], BLOCK)
     tasks = (partial(_count, raw_a, raw_b, elements, bounds) for raw_a, raw_b in blocks)
-    with Pool(threads, before.nbytes, 1) as pool:
-        for found in pool.ordered(tasks):
-            totals += found
+    with Workers(tasks, worthwhile(threads, before.nbytes)) as counts:
+        for of_block in counts:
+            totals += of_block
     ranges = (bounds.values, bounds.values, bounds.changes)
     return Distributions(*map(_histogram, totals, ranges))
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import tempfile
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -33,7 +34,7 @@ import numpy as np
 from wtxtgit.errors import CheckError, TextError
 from wtxtgit.io.files import write_at
 from wtxtgit.io.view import Buffer, ByteView, Pages, view_of
-from wtxtgit.io.workers import Pool
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY, Extent, Layout, Problem
 from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.blocks import Block, blocks_of, check, decode, jobs_at_least, jobs_of
@@ -113,9 +114,10 @@ class TextFile:
         if not self.size or not wanted:
             return
         jobs = jobs_of(block for array in wanted for block in blocks_of(array))
-        with Pool(self._threads, sum(array.nbytes for array in wanted), 1) as pool:
-            for done in pool.ordered(partial(self._write, job) for job in jobs):
-                self._pages.advance(done)
+        threads = worthwhile(self._threads, sum(array.nbytes for array in wanted))
+        with Workers((partial(self._write, job) for job in jobs), threads) as written:
+            for nbytes in written:
+                self._pages.advance(nbytes)
 
     def fill_range(self, start: int, nbytes: int) -> None:
         """Bring in all arrays that have bytes of a range; raises CheckError."""
@@ -272,9 +274,10 @@ def file_pieces(
             yield bytes(literals)
 
     tasks = (partial(_render, text, run) for run in runs())
-    with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
-        for rendered in pool.ordered(tasks):
-            yield from rendered
+    threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
+    with Workers(tasks, threads) as parts:
+        for part in parts:
+            yield from part
 
 
 def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
@@ -287,9 +290,9 @@ def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None)
             place[block.offset : block.offset + block.nbytes] = _decoded(text, block)
 
     jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
-    with Pool(threads, len(text), jobs_at_least(index.arrays)) as pool:
-        for _ in pool.ordered(partial(fill, job) for job in jobs):
-            pass
+    threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
+    with Workers((partial(fill, job) for job in jobs), threads) as filled:
+        deque(filled, maxlen=0)
     return found
 
 

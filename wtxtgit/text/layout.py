@@ -6,6 +6,7 @@ one spelling; whatever is spelled otherwise is refused.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model import (
     CONTAINER_FORMATS,
+    ITEM_SIZE,
     LAYOUT_ARRAY,
     LAYOUT_VERSION,
     MAX_HEX,
@@ -109,11 +111,11 @@ def check_layout(
     lines = {line.name: line for line in arrays}
     missing = set(lines) - {LAYOUT_ARRAY}
     total = zeros = 0
-    names: set[str | None] = set()
+    name: str | None = None
     for extent in layout.extents:
-        if not layout.is_container and extent.name in names:
-            _refuse(f'has two arrays called "{extent.name}"')
-        names.add(extent.name)
+        if not layout.is_container:
+            _check_order(name, extent.name or "")
+            name = extent.name
         if extent.array is not None:
             if extent.array not in missing:
                 there = extent.array in lines and extent.array != LAYOUT_ARRAY
@@ -121,7 +123,7 @@ def check_layout(
             missing.discard(extent.array)
             total += lines[extent.array].nbytes
             if not layout.is_container:
-                view_as(lines[extent.array], extent.dtype or "", extent.shape or ())
+                check_items(lines[extent.array], extent.dtype or "", extent.shape or ())
         elif extent.hex is not None:
             total += len(extent.hex)
         elif extent.zeros is not None:
@@ -132,6 +134,14 @@ def check_layout(
         _refuse(f"has {zeros} zero bytes in runs, with {total} bytes in other extents")
     if layout.size is not None and total + zeros != layout.size:
         _refuse(f"says {layout.size} bytes, its extents have {total + zeros}")
+
+
+def _check_order(before: str | None, name: str) -> None:
+    """Native arrays ascend by name; Python compares code points, as the spec wants it."""
+    if before == name:
+        _refuse(f'has two arrays called "{name}"')
+    if before is not None and name < before:
+        _refuse(f'has the array "{name}" after "{before}", names have to ascend')
 
 
 def schema_of(kind: str) -> str:
@@ -249,7 +259,7 @@ def _is_unicode(value: str) -> bool:
 
 
 def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS + 1:
+    if len(digits.removeprefix("-")) > _MAX_DIGITS:
         _refuse(f"has a number of {len(digits)} digits")
     return int(digits)
 
@@ -290,39 +300,64 @@ NUMPY_DTYPES = {
 BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
 _CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
 """Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions."""
-_DESCR = re.compile(r"[<|][biufcSUV][0-9]{1,9}|<[mM]8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
+_ITEM_SIZES = {
+    **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
+    "|b1": 1,
+    "<f2": 2,
+    "<c8": 8,
+    "<c16": 16,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int4": 1,
+    "uint4": 1,
+}
+"""Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays"."""
+_SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
+_CHARACTER = 4
+"""Bytes of a character of `U`."""
+_TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
+_TIME_SIZE = 8
 _EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
 """Dtypes of the ml_dtypes package, which numpy knows where that is imported."""
+
+
+def item_size(descr: str) -> int | None:
+    """Bytes of an item of a native layout's dtype; None for one whose size is not checked.
+
+    What numpy knows depends on the platform and on what was imported, so it is not asked.
+    """
+    if (sized := _SIZED.fullmatch(descr)) is not None:
+        return int(sized[2]) * (1 if sized[1] is None else _CHARACTER)
+    return _TIME_SIZE if _TIME.fullmatch(descr) else _ITEM_SIZES.get(descr)
+
+
+def check_items(array: Array | ArrayLine, descr: str, shape: tuple[int, ...]) -> None:
+    """Raise TextError "layout" where an array's bytes are no items of this dtype and shape."""
+    size = item_size(descr)
+    if size is not None and not _fits(array, size, shape):
+        message = f'"{array.name}" is no {descr} of shape {shape}'
+        raise TextError("layout", message, array=array.name)
+
+
+def _fits(array: Array | ArrayLine, size: int, shape: tuple[int, ...]) -> bool:
+    return all(dim >= 0 for dim in shape) and bounded_product(shape, size) == array.nbytes
 
 
 def view_as(
     array: Array | ArrayLine, descr: str, shape: tuple[int, ...]
 ) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The numpy dtype and shape that a layout gives an array.
+    """The numpy dtype and shape that a checked layout gives an array.
 
-    Those of the array itself where numpy does not know the dtype here. Raises
-    TextError "layout" where the array's bytes are no such array.
+    Those of the array itself where numpy has no such dtype here.
     """
-    dtype = _numpy_dtype(descr)
-    if dtype is None:
-        return np.dtype(NUMPY_DTYPES[array.dtype]), array.shape
-    fits = all(dim >= 0 for dim in shape) and bounded_product(shape, dtype.itemsize) == array.nbytes
-    if not fits:
-        raise TextError(
-            "layout", f'"{array.name}" is no {dtype} of shape {shape}', array=array.name
-        )
-    return dtype, shape
-
-
-def _numpy_dtype(descr: str) -> np.dtype[Any] | None:
-    if not _DESCR.fullmatch(descr) and not _EXTENSION_NAME.fullmatch(descr):
-        return None
-    try:
-        dtype = np.dtype(descr)
-    except (TypeError, ValueError):
-        return None
-    # An array of objects would be pointers out of a file; one of size 0 fits nothing.
-    return None if dtype.hasobject or dtype.itemsize == 0 else dtype
+    if item_size(descr) is not None or _EXTENSION_NAME.fullmatch(descr):
+        # A dtype of the table may be one that has to be imported, or too large for numpy.
+        with contextlib.suppress(TypeError, ValueError):
+            dtype = np.dtype(descr)
+            if dtype.itemsize and _fits(array, dtype.itemsize, shape):
+                return dtype, shape
+    return np.dtype(NUMPY_DTYPES[array.dtype]), array.shape
 
 
 def shaped(raw: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:

@@ -8,7 +8,7 @@ No clock, file or environment is read.
 
 SHA-256 runs three times over every byte. hash_all takes each array's `arr`
 line as the text claims it, so it need not wait for the array's own hash: both
-follow the blocks that are decoded, as two chains of a pipeline.
+follow the blocks that are decoded, one in the caller's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hashlib import sha256
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.io.workers import Pipeline, worthwhile
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
 from wtxtgit.text import digest, grammar, signature
 from wtxtgit.text.blocks import (
@@ -148,11 +148,13 @@ class _Body:
         arrays = self._report.index.arrays
         blocks = (block for array in arrays for block in blocks_of(array))
         tasks = (partial(self._check_job, job) for job in jobs_of(blocks))
-        chains = [self._to_all, self._to_own]
+        followers = [self._to_own]
         if self._hmac_key is not None:
-            chains.append(self._to_mac)
+            followers.append(self._to_mac)
         threads = worthwhile(threads, len(self._text), jobs_at_least(arrays))
-        Pipeline(tasks, chains, threads, is_last=_stops).run()
+        with Workers(tasks, threads, followers=followers, is_last=_stops) as jobs:
+            for job in jobs:
+                self._to_all(job)
         mac_problems = self._no_mac_problems + self._mac_problems
         self._report.problems += self._no_mac_problems + self._own_problems + self._mac_problems
         if not self._stopped and self._hmac_key is not None:

@@ -13,6 +13,7 @@ by run, with a bounded number of runs in flight.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from wtxtgit.errors import TextError
 from wtxtgit.io.files import write_at
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.io.workers import Crew, Pool, worthwhile
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, digest, grammar
@@ -167,9 +168,9 @@ class TextWriter:
         _ = self.root
         yield self._header()
         plan = self._plan
-        with Pool(self._threads, self.raw_size, len(plan.runs)) as pool:
-            tasks = (partial(self._render_run, run) for run in plan.runs)
-            for run, text in zip(plan.runs, pool.ordered(tasks), strict=True):
+        tasks = (partial(self._render_run, run) for run in plan.runs)
+        with Workers(tasks, self._worthwhile(len(plan.runs))) as texts:
+            for run, text in zip(plan.runs, texts, strict=True):
                 first = run.blocks[0]
                 if first.array.is_long and first.first == 0:
                     yield first.array.lines()
@@ -186,9 +187,10 @@ class TextWriter:
         if self._root is None:
             self._root = self._digest(place)
         else:
-            tasks = [partial(self._place_run, run, place) for run in self._plan.runs]
-            with self._crew(tasks) as crew:
-                crew.finish()
+            runs = self._plan.runs
+            tasks = (partial(self._place_run, run, place) for run in runs)
+            with Workers(tasks, self._worthwhile(len(runs))) as placed:
+                deque(placed, maxlen=0)
         for array in self._plan.arrays:
             if array.is_long:
                 place(array.span, memoryview(array.lines()))
@@ -199,31 +201,27 @@ class TextWriter:
         """Write the text to an empty file that can be written at any place."""
         self.render(lambda number, piece: write_at(fd, piece, self.spans[number].start))
 
-    def _crew(self, tasks: Sequence[Callable[[], None]]) -> Crew:
-        return Crew(tasks, worthwhile(self._threads, self.raw_size, len(tasks)))
+    def _worthwhile(self, tasks: int) -> int:
+        return min(worthwhile(self._threads, self.raw_size, tasks), max(1, tasks))
 
     def _digest(self, place: Place | None) -> grammar.Root:
         """Hash everything; `place`, where given, gets the text of all runs."""
-        tasks: list[Callable[[], None]] = []
-        links: list[tuple[int, ArrayPlan | Run]] = []
+        tasks: list[Callable[[], ArrayPlan | Run | None]] = []
         for run in self._plan.runs:
             first = run.blocks[0]
-            if not first.array.is_long:
-                links.append((len(tasks), run))
-            elif first.first == 0:
-                links.append((len(tasks), first.array))
+            if first.array.is_long and first.first == 0:
                 tasks.append(partial(self._hash_array, first.array))
             tasks.append(partial(self._hash_run, run, place))
         hash_all = sha256()
-        with self._crew(tasks) as crew:
-            for number, link in links:
-                crew.need(number)
+        # A long array stands in hash_all as a whole: its runs are not to wait for that.
+        threads = self._worthwhile(len(tasks))
+        with Workers(tasks, threads, ahead=len(tasks)) as links:
+            for link in links:
                 for piece, raw in _parts_of_all(link):
                     hash_all.update(piece)
-                    crew.check()
+                    links.check()
                     if self._progress is not None:
                         self._progress(raw)
-            crew.finish()
         fastxor = 0
         for run in self._plan.runs:
             for block in run.blocks:
@@ -232,12 +230,14 @@ class TextWriter:
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
         return grammar.Root(hash_all.digest(), snapshot.prev, this, fastxor)
 
-    def _hash_array(self, plan: ArrayPlan) -> None:
+    def _hash_array(self, plan: ArrayPlan) -> ArrayPlan:
+        """Hash an array by itself, which `arr` lines and hash_all need."""
         own = sha256()
         for piece in pieces(plan.source.data, _STEP):
             own.update(piece)
         plan.sha256 = own.digest()
         self._authenticate(plan)
+        return plan
 
     def _authenticate(self, plan: ArrayPlan) -> None:
         if self._hmac_key is not None:
@@ -246,7 +246,8 @@ class TextWriter:
                 mac.update(piece)
             plan.hmac = mac.digest()
 
-    def _hash_run(self, run: Run, place: Place | None) -> None:
+    def _hash_run(self, run: Run, place: Place | None) -> Run | None:
+        """Hash a run's chunks; gives it where hash_all takes its arrays from it."""
         for block in run.blocks:
             raw = block.raw
             if block.count == 1:
@@ -267,6 +268,7 @@ class TextWriter:
                     self._hash_array(array)
         if place is not None:
             self._place_run(run, place)
+        return None if run.blocks[0].array.is_long else run
 
     def _place_run(self, run: Run, place: Place) -> None:
         size = self.spans[run.span].size
@@ -329,11 +331,13 @@ def dumps(
     return b"".join(TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign).stream())
 
 
-def _parts_of_all(link: ArrayPlan | Run) -> Iterator[tuple[Buffer, int]]:
+def _parts_of_all(link: ArrayPlan | Run | None) -> Iterator[tuple[Buffer, int]]:
     """What hash_all takes of a long array or a run of short ones, with its count of raw bytes.
 
     Short ones are joined: each step for itself would contend for the interpreter's lock.
     """
+    if link is None:
+        return
     if isinstance(link, ArrayPlan):
         yield link.line()[:-1], 0
         for piece in pieces(link.source.data, _STEP):

@@ -401,6 +401,7 @@ def made() -> Made:
         ),
     )
     yield "torch_opcode_int", bad(b"I1\n0" + plain, "an opcode of protocol 0")
+    yield "torch_open_mark", bad(b"(" + plain, "a mark is open at STOP")
     yield (
         "torch_name_surrogate",
         bad(t.dict_of((t.text("\ud800"), tensor_call)), "a lone surrogate in a tensor's name"),

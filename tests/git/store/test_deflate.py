@@ -6,6 +6,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -18,10 +19,24 @@ from wtxtgit.git.store.streams import Damaged, Plain, deflated, inflated
 _BYTES = st.one_of(st.binary(max_size=300), st.sampled_from([b"", streams.FLUSH * 40, bytes(9000)]))
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """A content in these pieces."""
+
+    pieces: list[bytes]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def stream(self) -> list[bytes]:
+        return self.pieces
+
+
 def stream_of(pieces: list[bytes], lead: bytes = b"", threads: int = 2) -> bytes:
     """The zlib stream of pieces, all of which pass by."""
     put: list[bytes] = []
-    assert list(deflated(pieces, put.append, threads, lead)) == pieces
+    assert list(deflated(Pieces(pieces), put.append, threads, lead)) == pieces
     return b"".join(put)
 
 
@@ -55,7 +70,7 @@ def test_threads_do_not_change_a_stream() -> None:
 
 def test_a_stream_that_is_not_taken_has_no_end() -> None:
     put: list[bytes] = []
-    giving = deflated([bytes(100_000)] * 30, put.append, 2)
+    giving = deflated(Pieces([bytes(100_000)] * 30), put.append, 2)
     next(giving)
     giving.close()  # type: ignore[attr-defined]
     assert not zlib.decompressobj().decompress(b"".join(put)).startswith(bytes(3_000_000))

@@ -4,7 +4,7 @@ Also of files that were never finalized: a writer that dies before it writes
 the index leaves index_off and index_len 0, and chunks back to back. Names,
 hashes and encryption would have stood in the index; types, lengths and crc32c
 are in the chunk headers.
-Spec: `docs/spec/fold.md`, "What is told" and "Files that were not finalized".
+Spec: `docs/spec/fold.md`, "What is listed" and "Files that were not finalized".
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from wtxtgit.containers.gguf.check import check
 from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
 from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
 from wtxtgit.containers.ranges import MAX_TENSORS
-from wtxtgit.containers.replacing import Part
+from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer, ByteView
@@ -88,7 +88,7 @@ def reseal(
     sources = {id(source): source for source in (container, *map(_source, placed))}
     for source in sources.values():
         replacing.refuse_errors(check(source, options))
-    parts = [Part(_info(each).tensor, _source(each).data, each.content) for each in placed]
+    parts = [WrittenTensor(_info(each).tensor, _source(each).data, each.content) for each in placed]
     replacing.check_lengths(parts)
     own = _values(container)
     given = own if values is None else cast(Mapping[str, Value], values)
@@ -202,7 +202,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
     return header
 
 
-def _check_padding(header: bytes, parts: Sequence[Part], alignment: int) -> None:
+def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> None:
     """Refuse a few tensors with an alignment that makes them a huge file."""
     sizes = [len(header), *(part.nbytes for part in parts)]
     padding = sum(-size % alignment for size in sizes)
@@ -212,7 +212,7 @@ def _check_padding(header: bytes, parts: Sequence[Part], alignment: int) -> None
         )
 
 
-def _pieces(header: bytes, parts: Sequence[Part], alignment: int) -> Iterator[Buffer]:
+def _pieces(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> Iterator[Buffer]:
     yield header
     # A file without tensors ends where the header does.
     size = len(header)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.containers import npy_header, ranges
-from wtxtgit.containers.npy_header import Header
+from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
@@ -26,7 +26,7 @@ class Npy:
     """An npy file that was read."""
 
     data: ByteView
-    header: Header
+    header: NpyHeader
     stored: Stored
 
     def ranges(self) -> Iterator[ranges.Range]:

@@ -12,7 +12,7 @@ from typing import cast
 
 from wtxtgit.containers import replacing
 from wtxtgit.containers.npy.file import TENSOR, Npy
-from wtxtgit.containers.replacing import Part
+from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import Entry, Placed, ReadOptions
@@ -60,7 +60,7 @@ def reseal(
     if values:
         raise FormatError("npy holds no metadata", field="header")
     source = cast(Npy, placed[0].source)
-    part = Part(source.stored, source.data, placed[0].content)
+    part = WrittenTensor(source.stored, source.data, placed[0].content)
     replacing.check_lengths([part])
     if _form(source) == _form(container) and part.nbytes == _length(container):
         return replacing.replaced(container.data, [container.stored], [part])

@@ -20,7 +20,7 @@ from wtxtgit.containers.zip_read import (
     STORED,
     WITH_DESCRIPTOR,
     Directory,
-    Member,
+    ZipMember,
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
@@ -52,7 +52,7 @@ def check(container: Npz, options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_decoded(data: ByteView, member: Member, findings: Findings) -> None:
+def _check_decoded(data: ByteView, member: ZipMember, findings: Findings) -> None:
     """Check the array of a member whose bytes hold; a stored one has told nothing in `read`."""
     try:
         header = decoded_header(data, member)
@@ -121,7 +121,7 @@ def check_members(
 
 
 def _check_content(
-    data: ByteView, member: Member, options: ReadOptions, findings: Findings
+    data: ByteView, member: ZipMember, options: ReadOptions, findings: Findings
 ) -> bool:
     found = 0
     try:
@@ -141,7 +141,7 @@ def _check_content(
     return found == member.crc32
 
 
-def _check_local(data: ByteView, member: Member, findings: Findings) -> None:
+def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
     """Warn where a local header is at odds with the directory, which alone is read."""
     if data[member.header : member.header + len(ZIP_MAGIC)] != ZIP_MAGIC or (
         member.header + LOCAL.size > len(data)

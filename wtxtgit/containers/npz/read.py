@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail
-from wtxtgit.containers.npy_header import Header
+from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
-from wtxtgit.containers.zip_read import Directory, Member
+from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
@@ -27,7 +27,7 @@ MAX_HEADERS = 4
 class StoredArray:
     """An npy file that is a member's payload."""
 
-    header: Header
+    header: NpyHeader
     stored: Stored
 
 
@@ -117,12 +117,12 @@ def read_array(data: ByteView, start: int, end: int, name: str) -> StoredArray:
     return StoredArray(header, header.stored(name, end))
 
 
-def array_name(member: Member) -> str:
+def array_name(member: ZipMember) -> str:
     """What numpy calls the member's array."""
     return member.name.removesuffix(NPY_SUFFIX)
 
 
-def inflated(data: ByteView, member: Member, options: ReadOptions) -> memoryview:
+def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> memoryview:
     """What a member holds that shares no bytes; raises FormatError where that is not so.
 
     With kind "limit" where it is over `options.max_chunk`, "crc32" where it
@@ -139,7 +139,9 @@ def inflated(data: ByteView, member: Member, options: ReadOptions) -> memoryview
     return raw
 
 
-def _packed(data: ByteView, member: Member, decoded: DecodedParts, options: ReadOptions) -> Tensor:
+def _packed(
+    data: ByteView, member: ZipMember, decoded: DecodedParts, options: ReadOptions
+) -> Tensor:
     """The array of a member that is not stored as it is."""
     try:
         header = decoded_header(data, member)
@@ -158,11 +160,11 @@ def _packed(data: ByteView, member: Member, decoded: DecodedParts, options: Read
     return replace(stored.listed(data[:0], absent), held=held, offset=None)
 
 
-def _nothing(member: Member, why: str) -> Tensor:
+def _nothing(member: ZipMember, why: str) -> Tensor:
     return Tensor(array_name(member), "", (), memoryview(b""), None, absent=why)
 
 
-def decoded_header(data: ByteView, member: Member) -> Header:
+def decoded_header(data: ByteView, member: ZipMember) -> NpyHeader:
     """The header of a member that is an npy file; raises FormatError."""
     raw = bytearray()
     for block in zip_read.blocks(data, member, member.size):

@@ -18,7 +18,14 @@ from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.npz.read import Npz, inflated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import NPY_SUFFIX
-from wtxtgit.containers.zip_read import DEFLATED, ENTRY, STORED, UTF8_NAME, WITH_DESCRIPTOR, Member
+from wtxtgit.containers.zip_read import (
+    DEFLATED,
+    ENTRY,
+    STORED,
+    UTF8_NAME,
+    WITH_DESCRIPTOR,
+    ZipMember,
+)
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
@@ -129,7 +136,7 @@ def _member(one: Placed, options: ReadOptions) -> NewMember:
     return replace(same, crc32=crc32, length=length, size=nbytes, payload=payload)
 
 
-def _measured(content: Content, member: Member) -> tuple[int, int]:
+def _measured(content: Content, member: ZipMember) -> tuple[int, int]:
     """How many bytes the content has as its member stores it, and its CRC-32."""
     crc32 = 0
 
@@ -143,7 +150,7 @@ def _measured(content: Content, member: Member) -> tuple[int, int]:
     return length, crc32
 
 
-def _stored(content: Content, member: Member) -> Iterator[Buffer]:
+def _stored(content: Content, member: ZipMember) -> Iterator[Buffer]:
     """The content as its member stores it."""
     blocks = _counted(content, member)
     if member.method != DEFLATED:
@@ -155,7 +162,7 @@ def _stored(content: Content, member: Member) -> Iterator[Buffer]:
     yield packer.flush()
 
 
-def _counted(content: Content, member: Member) -> Iterator[memoryview]:
+def _counted(content: Content, member: ZipMember) -> Iterator[memoryview]:
     """The content in pieces of a block at most; it must have as many bytes as it says."""
     given = 0
     for block in content.blocks():
@@ -185,8 +192,8 @@ class Attributes:
     comment: bytes
 
 
-def attributes(data: ByteView, member: Member) -> Attributes:
-    """What the entry of a member says, beside what `Member` has."""
+def attributes(data: ByteView, member: ZipMember) -> Attributes:
+    """What the entry of a member says, beside what `ZipMember` has."""
     (
         _,
         made_by,
@@ -219,7 +226,7 @@ def attributes(data: ByteView, member: Member) -> Attributes:
     )
 
 
-def kept(data: ByteView, member: Member) -> NewMember:
+def kept(data: ByteView, member: ZipMember) -> NewMember:
     """The member with its payload and its entry as they are."""
     said = attributes(data, member)
     return NewMember(
@@ -248,7 +255,7 @@ def refuse_unwritable(container: Npz) -> None:
         raise FormatError("a member is encrypted", field="flags")
 
 
-def check_crc32(member: Member, blocks: Iterable[Buffer]) -> None:
+def check_crc32(member: ZipMember, blocks: Iterable[Buffer]) -> None:
     """Raise FormatError where a member's content, inflated, is not what the directory says."""
     if zip_write.crc32_of(blocks) != member.crc32:
         raise FormatError(
@@ -281,11 +288,11 @@ def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[B
     return zip_write.build(_unpacked(data, member, options) for member in members)
 
 
-def _is_packed(member: Member) -> bool:
+def _is_packed(member: ZipMember) -> bool:
     return member.method == DEFLATED and member.name.endswith(NPY_SUFFIX)
 
 
-def _unpacked(data: ByteView, member: Member, options: ReadOptions) -> NewMember:
+def _unpacked(data: ByteView, member: ZipMember, options: ReadOptions) -> NewMember:
     """A member with its payload, inflated where it is an array, under the same entry."""
     same = kept(data, member)
     if not _is_packed(member):

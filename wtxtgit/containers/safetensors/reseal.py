@@ -11,7 +11,7 @@ from typing import cast
 
 from wtxtgit.containers import intervals, replacing
 from wtxtgit.containers.ranges import Stored
-from wtxtgit.containers.replacing import Part
+from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.containers.safetensors.check import check
 from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.safetensors.write import bounded_header
@@ -85,7 +85,7 @@ def _header(placed: Sequence[Placed], metadata: Mapping[str, object]) -> bytes:
     return bounded_header(listed, _texts(metadata), further)
 
 
-def _pieces(header: bytes, parts: Sequence[Part]) -> Iterator[Buffer]:
+def _pieces(header: bytes, parts: Sequence[WrittenTensor]) -> Iterator[Buffer]:
     yield header
     for part in parts:
         yield from part.blocks()
@@ -132,9 +132,9 @@ def _spelled(value: Mapping[str, object], *, sort_keys: bool = False) -> str:
     return json.dumps(dict(value), sort_keys=sort_keys)
 
 
-def _part(placed: Placed) -> Part:
+def _part(placed: Placed) -> WrittenTensor:
     source = _source(placed)
-    return Part(source.header.tensors[placed.number], source.data, placed.content)
+    return WrittenTensor(source.header.tensors[placed.number], source.data, placed.content)
 
 
 def _source(placed: Placed) -> Safetensors:

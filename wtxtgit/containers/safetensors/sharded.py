@@ -30,7 +30,7 @@ HEAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Index:
+class ShardedModel:
     """An index that was read; `open_member` opens its files, which are not yet."""
 
     weight_map: dict[str, str]
@@ -153,7 +153,7 @@ def is_index(data: ByteView) -> bool:
     return b'"weight_map"' in head and b'.safetensors"' in head and len(data) <= MAX_JSON
 
 
-def read(data: ByteView, open_member: Callable[[str], ByteView]) -> Index:
+def read(data: ByteView, open_member: Callable[[str], ByteView]) -> ShardedModel:
     """Read an index.
 
     `open_member` gives the bytes of a file by its path in the index's folder,
@@ -174,7 +174,7 @@ def read(data: ByteView, open_member: Callable[[str], ByteView]) -> Index:
     files = len(set(weight_map.values()))
     if files > MAX_FILES:
         fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")
-    return Index(weight_map, value.get("metadata"), open_member)
+    return ShardedModel(weight_map, value.get("metadata"), open_member)
 
 
 def is_inside(file: str) -> bool:

@@ -1,6 +1,6 @@
 """TARIDX, the index of a dataset's tar members. Little-endian.
 
-Header (64 bytes), extensions and crash stems (UTF-8, one a line), rows.
+TaridxHeader (64 bytes), extensions and crash stems (UTF-8, one a line), rows.
 Rows are numpy arrays of which all is done in slices: an index of ten million
 rows is checked without a loop over rows.
 Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
@@ -56,7 +56,7 @@ MAX_CRASH_STEMS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TaridxHeader:
     """The counts, offsets and flags of the header."""
 
     minor: int
@@ -74,7 +74,7 @@ class Taridx:
     """A TARIDX file that was read."""
 
     data: ByteView
-    header: Header
+    header: TaridxHeader
 
     def ranges(self) -> Iterator[ranges.Range]:
         header = self.header
@@ -168,7 +168,7 @@ def read(data: ByteView) -> Taridx:
         flags,
         _reserved,
     ) = Cursor(data).record(HEADER, "header")
-    header = Header(minor, n_stems, n_rows, n_ext, n_crash, off_crash, off_arr, flags)
+    header = TaridxHeader(minor, n_stems, n_rows, n_ext, n_crash, off_crash, off_arr, flags)
     for field, found, wanted in (
         ("magic", magic, MAGIC),
         ("major", major, MAJOR),

@@ -108,7 +108,7 @@ def find_in_shards(
             break
 
 
-def _member_at(shard: Tar, row: np.void) -> tar.Member | None:
+def _member_at(shard: Tar, row: np.void) -> tar.TarMember | None:
     """The member that a row points to, if it is there with the row's size."""
     try:
         return tar.member_at(shard.data, int(row["offset"]), int(row["size"]))

@@ -50,7 +50,7 @@ _BASE_256, _NEGATIVE = 0x80, 0xFF
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     """A header at byte `offset`, and the `size` bytes after it.
 
     `end` is where the next header is. The bytes of a `sparse` file are a map
@@ -65,7 +65,7 @@ class Member:
     sparse: bool = False
 
 
-def members(data: ByteView) -> Iterator[Member]:
+def members(data: ByteView) -> Iterator[TarMember]:
     """All headers of a tar, up to a block of zeros or the end.
 
     Raises FormatError where a header is damaged or its bytes reach outside of
@@ -88,7 +88,7 @@ def members(data: ByteView) -> Iterator[Member]:
         offset = found.end
 
 
-def header(data: ByteView, offset: int) -> Member | None:
+def header(data: ByteView, offset: int) -> TarMember | None:
     """The header at a byte of the tar, by itself; None at the tar's end."""
     block = bytes(data[offset : offset + BLOCK])
     if len(block) < BLOCK or block == _ZEROS:
@@ -103,12 +103,12 @@ def header(data: ByteView, offset: int) -> Member | None:
     kind = block[TYPE]
     size = 0 if _is_bare(kind, name) else _number(block[SIZE], offset)
     if kind != GNU_SPARSE:
-        return Member(offset, size, name, kind, _end(data, offset, size, name))
+        return TarMember(offset, size, name, kind, _end(data, offset, size, name))
     maps = _sparse_maps(data, offset, block)
-    return Member(offset, size, name, kind, _end(data, offset, maps + size, name), sparse=True)
+    return TarMember(offset, size, name, kind, _end(data, offset, maps + size, name), sparse=True)
 
 
-def member_at(data: ByteView, offset: int, size: int) -> Member | None:
+def member_at(data: ByteView, offset: int, size: int) -> TarMember | None:
     """The member at a byte of the tar, if it has this size.
 
     The size of a large member stands in the PAX header before it. Raises
@@ -201,7 +201,7 @@ def _sparse_maps(data: ByteView, offset: int, block: bytes) -> int:
     return maps
 
 
-def _pax_facts(data: ByteView, found: Member) -> tuple[int | None, bool]:
+def _pax_facts(data: ByteView, found: TarMember) -> tuple[int | None, bool]:
     """What a PAX header says of the next member: its size, and whether it is sparse.
 
     `data` starts with its records, each `LENGTH KEY=VALUE\\n`.

@@ -35,7 +35,7 @@ SEPARATOR = "\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Index:
+class NewIndex:
     """An index that was made; `sparse` counts members whose bytes are not their content."""
 
     rows: Rows
@@ -88,7 +88,7 @@ def index(
     *,
     contiguous: bool = False,
     keyhash: Callable[[str], int] = tar.keyhash,
-) -> Index:
+) -> NewIndex:
     """Index tars; `keyhash` gives a stem's u64. Otherwise as `build`."""
     made = _Rows(keyhash)
     for fid, (shard, data) in enumerate(shards):
@@ -108,7 +108,7 @@ def index(
     if not contiguous or done.is_contiguous:
         return done
     order = np.lexsort((done.rows["crashid"], done.rows["keyhash"]))
-    return Index(done.rows[order], done.n_stems, done.extensions, done.crash_stems, done.sparse)
+    return NewIndex(done.rows[order], done.n_stems, done.extensions, done.crash_stems, done.sparse)
 
 
 class _Rows:
@@ -122,7 +122,7 @@ class _Rows:
         self._crashids: dict[str, int] = {}
         self._sparse = 0
 
-    def add(self, fid: int, member: tar.Member) -> None:
+    def add(self, fid: int, member: tar.TarMember) -> None:
         stem, extension = tar.split_name(member.name)
         key = self._keyhash(stem)
         crashid = 0
@@ -134,8 +134,8 @@ class _Rows:
         self._packed += ROW_LAYOUT.pack(fid, member.offset, member.size, extid, crashid, key)
         self._sparse += member.sparse
 
-    def finish(self) -> Index:
-        return Index(
+    def finish(self) -> NewIndex:
+        return NewIndex(
             np.frombuffer(self._packed, ROW),
             len(self._canonical) + len(self._crashids),
             tuple(self._extids),
@@ -148,7 +148,7 @@ class _Rows:
         table: dict[str, int],
         name: str,
         what: str,
-        member: tar.Member,
+        member: tar.TarMember,
         following: int,
         most: int = 1 << 32,
     ) -> int:

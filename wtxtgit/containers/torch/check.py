@@ -14,7 +14,7 @@ from wtxtgit.containers.torch import PICKLE
 from wtxtgit.containers.torch.pickle_read import Global, Pickle
 from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
 from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
-from wtxtgit.containers.zip_read import Member
+from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -135,7 +135,9 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
             _check_crc32(findings, container.data, member, options)
 
 
-def _check_crc32(findings: Findings, data: ByteView, member: Member, options: ReadOptions) -> None:
+def _check_crc32(
+    findings: Findings, data: ByteView, member: ZipMember, options: ReadOptions
+) -> None:
     crc32 = 0
     most = max(options.max_chunk, member.end - member.start if member.stored else 0)
     try:

@@ -31,7 +31,7 @@ from wtxtgit.containers.torch.pickle_read import (
 )
 from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, STORAGE, Torch, describe
 from wtxtgit.containers.torch.views import PACKED, Storage, View
-from wtxtgit.containers.zip_read import Member
+from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, mapped, pieces
 from wtxtgit.model.tensor import Entry, Packed, ReadOptions, Tensor
@@ -50,10 +50,10 @@ ARRAY = "npy"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """Where a tensor's bytes are: [start, end) of what a member holds; see `Said`."""
 
-    member: Member
+    member: ZipMember
     start: int
     end: int
     steps: Steps | None = None
@@ -63,7 +63,7 @@ class Place:
         return Said(self.start, self.end, blocks, self.steps, self.item)
 
 
-class Contents:
+class TorchContents:
     """The tensors of a file, as entries too, and the place of each, None where it has no bytes."""
 
     def __init__(self, container: Torch, options: ReadOptions) -> None:
@@ -71,14 +71,14 @@ class Contents:
         self.tensors = tensors = describe(container, options).tensors
         views = [view for _, view in container.listing.tensors]
         self.entries: list[Entry] = []
-        self.places: list[Place | None] = []
+        self.places: list[TensorPlace | None] = []
         for tensor, view in zip(tensors, views, strict=False):
             self.entries.append(_entry(tensor, PICKLED))
             self.places.append(_place(container, tensor, view))
         for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
             self.entries.append(_entry(tensor, ARRAY))
             member, array = container.directory.members[number], container.arrays[number]
-            place = Place(member, array.start - member.start, array.end - member.start)
+            place = TensorPlace(member, array.start - member.start, array.end - member.start)
             self.places.append(place if tensor.nbytes else None)
 
 
@@ -107,7 +107,7 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
             blocks, size = _readable(container, member, options)
             found[name] = _short(blocks(), size)
     said: dict[int, list[Said]] = {}
-    for place in dict.fromkeys(Contents(container, options).places):
+    for place in dict.fromkeys(TorchContents(container, options).places):
         if place is not None:
             said.setdefault(place.member.entry, []).append(place.said())
     for entry, (name, member) in tensors.items():
@@ -130,13 +130,13 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
     return found.digest()
 
 
-def content_blocks(container: Torch, member: Member, options: ReadOptions) -> Iterator[Buffer]:
+def content_blocks(container: Torch, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:
     """What a member holds, in pieces; raises FormatError."""
     most = max(options.max_chunk, member.end - member.start)
     return zip_read.blocks(container.data, member, most)
 
 
-def _members_of_tensors(container: Torch) -> dict[int, tuple[str, Member]]:
+def _members_of_tensors(container: Torch) -> dict[int, tuple[str, ZipMember]]:
     """Storages and arrays, with the names that `values` has for them, by their entries."""
     found = {
         container.directory.members[number].entry: container.directory.members[number]
@@ -150,14 +150,14 @@ def _members_of_tensors(container: Torch) -> dict[int, tuple[str, Member]]:
     return named
 
 
-def shown(container: Torch, member: Member) -> str:
+def shown(container: Torch, member: ZipMember) -> str:
     """The member's name below the folder."""
     is_inside = member.name.startswith(container.folder)
     return member.name.removeprefix(container.folder) if is_inside else OUTSIDE + member.name
 
 
 def _readable(
-    container: Torch, member: Member, options: ReadOptions
+    container: Torch, member: ZipMember, options: ReadOptions
 ) -> tuple[Callable[[], Iterator[Buffer]], int]:
     """What a member holds and its size; where that can't be read, its payload."""
     try:
@@ -183,14 +183,14 @@ def _entry(tensor: Tensor, kind: str) -> Entry:
     return Entry(tensor.name, form, held, tensor)
 
 
-def _place(container: Torch, tensor: Tensor, view: View) -> Place | None:
+def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     if view.storage is None or tensor.nbytes == 0:
         return None
     start, end = view.span()
     steps = None
     if view.dtype not in PACKED:
         steps = overlay.item_steps(view.shape, view.strides)
-    return Place(container.storages[view.storage.key], start, end, steps, view.item)
+    return TensorPlace(container.storages[view.storage.key], start, end, steps, view.item)
 
 
 FLUSH = 1 << 16

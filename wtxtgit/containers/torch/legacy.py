@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from wtxtgit.containers.cursor import Cursor, fail, quoted
 from wtxtgit.containers.torch import listing, pickle_read, views
 from wtxtgit.containers.torch.check import check_pickle, check_storages, check_views
-from wtxtgit.containers.torch.listing import Listing
+from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Dict, List, Pickle
-from wtxtgit.containers.torch.read import MISSING, Held, global_names, tensor
+from wtxtgit.containers.torch.read import MISSING, StorageBytes, global_names, tensor
 from wtxtgit.containers.torch.views import Storage
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
@@ -47,17 +47,17 @@ class Legacy:
     data: ByteView
     start: int
     pickle: Pickle
-    listing: Listing
+    listing: PickledTensors
     named: tuple[Storage, ...]
     storages: dict[str, tuple[int, int]]
     little_endian: object
     end: int
 
-    def find(self, storage: Storage) -> Held | str:
+    def find(self, storage: Storage) -> StorageBytes | str:
         place = self.storages.get(storage.key)
         if place is None:
             return MISSING
-        return Held(self.data[place[0] : place[1]], place[0])
+        return StorageBytes(self.data[place[0] : place[1]], place[0])
 
 
 def claims(data: ByteView) -> bool:

@@ -41,7 +41,7 @@ _Counts = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class PickledTensors:
     """Tensors in the order of the pickle; `tags` and `untold` as in a Description.
 
     One tensor may have several names: the view is the same object then.
@@ -52,11 +52,11 @@ class Listing:
     untold: tuple[str, ...]
 
 
-def list_tensors(pickle: Pickle, start: int, what: str) -> Listing:
+def list_tensors(pickle: Pickle, start: int, what: str) -> PickledTensors:
     """The tensors of a pickle that stands at `start`; raises FormatError (structure or limit)."""
     walk = _Walk(pickle, start, what)
     walk.run(pickle.root)
-    return Listing(tuple(walk.tensors), walk.tags, tuple(walk.untold))
+    return PickledTensors(tuple(walk.tensors), walk.tags, tuple(walk.untold))
 
 
 class _Walk:

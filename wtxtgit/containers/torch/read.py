@@ -19,10 +19,10 @@ from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON, NPY_SUFFIX
 from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
-from wtxtgit.containers.torch.listing import Listing
+from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Pickle
 from wtxtgit.containers.torch.views import NO_STORAGE, PACKED, Storage, View, why_outside
-from wtxtgit.containers.zip_read import Directory, Member
+from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
@@ -58,10 +58,10 @@ class Torch:
     directory: Directory
     folder: str
     pickle: Pickle
-    pickle_member: Member
-    listing: Listing
+    pickle_member: ZipMember
+    listing: PickledTensors
     byteorder: str
-    storages: dict[str, Member]
+    storages: dict[str, ZipMember]
     named: tuple[Storage, ...]
     arrays: dict[int, Stored]
 
@@ -90,7 +90,7 @@ class Torch:
                 )
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> ZipMember | None:
         """The last member of that name below the folder."""
         return _last(self.directory, self.folder + name)
 
@@ -122,7 +122,7 @@ class Torch:
     def tensors(self, options: ReadOptions) -> Iterator[Tensor]:
         decoded = DecodedParts(options).of_file(len(self.data))
 
-        def find(storage: Storage) -> Held | str:
+        def find(storage: Storage) -> StorageBytes | str:
             member = self.storages.get(storage.key)
             if member is None:
                 return MISSING
@@ -131,9 +131,11 @@ class Torch:
         for name, view in self.listing.tensors:
             yield tensor(name, view, find, options.max_chunk, self.byteorder)
 
-    def _held(self, member: Member, decoded: DecodedParts, options: ReadOptions) -> Held | str:
+    def _held(
+        self, member: ZipMember, decoded: DecodedParts, options: ReadOptions
+    ) -> StorageBytes | str:
         if member.stored:
-            return Held(self.data[member.start : member.end], member.start)
+            return StorageBytes(self.data[member.start : member.end], member.start)
         try:
             zip_read.check_size(member, options.max_chunk)
         except FormatError as error:
@@ -143,7 +145,7 @@ class Torch:
             return zip_read.content(self.data, member, options.max_chunk)
 
         opened = partial(decoded.open, member, member.size, inflate)
-        return Held(Packed(member.size, opened), None)
+        return StorageBytes(Packed(member.size, opened), None)
 
     def word(self, name: str) -> str | None:
         """The content of a short member as text, None where there is none."""
@@ -211,7 +213,9 @@ def read(data: ByteView) -> Torch:
     )
 
 
-def _read_pickle(data: ByteView, member: Member, load: pickle_read.Load) -> tuple[Pickle, Listing]:
+def _read_pickle(
+    data: ByteView, member: ZipMember, load: pickle_read.Load
+) -> tuple[Pickle, PickledTensors]:
     held = zip_read.content(data, member, MAX_JSON)
     if member.stored:
         pickle = pickle_read.parse(data[: member.end], PICKLE, load, start=member.start)
@@ -236,7 +240,7 @@ def _folder(directory: Directory) -> str | None:
     return next((folder for name, folder in pairs if name == folder + PICKLE), None)
 
 
-def _byteorder(data: ByteView, member: Member | None) -> str:
+def _byteorder(data: ByteView, member: ZipMember | None) -> str:
     if member is None:
         return "little"
     word = bytes(zip_read.content(data, member, MAX_WORD))
@@ -245,7 +249,7 @@ def _byteorder(data: ByteView, member: Member | None) -> str:
     return word.decode()
 
 
-def _storages(directory: Directory, folder: str) -> dict[str, Member]:
+def _storages(directory: Directory, folder: str) -> dict[str, ZipMember]:
     """The storages' members by key, of equal names the last."""
     start = folder + STORAGE
     return {
@@ -279,7 +283,7 @@ def _arrays(data: ByteView, directory: Directory) -> dict[int, Stored]:
     return found
 
 
-def _last(directory: Directory, name: str) -> Member | None:
+def _last(directory: Directory, name: str) -> ZipMember | None:
     return next((m for m in reversed(directory.members) if m.name == name), None)
 
 
@@ -291,7 +295,7 @@ EXPANDED = "its view repeats items to more bytes than the limit"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StorageBytes:
     """The bytes of a storage; `offset` is where they stand in the file, None where decoded."""
 
     data: ByteView | Packed
@@ -303,7 +307,7 @@ class Held:
         return self.data[start:end]
 
 
-Find = Callable[[Storage], Held | str]
+Find = Callable[[Storage], StorageBytes | str]
 """Gives a storage's bytes, or why there are none."""
 
 

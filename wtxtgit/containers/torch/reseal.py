@@ -17,11 +17,11 @@ from itertools import groupby
 from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import contents, overlay, zip_layout
-from wtxtgit.containers.torch.contents import Contents, content_blocks, shown, values
+from wtxtgit.containers.torch.contents import TorchContents, content_blocks, shown, values
 from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.read import Torch
-from wtxtgit.containers.torch.zip_layout import Changed, check_crc32
-from wtxtgit.containers.zip_read import Member
+from wtxtgit.containers.torch.zip_layout import ChangedMember, check_crc32
+from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
@@ -35,7 +35,7 @@ COMMENTS, REPEATED, FOLDERS = "comments of members", "repeated members", "folder
 
 def entries(container: Torch, options: ReadOptions) -> list[Entry]:
     """The tensors of a file, in the order of its description."""
-    return Contents(container, options).entries
+    return TorchContents(container, options).entries
 
 
 def reseal(
@@ -76,19 +76,19 @@ class _Files:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._files: dict[int, Contents] = {}
+        self._files: dict[int, TorchContents] = {}
         self._checked: set[tuple[int, int]] = set()
 
-    def of(self, container: object) -> Contents:
+    def of(self, container: object) -> TorchContents:
         if id(container) not in self._files:
             if not isinstance(container, Torch):
                 raise FormatError("entries are those of another format", field="entries")
-            self._files[id(container)] = Contents(container, self._options)
+            self._files[id(container)] = TorchContents(container, self._options)
         return self._files[id(container)]
 
     def fit(
         self, container: Torch, placed: Sequence[Placed], wanted: Mapping[str, object] | None
-    ) -> tuple[Contents, dict[int, Content]]:
+    ) -> tuple[TorchContents, dict[int, Content]]:
         """The file to be written, and the bytes of its tensors that are not its own.
 
         Raises FormatError with the reason why `container` is not that file,
@@ -106,7 +106,7 @@ class _Files:
         raise why
 
     def _why_not(
-        self, held: Contents, placed: Sequence[Placed], wanted: Mapping[str, object] | None
+        self, held: TorchContents, placed: Sequence[Placed], wanted: Mapping[str, object] | None
     ) -> FormatError | None:
         names = dict.fromkeys(entry.name for entry in held.entries)
         given: dict[str, list[Entry]] = {}
@@ -133,7 +133,7 @@ class _Files:
                     return _refused(f"take another {quoted(key)}")
         return None
 
-    def _contents(self, held: Contents, placed: Sequence[Placed]) -> dict[int, Content]:
+    def _contents(self, held: TorchContents, placed: Sequence[Placed]) -> dict[int, Content]:
         """The bytes of tensors that are not to be the file's own, by number."""
         numbers: dict[str, list[int]] = {}
         for number in reversed(range(len(held.entries))):
@@ -159,7 +159,7 @@ class _Files:
                 found[number] = content
         return found
 
-    def _taken(self, source: Contents, number: int) -> Content:
+    def _taken(self, source: TorchContents, number: int) -> Content:
         """The bytes of a tensor of another file, whose storage must not be damaged."""
         place, container = source.places[number], source.container
         if place is not None and (id(source), place.member.entry) not in self._checked:
@@ -172,28 +172,28 @@ class _Files:
 
 
 def _changed(
-    held: Contents, contents: Mapping[int, Content], options: ReadOptions, *, has_crc32: bool
-) -> list[Changed]:
+    held: TorchContents, contents: Mapping[int, Content], options: ReadOptions, *, has_crc32: bool
+) -> list[ChangedMember]:
     """The members that other contents change; each is put together once, to see that it can be."""
     touched = {
         place.member.entry: place.member
         for place in (held.places[number] for number in contents)
         if place is not None
     }
-    made: list[Changed] = []
+    made: list[ChangedMember] = []
     for entry, said in _said_of(held, contents, set(touched)).items():
         member = touched[entry]
         old = partial(content_blocks, held.container, member, options)
         overlay.refuse_bomb(said, member.size)
         check_crc32(member, old, has_crc32=has_crc32)
         blocks = partial(_overlaid, held.container, member, said, options)
-        made.append(Changed(member, blocks, zip_write.crc32_of(blocks())))
+        made.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
     return made + (_fingerprint(held.container, made) if has_crc32 else [])
 
 
 def _said_of(
-    held: Contents, contents: Mapping[int, Content], members: set[int]
+    held: TorchContents, contents: Mapping[int, Content], members: set[int]
 ) -> dict[int, list[Said]]:
     """What the tensors in these members say of them; those that keep their bytes say so once."""
     found: dict[int, list[Said]] = {}
@@ -213,7 +213,7 @@ def _said_of(
     return found
 
 
-def _fingerprint(container: Torch, changed: Sequence[Changed]) -> list[Changed]:
+def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[ChangedMember]:
     """torch's own fingerprint of all members, made anew where it was right."""
     member = container.member(contents.SERIALIZATION_ID)
     size = 2 * contents.ID_DIGITS
@@ -230,11 +230,11 @@ def _fingerprint(container: Torch, changed: Sequence[Changed]) -> list[Changed]:
     )
     if made == old:
         return []
-    return [Changed(member, partial(iter, (made,)), zip_write.crc32_of([made]))]
+    return [ChangedMember(member, partial(iter, (made,)), zip_write.crc32_of([made]))]
 
 
 def _overlaid(
-    container: Torch, member: Member, said: Sequence[Said], options: ReadOptions
+    container: Torch, member: ZipMember, said: Sequence[Said], options: ReadOptions
 ) -> Iterator[Buffer]:
     return overlay.overlaid(content_blocks(container, member, options), member.size, said)
 
@@ -259,8 +259,8 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
     if zip_read.overlapping(members, container.directory.start):
         raise FormatError("members share bytes", field="payload")
     counts = Counter(member.name for member in members)
-    folders: list[Member] = []
-    repeated: list[Member] = []
+    folders: list[ZipMember] = []
+    repeated: list[ZipMember] = []
     for member in members:
         counts[member.name] -= 1
         if counts[member.name]:
@@ -291,7 +291,7 @@ def _devices(container: Torch) -> object:
     return runs[0][0] if len(runs) == 1 else runs
 
 
-def _hashes(container: Torch, members: Iterable[Member]) -> list[tuple[str, bytes]]:
+def _hashes(container: Torch, members: Iterable[ZipMember]) -> list[tuple[str, bytes]]:
     """Names of members, with the SHA-256 of their payloads as they are stored."""
     found: list[tuple[str, bytes]] = []
     for member in members:

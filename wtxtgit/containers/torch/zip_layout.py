@@ -47,7 +47,7 @@ from wtxtgit.containers.zip_read import (
     ZIP64_LOCATOR,
     ZIP64_LOCATOR_MAGIC,
     Directory,
-    Member,
+    ZipMember,
 )
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
@@ -211,7 +211,7 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     return build(contents, container.alignment)
 
 
-def encoded_name(member: Member) -> bytes:
+def encoded_name(member: ZipMember) -> bytes:
     """A member's name in UTF-8; raises FormatError where that is too long."""
     name = member.name.encode()
     if len(name) > MAX_16:
@@ -219,7 +219,9 @@ def encoded_name(member: Member) -> bytes:
     return name
 
 
-def check_crc32(member: Member, blocks: Callable[[], Iterable[Buffer]], *, has_crc32: bool) -> int:
+def check_crc32(
+    member: ZipMember, blocks: Callable[[], Iterable[Buffer]], *, has_crc32: bool
+) -> int:
     """The CRC-32 of a member's content, which `blocks` gives.
 
     Raises FormatError where the directory has another one, unless it has none
@@ -243,16 +245,16 @@ Blocks = Callable[[], Iterable[Buffer]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Changed:
+class ChangedMember:
     """Another content of a member, of as many bytes, and its CRC-32."""
 
-    member: Member
+    member: ZipMember
     blocks: Blocks
     crc32: int
 
 
 def in_place(
-    data: ByteView, directory: Directory, changed: Sequence[Changed], *, has_crc32: bool
+    data: ByteView, directory: Directory, changed: Sequence[ChangedMember], *, has_crc32: bool
 ) -> Iterator[Buffer]:
     """The bytes of the zip with other contents of stored members, everything else as it is.
 
@@ -273,7 +275,7 @@ def in_place(
 def laid_out(
     data: ByteView,
     directory: Directory,
-    changed: Mapping[int, Changed],
+    changed: Mapping[int, ChangedMember],
     alignment: int,
     most: int,
     *,
@@ -331,7 +333,7 @@ def _limits(directory: Directory) -> dict[int, int]:
     return limits
 
 
-def _crc32_places(data: ByteView, member: Member, limit: int) -> Iterator[int]:
+def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int]:
     """Where a member's CRC-32 stands, outside of fields that are left empty for a descriptor."""
     yield member.entry + ENTRY_CRC32
     _, _, flags, _, _, _, crc32, *_ = unpack_at(LOCAL, data, member.header)

@@ -25,7 +25,6 @@ from itertools import accumulate
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git import config
 from wtxtgit.git.repository import Repository
 
 _MOST_BORROWED = 64
@@ -57,14 +56,14 @@ class Places:
     @classmethod
     def of(cls, repo: Repository) -> Places:
         """Ask git for them; raises EnvironmentFailure."""
-        answer = repo.git("rev-parse", "--show-object-format", "--git-path", "objects")
-        algorithm, _, path = answer.removesuffix(b"\n").partition(b"\n")
-        if algorithm not in (b"sha1", b"sha256"):
-            name = algorithm.decode("ascii", "backslashreplace")
-            raise EnvironmentFailure(f"this repository names objects by {name}, which is not known")
-        folder = Path(os.path.normpath(repo.home / os.fsdecode(path)))
-        shared = _shared(config.effective("core.sharedRepository", cwd=repo.home) or "")
-        return cls(folder, tuple(_borrowed(folder)), algorithm.decode("ascii"), shared)
+        algorithm = repo.object_format
+        if algorithm not in ("sha1", "sha256"):
+            raise EnvironmentFailure(
+                f"this repository names objects by {algorithm}, which is not known"
+            )
+        folder = repo.git_path("objects")
+        shared = _shared(repo.config.get("core.sharedRepository") or "")
+        return cls(folder, tuple(_borrowed(folder)), algorithm, shared)
 
     @property
     def digest_size(self) -> int:

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.io.workers import keep_freed_memory
+from wtxtgit.io.workers import Workers, keep_freed_memory, worthwhile
 
 try:
     from isal import isal_zlib
@@ -88,10 +87,6 @@ def joined_adler32(first: int, second: int, nbytes: int) -> int:
     return (low + low_then - 1) % _ADLER_BASE | high << 16
 
 
-_SMALL = 64 * 1024
-"""Bytes that are deflated sooner than another thread gets to them."""
-
-
 class Content(Protocol):
     """What an object holds: `size` bytes, which `stream` gives in order, in pieces.
 
@@ -117,7 +112,7 @@ class Plain:
 
 
 def deflated(
-    content: Iterable[Buffer], put: Callable[[bytes], None], threads: int, lead: bytes = b""
+    content: Content, put: Callable[[bytes], None], threads: int, lead: bytes = b""
 ) -> Iterator[Buffer]:
     """Give pieces of a content on, while `put` gets their zlib stream in order.
 
@@ -128,37 +123,17 @@ def deflated(
     # One block that the content follows: a reader of the first bytes alone finds it.
     put(HEAD + stored_blocks(lead))
     adler = adler32(lead)
-    waiting: deque[tuple[int, Future[tuple[bytes, int]]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-
-        def take() -> None:
-            nonlocal adler
-            nbytes, future = waiting.popleft()
-            made, own = future.result()
+    tasks = (partial(_deflated, piece) for piece in content.stream())
+    with Workers(tasks, worthwhile(threads, content.size)) as deflating:
+        for piece, made, own in deflating:
             put(made)
-            adler = joined_adler32(adler, own, nbytes)
-
-        for piece in content:
-            nbytes = memoryview(piece).nbytes
-            waiting.append((nbytes, _submitted(pool, piece, nbytes)))
+            adler = joined_adler32(adler, own, memoryview(piece).nbytes)
             yield piece
-            while len(waiting) > 2 * threads or (waiting and waiting[0][1].done()):
-                take()
-        while waiting:
-            take()
     put(END + adler.to_bytes(CHECKSUM_SIZE, "big"))
 
 
-def _submitted(pool: ThreadPoolExecutor, piece: Buffer, nbytes: int) -> Future[tuple[bytes, int]]:
-    if nbytes > _SMALL:
-        return pool.submit(_deflated, piece)
-    done: Future[tuple[bytes, int]] = Future()
-    done.set_result(_deflated(piece))
-    return done
-
-
-def _deflated(piece: Buffer) -> tuple[bytes, int]:
-    return deflated_piece(piece), adler32(piece)
+def _deflated(piece: Buffer) -> tuple[Buffer, bytes, int]:
+    return piece, deflated_piece(piece), adler32(piece)
 
 
 _READ = 1024 * 1024
@@ -282,44 +257,46 @@ def _side_by_side(
     descriptor: int, start: int, threads: int, check: _Check
 ) -> Generator[bytes, None, int]:
     """Inflate pieces on threads; gives where the rest begins, of which none was given."""
+    rest = yield from _found_pieces(descriptor, start, threads, check, may_skip=True)
+    if rest.is_skipped:
+        # Too many at once, perhaps: from here on they are looked for one by one.
+        rest = yield from _found_pieces(descriptor, rest.start, threads, check, may_skip=False)
+    return rest.start
+
+
+def _found_pieces(
+    descriptor: int, start: int, threads: int, check: _Check, *, may_skip: bool
+) -> Generator[bytes, None, _Piece]:
+    """Inflate pieces as `_pieces` finds them; gives the rest, of which none was given.
+
+    It `is_skipped` where marks may be among what was not looked through.
+    """
     carried: _Piece | None = None
     joined = 0
-    with ThreadPoolExecutor(threads) as pool:
-        window: deque[tuple[_Piece, Future[_Inflated | None]]] = deque()
-        pieces = _pieces(descriptor, start, may_skip=True)
-        try:
-            while True:
-                while len(window) <= 2 * threads and (piece := next(pieces, None)) is not None:
-                    window.append((piece, pool.submit(_inflate, descriptor, piece)))
-                if not window:
-                    return carried.start if carried else start
-                piece, future = window.popleft()
-                if carried is None:
-                    made, joined = future.result(), 0
-                else:
-                    future.cancel()
-                    piece = _Piece(carried.start, piece.end, piece.is_skipped)
-                    joined += 1
-                    if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
-                        return piece.start
-                    made = _inflate(descriptor, piece)
-                if made is None:
-                    carried = piece
-                    if piece.is_skipped:
-                        # Too many at once, perhaps: from here on they are looked for one by one.
-                        while window:
-                            window.popleft()[1].cancel()
-                        pieces, carried = _pieces(descriptor, piece.start, may_skip=False), None
-                    continue
-                carried = None
-                start = piece.end
-                yield check.take(made.data, made.adler)
-                if made.is_last:
-                    check.finish(descriptor, start - made.unused)
-                    return start
-        finally:
-            for _, future in window:
-                future.cancel()
+    found = _pieces(descriptor, start, may_skip=may_skip)
+    tasks = (partial(_inflate, descriptor, piece) for piece in found)
+    with Workers(tasks, threads) as inflating:
+        for piece, made in inflating:
+            if carried is None:
+                joined = 0
+            else:
+                piece = _Piece(carried.start, piece.end, piece.is_skipped)
+                joined += 1
+                if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
+                    return _Piece(piece.start, piece.end)
+                _, made = _inflate(descriptor, piece)
+            if made is None:
+                if piece.is_skipped:
+                    return piece
+                carried = piece
+                continue
+            carried = None
+            start = piece.end
+            yield check.take(made.data, made.adler)
+            if made.is_last:
+                check.finish(descriptor, start - made.unused)
+                break
+    return carried or _Piece(start, start)
 
 
 def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
@@ -347,20 +324,20 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
         at = start + max(skipped, _LEAST_PIECE)
 
 
-def _inflate(descriptor: int, piece: _Piece) -> _Inflated | None:
-    """Inflate a piece; None where it is none, or is too large."""
+def _inflate(descriptor: int, piece: _Piece) -> tuple[_Piece, _Inflated | None]:
+    """Inflate a piece, which is given too; None where it is none, or is too large."""
     data = os.pread(descriptor, piece.end - piece.start, piece.start)
     inflater = codec.decompressobj(RAW)
     try:
         out = inflater.decompress(data, _MOST_OUT)
         if len(out) >= _MOST_OUT or inflater.unconsumed_tail:
-            return None
+            return piece, None
         if inflater.eof:
-            return _Inflated(out, adler32(out), True, len(inflater.unused_data))
+            return piece, _Inflated(out, adler32(out), True, len(inflater.unused_data))
         # A block that could begin here, and nothing left of it: one ended here.
         out += inflater.decompress(END)
     except Error:
-        return None
+        return piece, None
     if not inflater.eof or inflater.unused_data:
-        return None
-    return _Inflated(out, adler32(out), False, 0)
+        return piece, None
+    return piece, _Inflated(out, adler32(out), False, 0)

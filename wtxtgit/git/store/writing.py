@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
@@ -19,6 +19,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import Content, codec, deflated
 from wtxtgit.io.files import write_at, write_on
 from wtxtgit.io.view import Buffer
+from wtxtgit.io.workers import in_background
 
 FOLDER = "pack"
 _MAGIC = b"PACK\x00\x00\x00\x02"
@@ -48,18 +49,20 @@ class PackWriter:
         self._end = 0
         self._crc32 = 0
         self._synced = 0
-        self._syncing: Future[None] | None = None
+        self._syncing: Thread | None = None
+        self._sync_error: OSError | None = None
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         folder = self._places.make_folder(FOLDER)
         opened = self._places.temporary(folder, "tmp_pack_")
         self._descriptor, self._path = self._closing.enter_context(opened)
-        self._disk = self._closing.enter_context(ThreadPoolExecutor(1))
         self._put(_head(self._expected))
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._syncing is not None:
+            self._syncing.join()
         self._closing.close()
 
     def add(self, content: Content) -> str:
@@ -69,7 +72,7 @@ class PackWriter:
         digest.update(b"blob %d\0" % content.size)
         self._crc32 = 0
         self._put(_entry_head(content.size))
-        for piece in deflated(content.stream(), self._put, self._threads):
+        for piece in deflated(content, self._put, self._threads):
             digest.update(piece)
         oid = digest.digest()
         if oid in self._known or self._store.keep(oid.hex()):
@@ -92,6 +95,7 @@ class PackWriter:
         index = format_index(self._objects, digest, self._places)
         folder = self._path.parent
         with told(folder), self._places.temporary(folder, "tmp_idx_") as (descriptor, path):
+            self._end_syncing()
             os.fsync(self._descriptor)
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(index)
@@ -109,10 +113,23 @@ class PackWriter:
             write_at(self._descriptor, view, self._end)
         self._end += view.nbytes
         if self._end - self._synced > _WORTH_SYNCING:
-            if self._syncing is not None:
-                self._syncing.result()
+            with told(self._path.parent):
+                self._end_syncing()
             self._synced = self._end
-            self._syncing = self._disk.submit(os.fsync, self._descriptor)
+            self._syncing = in_background(self._sync)
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # The system tells of lost bytes once: the next fsync would say that all is well.
+            self._sync_error = error
+
+    def _end_syncing(self) -> None:
+        if self._syncing is not None:
+            self._syncing.join()
+        if self._sync_error is not None:
+            raise self._sync_error
 
     def _rewrite_head(self, count: int) -> None:
         """Tell another number of objects, and hash everything again."""
@@ -175,7 +192,7 @@ def stored(
                 except OSError:
                     is_whole = False
 
-        for piece in deflated(content.stream(), put, threads, head):
+        for piece in deflated(content, put, threads, head):
             digest.update(piece)
             yield piece
         oid = digest.hexdigest()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
-from wtxtgit.io.workers import Pool
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import index
@@ -53,13 +54,17 @@ class Making:
         if not self.plain:
             yield self.target.header
         carried = sum(_carried(step) * step.target.chunk_size for step in self.steps if step.target)
-        with Pool(threads, carried) as pool:
-            for step in self.steps:
-                yield self._opening(step)
-                if step.target is not None:
-                    yield from pool.ordered(_texts(step, step.target))
-                    yield grammar.END_ARRAY
+        with Workers(self._blocks(), worthwhile(threads, carried)) as texts:
+            yield from texts
         yield (b"" if self.plain else self.target.footer) + index.LAST_LINE
+
+    def _blocks(self) -> Iterator[Text]:
+        for step in self.steps:
+            yield partial(bytes, self._opening(step))
+            if step.target is not None:
+                for first, last in step.runs:
+                    yield from step.target.text(first, last)
+                yield partial(bytes, grammar.END_ARRAY)
 
     def _opening(self, step: Step) -> bytes:
         if step.target is None:
@@ -123,11 +128,6 @@ def _check_plain(base: Side, target: Side, steps: tuple[Step, ...]) -> None:
             what = "is removed" if step.target is None else "is new, or cut or typed otherwise"
             message = f'array "{step.name}" {what}, which a plain delta can\'t say'
             raise TextError("structure", message, array=step.name)
-
-
-def _texts(step: Step, target: SideArray) -> Iterator[Text]:
-    for first, last in step.runs:
-        yield from target.text(first, last)
 
 
 def _carried(step: Step) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
-from wtxtgit.io.workers import Pipeline, Pool, worthwhile
+from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot
 from wtxtgit.model.array import chunk_count
 from wtxtgit.text import digest, grammar, plan
@@ -192,35 +192,43 @@ def _decoded(text: ByteView, block: Block) -> memoryview:
 def text_pieces(side: Side, *, threads: int | None = None) -> Iterator[Buffer]:
     """The text in order, in pieces."""
     yield grammar.FIRST_LINE + side.header
-    with _pool(side, threads) as pool:
-        for array in side.arrays:
-            yield array.lead
-            yield from pool.ordered(array.text(0, array.chunks))
-            yield grammar.END_ARRAY
+    with Workers(_array_texts(side), _worthwhile(side, threads)) as texts:
+        yield from texts
     yield side.footer + grammar.LAST_LINE
 
 
 def file_pieces(side: Side, layout: Layout, *, threads: int | None = None) -> Iterator[Buffer]:
     """The file in order, in pieces; `layout` is the side's own."""
     arrays = {array.name: array for array in side.arrays}
-    literals = bytearray()
-    with _pool(side, threads) as pool:
+
+    def tasks() -> Iterator[Callable[[], Buffer]]:
+        literals = bytearray()
         for piece in pieces(layout):
             if isinstance(piece, bytes):
                 literals += piece
                 if len(literals) < BLOCK_BYTES:
                     continue
             if literals:
-                yield bytes(literals)
+                yield partial(bytes, bytes(literals))
                 literals.clear()
             if isinstance(piece, str):
-                yield from pool.ordered(arrays[piece].raw(0, arrays[piece].chunks))
-    if literals:
-        yield bytes(literals)
+                yield from arrays[piece].raw(0, arrays[piece].chunks)
+        if literals:
+            yield partial(bytes, bytes(literals))
+
+    with Workers(tasks(), _worthwhile(side, threads)) as blocks:
+        yield from blocks
 
 
-def _pool(side: Side, threads: int | None) -> Pool:
-    return Pool(threads, sum(array.claim.nbytes for array in side.arrays), len(side.arrays))
+def _array_texts(side: Side) -> Iterator[Text]:
+    for array in side.arrays:
+        yield partial(bytes, array.lead)
+        yield from array.text(0, array.chunks)
+        yield partial(bytes, grammar.END_ARRAY)
+
+
+def _worthwhile(side: Side, threads: int | None) -> int:
+    return worthwhile(threads, sum(array.claim.nbytes for array in side.arrays), len(side.arrays))
 
 
 @dataclass(slots=True)
@@ -283,7 +291,9 @@ def hash_arrays(
 
     nbytes = sum(array.claim.nbytes for array in arrays)
     threads = worthwhile(threads, nbytes, len(arrays))
-    Pipeline(_pieces(arrays), (to_all, to_own), threads).run()
+    with Workers(_pieces(arrays), threads, followers=(to_own,)) as pieces:
+        for piece in pieces:
+            to_all(piece)
     result.sha256_all = whole.digest()
     result.own = {name: hasher.digest() for name, hasher in hashers.items()}
     result.hmac = {name: mac.digest() for name, mac in macs.items()}
