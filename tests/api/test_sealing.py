@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 
 import wtxtgit
 from tests.data import FIXTURES, signers_lines, ssh_wire
-from wtxtgit.checkpoint.emit import Generation, emit, write_wsum, wsum_path
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_wsum, wsum_path
 from wtxtgit.checkpoint.verify import Keys, verify_files
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model import Meta, Signature
@@ -112,7 +112,7 @@ def test_a_generation_that_is_rotated_has_other_salts() -> None:
 
 def pending(tmp_path: Path, **more: Any) -> tuple[bytes, bytes, Path]:
     out = tmp_path / "m.wtxt"
-    emission = emit(MODEL, Generation(gen=4, pending=True, **more))
+    emission = emit(MODEL, NewGeneration(gen=4, pending=True, **more))
     emission.write_to(out)
     assert emission.text is not None
     write_wsum(emission.text, wsum_path(out))
@@ -133,7 +133,7 @@ def test_a_pending_text_holds_with_its_wsum_and_never_alone(tmp_path: Path) -> N
 
 def test_the_wsum_of_a_pending_text_is_the_root_of_the_finished_one(tmp_path: Path) -> None:
     _, wsum, _ = pending(tmp_path)
-    done = emit(MODEL, Generation(gen=4))
+    done = emit(MODEL, NewGeneration(gen=4))
     assert done.text is not None
     root = done.text.root
     assert wsum == (
@@ -194,7 +194,7 @@ def test_a_key_of_ssh_keygen_signs_and_its_pub_file_verifies(
     tmp_path: Path, key_file: Path
 ) -> None:
     out = tmp_path / "m.wtxt"
-    emit(MODEL, Generation(gen=1, sign=key_file)).write_to(out)
+    emit(MODEL, NewGeneration(gen=1, sign=key_file)).write_to(out)
     verdict = verify_files([out], Keys(signers=key_file.with_suffix(".pub"), require_signed=True))
     assert verdict.ok
     assert verdict.files[0].signature == "valid"
@@ -326,7 +326,7 @@ def test_an_empty_or_huge_key_file_is_refused(tmp_path: Path) -> None:
 def test_a_text_that_is_emitted_again_is_another_generation(tmp_path: Path) -> None:
     path, out = tmp_path / "a.wtxt", tmp_path / "b.wtxt"
     path.write_bytes(TEXT)
-    emit(path, Generation(gen=5, build="x", audit="a=1")).write_to(out)
+    emit(path, NewGeneration(gen=5, build="x", audit="a=1")).write_to(out)
     weights = wtxtgit.load(out)
     assert (weights.meta.gen, weights.meta.build) == (5, "x")
     assert weights.snapshot.signature is None
@@ -336,4 +336,4 @@ def test_a_text_that_is_emitted_again_is_another_generation(tmp_path: Path) -> N
 def test_a_pending_text_is_not_emitted_again(tmp_path: Path) -> None:
     _, _, out = pending(tmp_path)
     with pytest.raises(WtxtgitError):
-        emit(out, Generation(gen=5))
+        emit(out, NewGeneration(gen=5))

@@ -27,6 +27,8 @@ from tests.e2e.weights import (
     read_fold,
 )
 from tests.kit import Repo, text_of
+from wtxtgit import containers
+from wtxtgit.containers import registry
 
 NAME = SAFETENSORS.name
 OURS = edited(base(), {"embed": {3: -1.0}, "norm": {0: 4.0}})
@@ -401,3 +403,32 @@ def test_the_installed_command(wtxtgit: Command) -> None:
     assert (done.code, done.err) == (0, "")
     found = SAFETENSORS.read((wtxtgit.folder / "ours").read_bytes())
     assert_model(found, settled(-4.0))
+
+
+def test_the_driver_leaves_files_of_a_format_that_nothing_merges(wtxtgit: Command) -> None:
+    versions = [fixture(f"taridx/{name}/train.taridx") for name in ("dots_a", "pair_v1", "pair_v2")]
+    names = ["base", "ours", "theirs"]
+    for name, content in zip(names, versions, strict=True):
+        (wtxtgit.folder / name).write_bytes(content)
+    done = wtxtgit("merge-driver", *names)
+    assert (done.code, done.out) == (1, b"")
+    assert "taridx files are not merged by tensor" in done.complaint()
+    assert (wtxtgit.folder / "ours").read_bytes() == versions[1]
+
+
+def test_a_format_without_a_resealer_is_settled_by_a_side(
+    wtxtgit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a format that was just added."""
+    npy = containers.by_name("npy")
+    assert npy is not None
+    formats = tuple(f._replace(reseal=None) if f is npy else f for f in containers.FORMATS)
+    monkeypatch.setattr(registry, "FORMATS", formats)
+    for number, name in enumerate(("base", "ours", "theirs")):
+        np.save(wtxtgit.folder / f"{name}.npy", np.full(3, number))
+    files = ("base.npy", "ours.npy", "theirs.npy")
+    done = wtxtgit("merge-file", *files, "--json", "-o", "out")
+    assert done.code == 1
+    assert json.loads(done.out)["conflicts"][0]["reason"] == "npy files are not merged by tensor"
+    assert wtxtgit("merge-file", *files, "--strategy", "theirs", "-o", "out").code == 0
+    assert (wtxtgit.folder / "out").read_bytes() == (wtxtgit.folder / "theirs.npy").read_bytes()

@@ -19,6 +19,7 @@ from tests.docs.pages import Block, blocks, lines, prose, spans, tables
 from tests.docs.test_python import execute
 from wtxtgit.model.array import ArrayNames, default_rows
 from wtxtgit.text import armor, plan
+from wtxtgit.text.layout import item_size
 
 WTXT, CONTAINERS = "docs/spec/wtxt.md", "docs/spec/containers.md"
 EXAMPLE = "A worked example in bytes"
@@ -178,7 +179,7 @@ class TestTablesOfTheText:
             assert names.for_name(name) == spans(row[1])[0]
 
     def test_native_dtypes(self) -> None:
-        carried = {row[0]: row[1] for row in tables(WTXT, "Native arrays")[0]}
+        carried = {row[0]: row[1] for row in tables(WTXT, "Native arrays")[1]}
         for spelled, dtype, wanted in (
             (r"`\|b1`", "?", b"dtype=u8 shape=3 "),
             ("`<f2`", "<f2", b"dtype=u16 shape=3 "),
@@ -187,6 +188,26 @@ class TestTablesOfTheText:
         ):
             assert spelled in carried
             assert wanted in wtxtgit.dumps({"a": np.zeros(3, dtype)})
+
+    def test_sizes_of_native_dtypes(self) -> None:
+        said = prose(WTXT, "Native arrays")
+        units = re.search(r"u is one of `([A-Za-z ]+)`", said)
+        assert units
+        for row in tables(WTXT, "Native arrays")[0]:
+            for spelled in spans(row[0]):
+                descr = spelled.replace("\\|", "|")
+                if descr in ("[u]", "[nu]"):
+                    descrs = [f"<{kind}8{descr}" for kind in "Mm"]
+                else:
+                    descrs = [descr]
+                for one in descrs:
+                    n = "12" if one.endswith(("Sn", "Vn", "Un")) else ""
+                    name = one.replace("[nu]", "[25u]").replace("u]", f"{units[1].split()[-1]}]")
+                    found = item_size(name[:-1] + n if n else name)
+                    wanted = {"n": 12, "4n": 48}.get(row[1]) or int(row[1])
+                    assert found == wanted, one
+        for descr in (">f4", "<i1", "f4", "<f16", "|O", "|S0", "<M8[]", "<M8[x]"):
+            assert item_size(descr) is None
 
     def test_the_extents_of_native_arrays(self) -> None:
         (block,) = blocks(WTXT, "", "Native arrays")

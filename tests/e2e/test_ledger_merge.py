@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.git import config
-from wtxtgit.merge.ledger import merge_ledgers
+from wtxtgit.merge.driver import merge_ledgers
 
 ATTRIBUTES = (
     "*.safetensors filter=wtxt diff=wtxt merge=wtxt -text\n*.wsum text eol=lf merge=wtxt-ledger\n"

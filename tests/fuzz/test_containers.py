@@ -31,12 +31,12 @@ PACKAGES = {"legacy": "torch", "aeroset": "aero", "safetensors-index": "safetens
 """The package of a group that has not its name."""
 MEMBERS = {"aeroset": "aero", "safetensors-index": "safetensors"}
 """The format of a set's files."""
-QUICK = 500
+QUICK = 200
 BATCHES = 20
 BATCH = 1000
 MEASURED = 50
 """Of so many mutants the memory of one is measured, which takes long."""
-TARS = 250
+TARS = 100
 
 Mutant = tuple[bytes, Members | None]
 

@@ -32,7 +32,7 @@ from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.make import make
-from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
+from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
 from wtxtgit.text.index import index
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
@@ -145,7 +145,7 @@ def swallow(pieces: Iterable[Buffer]) -> None:
         assert len(piece) < 4 * 1024 * 1024
 
 
-def side_of(text: memoryview) -> Side:
+def side_of(text: memoryview) -> DeltaSide:
     return side_of_text(text, index(text))
 
 
@@ -163,7 +163,7 @@ def test_memory_does_not_grow_with_the_file(threads: int) -> None:
     written = [partial(side_of, text) for text in texts]
     for pair in (raw, written):
 
-        def making(pair: Sequence[Callable[[], Side]] = pair) -> None:
+        def making(pair: Sequence[Callable[[], DeltaSide]] = pair) -> None:
             base, target = (opened() for opened in pair)
             swallow(make(base, target).pieces(threads=threads))
 
@@ -174,7 +174,7 @@ def test_memory_does_not_grow_with_the_file(threads: int) -> None:
 
     for opened in (raw[0], written[0]):
 
-        def applying(opened: Callable[[], Side] = opened) -> None:
+        def applying(opened: Callable[[], DeltaSide] = opened) -> None:
             found = check(view).index
             done = apply(opened(), view, found, Regeneration(), threads=threads)
             swallow(sides.text_pieces(done.side, threads=threads))

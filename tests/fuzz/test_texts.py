@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.data import Case, cases, fixture, golden, seeded, valid_cases
 from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import check_text
-from wtxtgit.filter.clean import clean
+from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.model import ITEM_SIZE
 from wtxtgit.text import grammar, plan
 from wtxtgit.text.index import TextIndex, index
@@ -36,7 +36,7 @@ def facts(found: TextIndex) -> tuple[Any, ...]:
 
 @cache
 def text_of(path: str) -> bytes:
-    return b"".join(clean(memoryview(fixture(path))).pieces())
+    return b"".join(emitted(memoryview(fixture(path))).pieces())
 
 
 def test_there_is_enough_to_mutate() -> None:

@@ -33,6 +33,14 @@ _MOST = 253
 _OWN = 512
 """From this number on descriptors are ours, until they get the number that they had."""
 
+_LATER = (
+    *("_strptime", "difflib", "encodings.ascii", "encodings.cp437", "encodings.idna"),
+    *("encodings.unicode_escape", "importlib.readers", "importlib.resources.readers", "sqlite3"),
+    *("blake3", "jinja2", "msgpack", "nacl.secret", "nacl.signing", "pyrage", "zstandard"),
+    *("rich.console", "rich.table", "rich.progress"),
+)
+"""What commands import when they come to need it. Not pygit2, which looks at the home."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -151,8 +159,9 @@ def _import_all() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for module in pkgutil.walk_packages(wtxtgit.__path__, "wtxtgit."):
-            if module.name != "wtxtgit.__main__":
-                import_module(module.name)
+            import_module(module.name)
+        for name in _LATER:
+            import_module(name)
     assert threading.active_count() == 1
     assert len([*Path("/proc/self/task").iterdir()]) == 1
     gc.collect()

@@ -12,7 +12,7 @@ import numpy as np
 from tests.kit import Repo, text_of
 from wtxtgit.chain.contents import Facts
 from wtxtgit.report.review import Review, Reviewed, Risk
-from wtxtgit.review.review import Request, review
+from wtxtgit.review.review import ReviewRequest, review
 
 DTYPES = {"<f4": "F32", "<f8": "F64", "<f2": "F16", "<i8": "I64"}
 MODEL = "model.safetensors"
@@ -62,7 +62,7 @@ def started(repo: Repo, tensors: Mapping[str, Any] | None = None) -> Repo:
 def reviewed(repo: Repo, asked: str | None = "main...topic", **options: Any) -> Review:
     """Review in this process."""
     here = repo.repository
-    return review(here, Request(asked, **options), Facts(here, 1), threads=1)
+    return review(here, ReviewRequest(asked, **options), Facts(here, 1), threads=1)
 
 
 def only(found: Review) -> Reviewed:

@@ -20,7 +20,7 @@ from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import TensorStatus
 from wtxtgit.report.review import Review, Reviewed, Risk, Sealing
 from wtxtgit.review.contents import MOST_DISTRIBUTIONS
-from wtxtgit.review.review import MOST_COMMITS, Request, review
+from wtxtgit.review.review import MOST_COMMITS, ReviewRequest, review
 from wtxtgit.text import file as text_file
 
 pytestmark = pytest.mark.slow
@@ -408,7 +408,7 @@ def test_a_second_review_verifies_nothing(repo: Repo, monkeypatch: pytest.Monkey
     started(repo)
     put(repo, weights(layers=2), "new.safetensors")
     repo.commit("a checkpoint more")
-    here, request = repo.repository, Request("main...topic")
+    here, request = repo.repository, ReviewRequest("main...topic")
     plain = reviewed(repo)
     assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
     monkeypatch.setattr("wtxtgit.chain.contents.examine", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import json
+import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 
 from tests.cli.command import Command
 
+MANY = int(os.environ.get("WTXTGIT_MANY", "1"))
+"""So many times as many, up to 10,000 files and 100,000 tensors at 5."""
 ENDINGS = ("safetensors", "npz", "gguf", "fold", "pt", "aero", "checkpoint")
 
 

@@ -7,11 +7,11 @@ from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.make import make
-from wtxtgit.text.delta.sides import Side, side_of_text
+from wtxtgit.text.delta.sides import DeltaSide, side_of_text
 from wtxtgit.text.index import index
 
 
-def side(text: bytes) -> Side:
+def side(text: bytes) -> DeltaSide:
     view = memoryview(text)
     return side_of_text(view, index(view))
 

@@ -21,7 +21,7 @@ from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
 from wtxtgit.text.delta.make import make
-from wtxtgit.text.delta.sides import Side, side_of_snapshot
+from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import verify
@@ -119,7 +119,7 @@ def test_what_applying_gives_verifies(pair: tuple[Snapshot, Snapshot]) -> None:
     assert verify(memoryview(applied(base, made(base, target)))).ok
 
 
-def side_of_file(path: str) -> Side:
+def side_of_file(path: str) -> DeltaSide:
     return side_of_snapshot(snapshot_of(containers.split(memoryview(fixture(path)))))
 
 

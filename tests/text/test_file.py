@@ -8,6 +8,7 @@ import pytest
 
 from tests.kit import safetensors, text_of
 from wtxtgit.errors import CheckError
+from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.io.view import Pages
 from wtxtgit.text.file import _IN_MEMORY, TextFile
 
@@ -55,7 +56,7 @@ def test_a_damaged_chunk_is_refused_where_it_is_asked_for(until: ExitStack, coun
 
 
 def test_an_empty_file(until: ExitStack) -> None:
-    file = opened(text_of(b""), until)
+    file = opened(b"".join(emitted(memoryview(b"")).pieces()), until)
     file.fill_all()
     assert file.size == 0
     assert bytes(file.view) == b""

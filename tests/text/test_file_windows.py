@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.data import fixture, fixture_path, golden, one_of_each
-from wtxtgit.checkpoint.emit import Generation, emit
+from wtxtgit.checkpoint.emit import NewGeneration, emit
 from wtxtgit.checkpoint.restore import restore
 from wtxtgit.checkpoint.verify import Keys, verify_files
-from wtxtgit.filter.clean import clean
+from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.io import view
 from wtxtgit.io.files import view_file
@@ -30,15 +30,15 @@ def check(path: str, folder: Path) -> None:
     content, expected = fixture(path), golden()[path]
     source, text, back = folder / "file", folder / "file.wtxt", folder / "back"
     source.write_bytes(content)
-    emit(source, Generation(), threads=2).write_to(text)
+    emit(source, NewGeneration(), threads=2).write_to(text)
     assert sha256(text.read_bytes()).hexdigest() == expected["sha256"]
     found = verify_files([text], Keys(), threads=2).files[0]
     assert (found.errors, found.sha256_all) == ((), expected["sha256_all"])
     restore(text, back, threads=2)
     assert back.read_bytes() == content
-    cleaned = clean(spooled([content], in_memory=0), threads=2)
+    cleaned = emitted(spooled([content], in_memory=0), threads=2)
     assert b"".join(map(bytes, cleaned.pieces())) == text.read_bytes()
-    again = clean(view_file(text), threads=2)
+    again = emitted(view_file(text), threads=2)
     assert b"".join(map(bytes, again.pieces())) == text.read_bytes()
     smudged = smudge(spooled([text.read_bytes()], in_memory=0), threads=2)
     assert b"".join(map(bytes, smudged.pieces())) == content

@@ -8,8 +8,8 @@ import pytest
 
 from tests.trust.histories import disagreement, random_program, told
 
-FAST = 1_500
-ALL = int(os.environ.get("WTXTGIT_HISTORIES", "4500"))
+FAST = 500
+ALL = int(os.environ.get("WTXTGIT_HISTORIES", "3000"))
 """With the slow ones; 50,000 take ten minutes of two cores that have nothing else to do."""
 AT_ONCE = 500
 FIRST = int(os.environ.get("WTXTGIT_EXPLORE", "0")) * 1_000_000

@@ -72,7 +72,7 @@ class NoCheckpoint(InputError):
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadBudget:
     """Bytes of tensors that may be read, `left` of them still."""
 
     most: int
@@ -82,7 +82,7 @@ class Budget:
         self.left = self.most
 
     @classmethod
-    def of(cls, description: Description, options: ReadOptions, size: int) -> Budget:
+    def of(cls, description: Description, options: ReadOptions, size: int) -> ReadBudget:
         """What is read of a file of `size` bytes, or of its set."""
         most = max(_READ_TIMES * (description.size or size), _LEAST_READ)
         # What is compressed may be any number of times larger than what is stored.
@@ -150,7 +150,7 @@ class Checkpoint:
     tensors: list[Tensor]
     metadata: dict[str, object]
     tags: dict[str, str]
-    budget: Budget
+    budget: ReadBudget
     notes: tuple[str, ...] = ()
     text: TextFile | None = None
     shared: Shared = field(default_factory=dict)
@@ -192,7 +192,7 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
             tensors.append(replace(tensor, held=held, offset=start))
         metadata = native_metadata(text.index)
         return Checkpoint(
-            side.name, NATIVE, tensors, metadata, {}, Budget(text.size), (), text, shared
+            side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared
         )
     extents = text.layout.extents if text.layout is not None else ()
     late = {e.array for e in extents if e.array is not None and e.is_tensor} & shared.keys()
@@ -247,7 +247,7 @@ def _of_file(
         tensors,
         metadata_of(data, description, options),
         description.tags,
-        Budget.of(description, options, len(data)),
+        ReadBudget.of(description, options, len(data)),
         tuple(notes),
         side.text,
         shared or {},

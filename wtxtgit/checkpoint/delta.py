@@ -28,7 +28,7 @@ from wtxtgit.text.delta.apply import apply as apply_to
 from wtxtgit.text.delta.index import MAGIC, check
 from wtxtgit.text.delta.make import Making
 from wtxtgit.text.delta.make import make as make_of
-from wtxtgit.text.delta.sides import Side, side_of_snapshot, side_of_text
+from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.verify import verify
@@ -41,7 +41,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class TargetGeneration:
     """What `apply` is told of the target of a plain delta; `hmac_key` is a key file."""
 
     ts: str | None = None
@@ -64,7 +64,7 @@ class Output:
 class _Opened:
     """A side; `is_file` tells that it stands for a file that is no text."""
 
-    side: Side
+    side: DeltaSide
     is_file: bool
 
 
@@ -109,7 +109,7 @@ def make(
 def apply(
     base: str,
     delta: str,
-    generation: Generation,
+    generation: TargetGeneration,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -150,7 +150,7 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
     return _Opened(side_of_text(data, report.index), is_blob(name) and report.is_container)
 
 
-def _given(generation: Generation, base: Side, *, plain: bool) -> Regeneration:
+def _given(generation: TargetGeneration, base: DeltaSide, *, plain: bool) -> Regeneration:
     if not plain and (generation.ts is not None or generation.build is not None):
         raise UsageError("--ts and --build are for plain deltas: this one says them itself")
     given = Regeneration(generation.ts, generation.build, hmac_key(generation.hmac_key))

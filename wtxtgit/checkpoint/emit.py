@@ -36,7 +36,7 @@ MAX_WSUM = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class NewGeneration:
     """What `emit` is told of a generation; None and empty leave what clean gives.
 
     `prev` is merkle_prev (32 bytes), `sign` the path of a secret key,
@@ -55,7 +55,7 @@ class Generation:
 
     @property
     def is_plain(self) -> bool:
-        return self == Generation()
+        return self == NewGeneration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Emission:
 
 def emit(
     path: Path | str,
-    generation: Generation,
+    generation: NewGeneration,
     folder: Path | None = None,
     *,
     threads: int | None = None,
@@ -176,7 +176,7 @@ def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot,
     return replace(snapshot, signature=None), None
 
 
-def _with(snapshot: Snapshot, generation: Generation) -> Snapshot:
+def _with(snapshot: Snapshot, generation: NewGeneration) -> Snapshot:
     meta = snapshot.meta
     gen = meta.gen if generation.gen is None else generation.gen
     arrays = snapshot.arrays

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.contents import NATIVE, Budget, native_metadata, native_tensors
-from wtxtgit.checkpoint.open import Target, members, open_target
+from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, native_tensors
+from wtxtgit.checkpoint.open import OpenedTarget, members, open_target
 from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.io.view import Pages
 from wtxtgit.model import Extent
@@ -27,7 +27,7 @@ _SET = "a list of other files, which are stored on their own"
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Plain):
+class FilePart(Plain):
     """A piece of a container: where it stands and which array of the text holds it.
 
     `detail` is what the container says of it, `children` are the tensors of a
@@ -94,7 +94,7 @@ class Inspection(Plain):
     size: int
     stored_as: str
     reason: str | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FilePart, ...] = ()
     tensors: tuple[TensorFacts, ...] = ()
     metadata: dict[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def inspect(
 
 
 def _inspect_container(
-    target: Target,
+    target: OpenedTarget,
     options: ReadOptions,
     threads: int | None,
     progress: Callable[[int], None] | None,
@@ -149,7 +149,7 @@ def _inspect_container(
     arrays: dict[tuple[int | None, str | None], str | None] = {
         (part.offset, part.name): part.array for part in parts if part.kind == "tensor"
     }
-    budget = Budget.of(description, options, len(data))
+    budget = ReadBudget.of(description, options, len(data))
     facts = tuple(
         _facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
         for tensor in containers.tensors(description, options)
@@ -168,7 +168,7 @@ def _inspect_container(
 
 
 def _inspect_text(
-    target: Target,
+    target: OpenedTarget,
     report: Report,
     threads: int | None,
     progress: Callable[[int], None] | None,
@@ -233,18 +233,18 @@ def _header(report: Report) -> dict[str, object]:
     return header
 
 
-def _part(extent: Extent, offset: int, sizes: dict[str, int]) -> Part:
+def _part(extent: Extent, offset: int, sizes: dict[str, int]) -> FilePart:
     if extent.array is None:
         kind, size = ("zeros", extent.zeros) if extent.zeros else ("hex", len(extent.hex or b""))
-        return Part(offset, size or 0, kind)
+        return FilePart(offset, size or 0, kind)
     kind = "tensor" if extent.is_tensor else "part"
     size = sizes[extent.array]
-    return Part(offset, size, kind, extent.array, extent.name, extent.dtype, extent.shape)
+    return FilePart(offset, size, kind, extent.array, extent.name, extent.dtype, extent.shape)
 
 
 def _with_details(
-    parts: Iterable[Part], facts: Iterable[TensorFacts], description: Description
-) -> Iterator[Part]:
+    parts: Iterable[FilePart], facts: Iterable[TensorFacts], description: Description
+) -> Iterator[FilePart]:
     """The parts with what the container says of them, and the tensors in them."""
     details = {part.offset: part.about for part in description.parts}
     inside: defaultdict[str, list[str]] = defaultdict(list)
@@ -273,7 +273,7 @@ def _notes(description: Description, options: ReadOptions) -> Iterator[str]:
 
 def _facts(
     tensor: Tensor,
-    budget: Budget,
+    budget: ReadBudget,
     array: str | None,
     progress: Callable[[int], None] | None,
 ) -> TensorFacts:

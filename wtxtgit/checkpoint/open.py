@@ -27,7 +27,7 @@ from wtxtgit.text.verify import Report, verify
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Target:
+class OpenedTarget:
     """What a target holds: the file that a checkout would give.
 
     `report` is there for a text that stands for no container, `warning` where
@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetPlace:
     """Where targets are looked for.
 
     `folder` is where relative paths start. `clone` is a folder of the
@@ -66,25 +66,25 @@ class Place:
         return repo
 
 
-HERE = Place()
+HERE = TargetPlace()
 
 
-def is_url(target: str, place: Place = HERE) -> bool:
+def is_url(target: str, place: TargetPlace = HERE) -> bool:
     """Whether a target is a URL; a file that exists wins."""
     return urls.is_url(target) and not _exists(target, place)
 
 
-def is_blob(target: str, place: Place = HERE) -> bool:
+def is_blob(target: str, place: TargetPlace = HERE) -> bool:
     """Whether a target is REV:PATH; a file that exists wins."""
     return ":" in target and not urls.is_url(target) and not _exists(target, place)
 
 
-def is_file(target: str, place: Place = HERE) -> bool:
+def is_file(target: str, place: TargetPlace = HERE) -> bool:
     """Whether a target is a path, whatever stands there."""
     return not (is_url(target, place) or is_blob(target, place))
 
 
-def _exists(target: str, place: Place) -> bool:
+def _exists(target: str, place: TargetPlace) -> bool:
     return os.path.lexists(place.file(target))
 
 
@@ -109,7 +109,7 @@ def shown_name(target: str) -> str:
     return shown(public_name(target))
 
 
-def read(target: str, place: Place = HERE, *, threads: int | None = None) -> ByteView:
+def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) -> ByteView:
     """The bytes of a target as they are; `threads` may inflate a blob.
 
     Raises InputError and EnvironmentFailure.
@@ -136,24 +136,24 @@ def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
         return spooled(store.blob(oid, threads or default_threads()), repo.state_dir)
 
 
-def open_target(target: str, *, threads: int | None = None) -> Target:
+def open_target(target: str, *, threads: int | None = None) -> OpenedTarget:
     """Open a target as the file that a checkout would give."""
     return as_checked_out(target, read(target, threads=threads), threads)
 
 
-def as_checked_out(name: str, data: ByteView, threads: int | None) -> Target:
+def as_checked_out(name: str, data: ByteView, threads: int | None) -> OpenedTarget:
     """What a checkout makes of bytes that git stores, or that stand in a file."""
     if data[: len(MAGIC)] != MAGIC:
-        return Target(name, data)
+        return OpenedTarget(name, data)
     report = verify(data, threads=threads)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
-        return Target(name, data, report, smudged.warning)
-    return Target(name, spooled(smudged.pieces()))
+        return OpenedTarget(name, data, report, smudged.warning)
+    return OpenedTarget(name, spooled(smudged.pieces()))
 
 
 def members(
-    target: str, place: Place = HERE, *, threads: int | None = None
+    target: str, place: TargetPlace = HERE, *, threads: int | None = None
 ) -> Callable[[str], ByteView]:
     """A function that opens a file listed in the set `target`, by its path there.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wtxtgit import containers
 from wtxtgit.checkpoint.emit import MAX_WSUM, hmac_key
-from wtxtgit.checkpoint.open import HERE, Place, members, public_name, read
+from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
@@ -113,7 +113,7 @@ def verify_files(
 def verify_file(
     name: str,
     asked: Demands,
-    place: Place = HERE,
+    place: TargetPlace = HERE,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -136,7 +136,7 @@ def verify_data(
     name: str,
     data: ByteView,
     asked: Demands,
-    place: Place = HERE,
+    place: TargetPlace = HERE,
     checked: Iterable[MemberFindings] | None = None,
     *,
     threads: int | None = None,

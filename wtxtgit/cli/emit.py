@@ -19,7 +19,7 @@ from wtxtgit.errors import UsageError
 from wtxtgit.io.files import write_all
 
 if TYPE_CHECKING:
-    from wtxtgit.checkpoint.emit import Generation
+    from wtxtgit.checkpoint.emit import NewGeneration
 
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -87,7 +87,7 @@ def emit(
     from wtxtgit.checkpoint import emit as checkpoint_emit
     from wtxtgit.remotes.urls import is_url
 
-    generation = checkpoint_emit.Generation(
+    generation = checkpoint_emit.NewGeneration(
         gen, ts, build, _hash(prev), sign, hmac_key, pending, rows_per_chunk,
         checkpoint_emit.audit_line(map(_field, audit)),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def emit(
 
 
 def _emit_there(
-    scheduler: str, files: tuple[str, ...], outs: list[str] | None, generation: Generation
+    scheduler: str, files: tuple[str, ...], outs: list[str] | None, generation: NewGeneration
 ) -> None:
     """Have a cluster make the texts."""
     from wtxtgit.cluster.client import connected
@@ -312,7 +312,7 @@ def apply(
         made = checkpoint_delta.apply(
             base,
             delta,
-            checkpoint_delta.Generation(ts, build, hmac_key),
+            checkpoint_delta.TargetGeneration(ts, build, hmac_key),
             threads=environment.threads(),
             progress=advance,
         )

@@ -31,7 +31,7 @@ from wtxtgit.report.figures import digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
-    from wtxtgit.checkpoint.inspect import Inspection, Part, TensorFacts
+    from wtxtgit.checkpoint.inspect import FilePart, Inspection, TensorFacts
     from wtxtgit.tensors.statistics import Statistics
 
 
@@ -103,7 +103,7 @@ def _print_parts(found: Inspection) -> None:
         )
 
 
-def _about(part: Part) -> str:
+def _about(part: FilePart) -> str:
     if part.kind == "tensor":
         return "tensor"
     return part.detail or (part.name if part.name not in (None, part.array) else "") or ""

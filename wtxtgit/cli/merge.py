@@ -203,7 +203,7 @@ def merge_driver(
     """
     shown = path or os.fspath(ours)
     if ledger:
-        from wtxtgit.merge.ledger import merge_ledgers
+        from wtxtgit.merge.driver import merge_ledgers
 
         if merge_ledgers(base, ours, theirs) is not None:
             return 0

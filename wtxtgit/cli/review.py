@@ -93,7 +93,7 @@ def review(
     repo = discover()
     root = root_of_trust(repo, trust_root)
     has_pictures = form in ("json", "html")
-    request = review_review.Request(range_, root, read_options(key, max_chunk), has_pictures)
+    request = review_review.ReviewRequest(range_, root, read_options(key, max_chunk), has_pictures)
     with (
         cluster(scheduler, worker_clone) as workers,
         progress("reviewing", None) as advance,

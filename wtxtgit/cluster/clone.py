@@ -18,8 +18,8 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.files import reason, shown
 from wtxtgit.io.spool import spooled
 from wtxtgit.model.tensor import ReadOptions
-from wtxtgit.review.changes import Branch, Changed
-from wtxtgit.review.contents import Comparer, Contents, Reader
+from wtxtgit.review.changes import Branch, ChangedCheckpoint
+from wtxtgit.review.contents import BranchReader, Comparer, Comparison
 
 _HINT = "the workers' clone is at --worker-clone, and has all that this one has"
 _BYTES = 64 * 1024 * 1024
@@ -90,19 +90,19 @@ def _examine(blobs: _Blobs, _progress: Progress) -> _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """A checkpoint to be compared; the fields are those of a Reader, and the clone's folder."""
+    """A checkpoint to be compared: the fields of a BranchReader, and the clone's folder."""
 
     clone: Path
     branch: Branch
     options: ReadOptions
     with_distributions: bool
-    changed: Changed
+    changed: ChangedCheckpoint
 
 
 def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
     """Compare on a cluster; `clone` is where workers have a clone, by default at the same path."""
 
-    def compared(reader: Reader, found: Sequence[Changed]) -> Iterator[Contents]:
+    def compared(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
         if reader.options.decryption_key is not None:
             cluster.refuse_secrets("a key")
         folder = clone or reader.repo.home
@@ -110,15 +110,15 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
             _Comparison(folder, reader.branch, reader.options, reader.with_distributions, one)
             for one in found
         ]
-        done = dict(cluster.run(_compare, items, Contents, reader.progress))
+        done = dict(cluster.run(_compare, items, Comparison, reader.progress))
         return (done[number] for number in range(len(items)))
 
     return compared
 
 
-def _compare(asked: _Comparison, progress: Progress) -> Contents:
+def _compare(asked: _Comparison, progress: Progress) -> Comparison:
     with clone_at(asked.clone) as repo, ObjectStore(repo) as store:
-        reader = Reader(
+        reader = BranchReader(
             repo, store, asked.branch, asked.options, 1, asked.with_distributions, progress
         )
         return reader.compare(asked.changed)

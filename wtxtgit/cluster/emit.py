@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import Generation, emit
+from wtxtgit.checkpoint.emit import NewGeneration, emit
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.io.files import shown
@@ -25,7 +25,7 @@ class _Text:
     path: str
     out: str
     folder: Path
-    generation: Generation
+    generation: NewGeneration
 
     # Dask shows what its tasks are given, and a URL may hold credentials.
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ def emit_files(
     cluster: Cluster,
     paths: Sequence[str],
     outs: Sequence[str],
-    generation: Generation,
+    generation: NewGeneration,
     *,
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, str]]:

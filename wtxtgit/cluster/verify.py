@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit import containers
-from wtxtgit.checkpoint.open import HERE, Place, blob_oid, is_blob, members, read
+from wtxtgit.checkpoint.open import HERE, TargetPlace, blob_oid, is_blob, members, read
 from wtxtgit.checkpoint.verify import Demands, Keys, demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.cluster.clone import clone_at
@@ -34,7 +34,7 @@ class _File:
     # May hold credentials: Dask shows what its tasks are given.
     name: str
     asked: Demands
-    place: Place
+    place: TargetPlace
     blob: str | None = None
     tree: str | None = None
 
@@ -143,7 +143,7 @@ def _parted(paths: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
 
 def _file(name: str, asked: Demands, clone: Path | None) -> _File:
     """A file as workers are asked for it; raises what a blob's name is refused with."""
-    place = Place(folder=Path.cwd())
+    place = TargetPlace(folder=Path.cwd())
     if not is_blob(name):
         return _File(name, asked, place)
     repo = Repository.discover()
@@ -151,7 +151,7 @@ def _file(name: str, asked: Demands, clone: Path | None) -> _File:
     return _File(name, asked, place, *_names(name, HERE))
 
 
-def _names(name: str, place: Place) -> tuple[str, str | None]:
+def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
     """The ids of a blob, named REV:PATH, and of the revision's tree; None for the index."""
     repo = place.repository()
     blob = blob_oid(name, repo)

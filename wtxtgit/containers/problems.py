@@ -26,7 +26,7 @@ class Report(Generic[C]):
     def error(
         self,
         message: str,
-        field: str,
+        field: str | None,
         offset: int | None,
         chunk: C | None = None,
         *,
@@ -39,7 +39,7 @@ class Report(Generic[C]):
     def warn(
         self,
         message: str,
-        field: str,
+        field: str | None,
         offset: int | None,
         chunk: C | None = None,
         *,

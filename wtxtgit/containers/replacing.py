@@ -8,14 +8,15 @@ Spec: "Resealing" in `docs/spec/safetensors.md`, `npy.md` and `gguf.md`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from hashlib import sha256
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Content
@@ -94,44 +95,26 @@ def replaced(
     Raises FormatError, before the first piece: for tensors that share bytes
     and are given different ones; (limit) where to find that out takes too long.
     """
-    places = sorted(
-        ((stored.start, stored.end, n) for n, stored in enumerate(own) if stored.end > stored.start)
-    )
+    # A file can list one range as any number of tensors: to compare them all takes too long.
     left = MAX_PASSES * len(data)
     edits: list[Edit] = []
-    for group in _sharing(places):
-        given = [
-            parts[n]
-            for _, _, n in group
-            if parts[n].content is not None or parts[n].data is not data
-        ]
+    pairs = [pair for pair in zip(own, parts, strict=True) if pair[0].end > pair[0].start]
+    for group in groups(pairs, lambda pair: (pair[0].start, pair[0].end)):
+        given = [part for _, part in group if part.content is not None or part.data is not data]
         if not given:
             continue
+        places = {(stored.start, stored.end) for stored, _ in group}
         if len(group) > 1:
-            left -= _compare(group, [parts[n] for _, _, n in group], left)
-        start, end, _ = group[0]
+            left -= _compare(places, [part for _, part in group], left)
+        ((start, end),) = places
         edits.append((start, end, given[0].blocks))
     return spliced(data, edits)
 
 
-def _sharing(places: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
-    """Places in order of the file, those that overlap together."""
-    group: list[tuple[int, int, int]] = []
-    reached = 0
-    for place in places:
-        if group and place[0] >= reached:
-            yield group
-            group = []
-        group.append(place)
-        reached = max(reached, place[1])
-    if group:
-        yield group
-
-
-def _compare(group: list[tuple[int, int, int]], parts: list[WrittenTensor], left: int) -> int:
+def _compare(places: set[Span], parts: list[WrittenTensor], left: int) -> int:
     """Refuse parts that share bytes and are not the same; how many were compared."""
     names = f"{quoted(parts[0].tensor.name)} and {quoted(parts[1].tensor.name)}"
-    if any(before[:2] != after[:2] for before, after in pairwise(group)):
+    if len(places) > 1:
         raise FormatError(
             f"tensors {names} share some of their bytes, which can't be changed", field="entries"
         )
@@ -140,15 +123,8 @@ def _compare(group: list[tuple[int, int, int]], parts: list[WrittenTensor], left
         raise FormatError(
             f"tensors {names} share bytes with too many others", kind="limit", field="entries"
         )
-    if len({_digest(part) for part in parts}) > 1:
+    if len({hashed(sha256(), part.blocks()).digest() for part in parts}) > 1:
         raise FormatError(
             f"tensors {names} share their bytes, and are to have different ones", field="entries"
         )
     return total
-
-
-def _digest(part: WrittenTensor) -> bytes:
-    hashed = hashlib.sha256()
-    for block in part.blocks():
-        hashed.update(block)
-    return hashed.digest()

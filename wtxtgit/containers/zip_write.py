@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from struct import Struct
+from struct import pack
 
 from wtxtgit.containers import intervals, zip_read
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
+    DESCRIPTOR,
+    DESCRIPTOR_MAGIC,
+    DESCRIPTOR_ZIP64,
     END,
     END_MAGIC,
     ENTRY,
@@ -49,17 +52,40 @@ DATE_1980 = 1 << 5 | 1
 """1980-01-01, the first day that a zip can name."""
 
 
+@dataclass(frozen=True, slots=True)
+class ZipStyle:
+    """What writers of zips do differently: those of zipfile's kind by default.
+
+    With an `alignment` payloads start at multiples of it: an extra field
+    `padding` (id, and the byte that fills it) pads each local header. With
+    `describes` sizes and CRC-32 stand in a descriptor behind the payload, but
+    for an empty one's, and both sizes have 64 bits where one has. `end` is
+    the maker's version in zip64's end record; with `always_zip64` there is one.
+    """
+
+    version: int = VERSION
+    alignment: int = 0
+    padding: tuple[int, bytes] = (0, b"")
+    describes: bool = False
+    end: int = VERSION_ZIP64
+    always_zip64: bool = False
+
+
+PLAIN = ZipStyle()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NewMember:
     """A member to be written.
 
-    `payload` gives `length` bytes, which are `size` bytes with that `crc32`
-    once inflated by `method`. `name` is as it stands in the file, UTF-8 where
-    `flags` say so.
+    `payload` gives `length` bytes, which are `size` bytes once inflated by
+    `method`. `crc32` is that of the inflated bytes; None where a descriptor
+    can have that of the payload. `name` is as it stands in the file, UTF-8
+    where `flags` say so.
     """
 
     name: bytes
-    crc32: int
+    crc32: int | None
     length: int
     size: int
     payload: Callable[[], Iterable[Buffer]]
@@ -97,97 +123,131 @@ def crc32_of(blocks: Iterable[Buffer]) -> int:
     return found
 
 
-def build(members: Iterable[NewMember], comment: bytes = b"") -> Iterator[Buffer]:
-    """The bytes of a zip; each member is asked for, and its payload, when its turn comes.
+def build(
+    members: Iterable[NewMember], comment: bytes = b"", style: ZipStyle = PLAIN
+) -> Iterator[Buffer]:
+    """The bytes of a zip; each member is asked for, and its payload once, when its turn comes.
 
-    `comment` is that of the zip; raises FormatError, before the first piece,
-    where readers could take it for the zip's end.
+    `comment` is that of the zip. Raises FormatError, before the first piece,
+    where readers could take it for the zip's end; later, where a member with
+    a descriptor has more or fewer bytes than it said.
     """
     if END_MAGIC in comment or len(comment) > MAX_16:
         raise FormatError("comment is no zip's", field="comment")
-    return _pieces(members, comment)
+    return _pieces(members, comment, style)
 
 
-def _pieces(members: Iterable[NewMember], comment: bytes) -> Iterator[Buffer]:
+def _pieces(members: Iterable[NewMember], comment: bytes, style: ZipStyle) -> Iterator[Buffer]:
     offset = 0
     entries: list[bytes] = []
     for member in members:
-        header = _local(member)
-        entries.append(_entry(member, offset))
+        wide = _zip64_field(member, offset, style)
+        header = _local(member, offset, wide, style)
         yield header
-        yield from member.payload()
-        offset += len(header) + member.length
+        descriptor = b""
+        crc32 = member.crc32
+        if style.describes:
+            crc32 = yield from _described(member)
+            layout = DESCRIPTOR_ZIP64 if wide else DESCRIPTOR
+            if member.length:
+                descriptor = layout.pack(DESCRIPTOR_MAGIC, crc32, member.length, member.size)
+                yield descriptor
+        else:
+            yield from member.payload()
+        entries.append(_entry(member, crc32, offset, wide, style))
+        offset += len(header) + member.length + len(descriptor)
     yield from entries
-    yield _end(len(entries), sum(map(len, entries)), offset, comment)
+    yield _end(len(entries), sum(map(len, entries)), offset, comment, style)
 
 
-def _local(member: NewMember) -> bytes:
-    is_wide = max(member.length, member.size) >= MAX_32
-    extra = _zip64_field(member.size, member.length) if is_wide else b""
-    header = LOCAL.pack(
-        ZIP_MAGIC,
-        VERSION_ZIP64 if is_wide else VERSION,
-        member.flags & ~WITH_DESCRIPTOR,
-        member.method,
-        member.time,
-        member.date,
-        member.crc32,
-        MAX_32 if is_wide else member.length,
-        MAX_32 if is_wide else member.size,
-        len(member.name),
-        len(extra),
-    )
-    return header + member.name + extra
+def _described(member: NewMember) -> Generator[Buffer, None, int]:
+    """The payload, counted; and its CRC-32 where the member did not say one."""
+    crc32 = length = 0
+    for block in member.payload():
+        if member.crc32 is None:
+            crc32 = zlib.crc32(block, crc32)
+        length += memoryview(block).nbytes
+        yield block
+    if length != member.length:
+        raise FormatError(f"member has {length} bytes, not {member.length}", field="payload")
+    return crc32 if member.crc32 is None else member.crc32
 
 
-def _entry(member: NewMember, offset: int) -> bytes:
-    values = (member.size, member.length, offset)
-    wide = [value for value in values if value >= MAX_32]
-    extra = _zip64_field(*wide) if wide else b""
-    size, length, offset = (min(value, MAX_32) for value in values)
+def _is_wide(member: NewMember) -> bool:
+    return max(member.length, member.size) >= MAX_32
+
+
+def _zip64_field(member: NewMember, offset: int, style: ZipStyle) -> bytes:
+    """Sizes and offset that have no room in 32 bits; with descriptors both sizes or none."""
+    least = 0 if style.describes and _is_wide(member) else MAX_32
+    values = [value for value in (member.size, member.length) if value >= least]
+    values += [offset] if offset >= MAX_32 else []
+    return _extra(ZIP64_EXTRA, pack(f"<{len(values)}Q", *values)) if values else b""
+
+
+def _extra(field: int, body: bytes) -> bytes:
+    return EXTRA.pack(field, len(body)) + body
+
+
+def _local(member: NewMember, offset: int, wide: bytes, style: ZipStyle) -> bytes:
+    facts: tuple[int | None, ...] = member.crc32, member.length, member.size
+    extra, version = b"", style.version
+    if style.describes:
+        # What the descriptor says is not known yet, but for the zip64 field.
+        facts, extra = (0, 0, 0), wide
+    elif _is_wide(member):
+        facts, version = (member.crc32, MAX_32, MAX_32), VERSION_ZIP64
+        # Of a local header both sizes are in the field, and no offset.
+        extra = _extra(ZIP64_EXTRA, pack("<2Q", member.size, member.length))
+    if style.alignment:
+        unpadded = offset + LOCAL.size + len(member.name) + len(extra) + EXTRA.size
+        kind, fill = style.padding
+        extra += _extra(kind, fill * (-unpadded % style.alignment))
+    flags, lengths = _flags_of(member, style), (len(member.name), len(extra))
+    fields = (version, flags, member.method, member.time, member.date, *facts, *lengths)
+    return LOCAL.pack(ZIP_MAGIC, *fields) + member.name + extra
+
+
+def _flags_of(member: NewMember, style: ZipStyle) -> int:
+    is_described = style.describes and member.length
+    return member.flags & ~WITH_DESCRIPTOR | (WITH_DESCRIPTOR if is_described else 0)
+
+
+def _entry(
+    member: NewMember, crc32: int | None, offset: int, wide: bytes, style: ZipStyle
+) -> bytes:
+    sizes = (min(member.length, MAX_32), min(member.size, MAX_32))
+    if style.describes and _is_wide(member):
+        sizes = MAX_32, MAX_32
     header = ENTRY.pack(
         ENTRY_MAGIC,
         member.made_by,
-        VERSION_ZIP64 if wide else VERSION,
-        member.flags & ~WITH_DESCRIPTOR,
+        VERSION_ZIP64 if wide and style.version else style.version,
+        _flags_of(member, style),
         member.method,
         member.time,
         member.date,
-        member.crc32,
-        length,
-        size,
+        crc32,
+        *sizes,
         len(member.name),
-        len(extra),
+        len(wide),
         len(member.comment),
         0,
         member.internal,
         member.external,
-        offset,
+        min(offset, MAX_32),
     )
-    return header + member.name + extra + member.comment
+    return header + member.name + wide + member.comment
 
 
-def _zip64_field(*values: int) -> bytes:
-    body = Struct(f"<{len(values)}Q").pack(*values)
-    return EXTRA.pack(ZIP64_EXTRA, len(body)) + body
-
-
-def _end(entries: int, size: int, offset: int, comment: bytes) -> bytes:
+def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) -> bytes:
     """The end record with the comment, and zip64's before it where a number is too large."""
     zip64 = b""
-    if entries >= MAX_16 or max(size, offset) >= MAX_32:
-        zip64 = ZIP64_END.pack(
-            ZIP64_END_MAGIC,
-            ZIP64_END.size - RECORD_SIZE_AFTER,
-            VERSION_ZIP64,
-            VERSION_ZIP64,
-            0,
-            0,
-            entries,
-            entries,
-            size,
-            offset,
-        ) + ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
+    if style.always_zip64 or entries >= MAX_16 or max(size, offset) >= MAX_32:
+        length = ZIP64_END.size - RECORD_SIZE_AFTER
+        made = (length, style.end, VERSION_ZIP64, 0, 0)
+        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *made, entries, entries, size, offset)
+        zip64 += ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
     count = min(entries, MAX_16)
     fields = (0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), len(comment))
     return zip64 + END.pack(END_MAGIC, *fields) + comment

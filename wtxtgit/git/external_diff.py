@@ -28,7 +28,7 @@ _LEAST = 1 + 2 * _SIDE
 _GITLINK = 0o160000
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """What a path is."""
 
     FILE = "file"
@@ -49,10 +49,10 @@ class DiffFile:
     mode: int
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FileKind:
         if stat.S_IFMT(self.mode) == _GITLINK:
-            return Kind.SUBMODULE
-        return Kind.LINK if stat.S_ISLNK(self.mode) else Kind.FILE
+            return FileKind.SUBMODULE
+        return FileKind.LINK if stat.S_ISLNK(self.mode) else FileKind.FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _MOST = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ConflictRecord:
     """A merge with conflicts; `taken` are things settled since: by name or pattern.
 
     `blobs` are object ids of the merge's stages: ours, or all where something
@@ -60,7 +60,7 @@ class Begun:
     taken: tuple[tuple[str, Strategy], ...] = field(default=())
 
 
-def save(repo: Repository, path: bytes, record: Record) -> None:
+def save(repo: Repository, path: bytes, record: ConflictRecord) -> None:
     """Write the record of a path; raises EnvironmentFailure."""
     place = _place(repo, path)
     content = json.dumps(record.as_dict(path), indent=2).encode("ascii")
@@ -82,10 +82,10 @@ def begun(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Begun | No
         # A name that no record can have.
         return None
     try:
-        found = json.loads(read_small(place, _MOST, "a record of conflicts"))
-        taken = tuple((str(name), Strategy(how)) for name, how in found["taken"])
-        begun_with = Begun(Strategy(found["strategy"]), taken)
-        return begun_with if found["blobs"] == blobs else None
+        record = json.loads(read_small(place, _MOST, "a record of conflicts"))
+        taken = tuple((str(name), Strategy(how)) for name, how in record["taken"])
+        begun_with = Begun(Strategy(record["strategy"]), taken)
+        return begun_with if record["blobs"] == blobs else None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
             f"{place}: no record of conflicts", hint="remove it: it is made again"
@@ -110,13 +110,13 @@ def dropped(repo: Repository) -> list[bytes]:
     """Conflicts of the merge under way that are staged as our own file, nothing of theirs in it."""
     if not any((repo.git_dir / head).is_file() for head in _UNDER_WAY):
         return []
-    kept = {}
+    ours = {}
     for place in (repo.git_dir / FOLDER).rglob("*" + _SUFFIX):
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, WtxtgitError):
-            found = json.loads(read_small(place, _MOST, "a record of conflicts"))
-            kept[os.fsencode(found["path"])] = found["blobs"][OURS]
-    staged = {entry.path: entry.oid for entry in index.entries(repo)} if kept else {}
-    return sorted(path for path, oid in kept.items() if staged.get(path) == oid)
+            record = json.loads(read_small(place, _MOST, "a record of conflicts"))
+            ours[os.fsencode(record["path"])] = record["blobs"][OURS]
+    staged = {entry.path: entry.oid for entry in index.entries(repo)} if ours else {}
+    return sorted(path for path, oid in ours.items() if staged.get(path) == oid)
 
 
 def _place(repo: Repository, path: bytes) -> Path:

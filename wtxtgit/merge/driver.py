@@ -1,7 +1,11 @@
-"""The merge driver that git calls: it never asks, and always leaves a valid file.
+"""The merge drivers that git calls: they never ask, and always leave a valid file.
 
-What can't be merged is a conflict: then ours stays as it is, and a record
-beside git's own state of the merge says which tensors and rows it is about.
+Of checkpoints, what can't be merged is a conflict: then ours stays as it is,
+and a record beside git's own state of the merge says which tensors and rows it
+is about. Of ledgers the side is taken that has all records of the other;
+records are never put together here: one that joins diverged sides has to be
+signed, and names what it follows.
+
 Nearly all files of a merge were changed on one side alone: what only the
 others need is imported where it is used.
 """
@@ -15,9 +19,10 @@ from pathlib import Path
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import replace_file, view_file, write_all
+from wtxtgit.io.files import map_file, replace_file, view_file, write_all
 from wtxtgit.io.view import ByteView, pieces, same_bytes
 from wtxtgit.merge import conflicts
+from wtxtgit.model.ledger import extends
 from wtxtgit.report.merge import MergeReport, Strategy
 
 ATTRIBUTE = "wtxt-merge"
@@ -60,7 +65,7 @@ def merge(
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
             blobs = {conflicts.OURS: oid.decode("ascii").strip()}
-            conflicts.save(repo, path, conflicts.Record(strategy, report, (), blobs))
+            conflicts.save(repo, path, conflicts.ConflictRecord(strategy, report, (), blobs))
         except WtxtgitError as error:
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
@@ -133,3 +138,30 @@ def side_names(repo: Repository, action: str = "") -> SideNames:
     if rebase.is_dir() or apply.is_dir():
         return SideNames("ours (what you rebase onto)", "theirs (your own commit)")
     return SideNames("ours (HEAD)", "theirs (what comes in)")
+
+
+def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
+    """Merge two ledgers, given as files; gives the side that stands in `ours` then.
+
+    None is a conflict, and ours stays. What is no ledger, such as the WSUM
+    line of one text, is merged as any other file that only one side may
+    change. A ledger that does not hold is never taken, unless both sides have
+    the same.
+    """
+    mine, other = map_file(ours), map_file(theirs)
+    if len(mine) == len(other) and mine == other:
+        return "ours"
+    from wtxtgit.text import ledger
+
+    if ledger.MAGIC not in (bytes(one[: len(ledger.MAGIC)]) for one in (mine, other)):
+        return one_sided(base, ours, theirs)
+    reports = [ledger.read(bytes(one)) for one in (mine, other)]
+    first, second = (report.ledger if report.ok else None for report in reports)
+    if first is None or second is None:
+        return None
+    if extends(first, second):
+        return "ours"
+    if extends(second, first):
+        replace_file(ours, lambda descriptor: write_all(descriptor, (other,)))
+        return "theirs"
+    return None

@@ -73,7 +73,7 @@ def resolve(
     check_takes(takes, report)
     found = Resolution(from_top, report, has_ledger(repo, from_top))
     if not report.ok:
-        conflicts.save(repo, from_top, conflicts.Record(chosen, report, taken, blobs))
+        conflicts.save(repo, from_top, conflicts.ConflictRecord(chosen, report, taken, blobs))
         return found
     _refuse_edited(repo, from_top, stages)
     _stage(repo, stages[_OURS], merged)

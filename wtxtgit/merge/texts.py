@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wtxtgit.checkpoint.open import Target, as_checked_out, file_of, read
+from wtxtgit.checkpoint.open import OpenedTarget, as_checked_out, file_of, read
 from wtxtgit.filter.clean import clean
 from wtxtgit.io.files import replace_file, write_all, write_output
 from wtxtgit.io.spool import spooled
@@ -59,7 +59,7 @@ def _is_text(content: ByteView) -> bool:
     return content[: len(MAGIC)] == MAGIC
 
 
-def _fault(target: Target) -> str | None:
+def _fault(target: OpenedTarget) -> str | None:
     """Why there is no file that a content stands for, where there is none."""
     if target.report is None:
         return None

@@ -11,11 +11,19 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
 from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, extents, relative, size
-from wtxtgit.report.review import Flag, LayerGroup, ReviewedCommit, ReviewedGeneration, Sizes
+
+if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+    from wtxtgit.report.review import (
+        Flag,
+        LayerGroup,
+        ReviewedCommit,
+        ReviewedGeneration,
+        Sizes,
+    )
 
 _T = TypeVar("_T")
 

@@ -90,7 +90,7 @@ MOST_SEARCHED = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedCheckpoint:
     """A checkpoint that is another one at the head: its path there, and at the base if not new.
 
     `before` and `after` are what stands there, None for nothing.
@@ -112,7 +112,7 @@ class Changed:
 
 def changes(
     repo: Repository, branch: Branch, snapshots: CommitFilesReader, reader: ChainReader
-) -> tuple[list[Changed], list[str]]:
+) -> tuple[list[ChangedCheckpoint], list[str]]:
     """List the checkpoints that differ, in order of their paths, and what was not looked for.
 
     They are what the filter is for at either end, what has a ledger, and
@@ -127,17 +127,17 @@ def changes(
     for path, (before, after) in pairs.items():
         if path in moved:
             source = moved[path]
-            found.append(Changed(path, Fate.RENAMED, source, gone[source], after))
+            found.append(ChangedCheckpoint(path, Fate.RENAMED, source, gone[source], after))
         elif path not in moved.values():
             found.append(_of_one_path(path, before, after))
     return sorted(found, key=lambda one: one.path), notes
 
 
-def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> Changed:
+def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> ChangedCheckpoint:
     if before is None:
-        return Changed(path, Fate.ADDED, None, before, after)
+        return ChangedCheckpoint(path, Fate.ADDED, None, before, after)
     fate = Fate.REMOVED if after is None else Fate.CHANGED
-    return Changed(path, fate, path, before, after)
+    return ChangedCheckpoint(path, fate, path, before, after)
 
 
 def _differing(

@@ -23,7 +23,7 @@ from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
-from wtxtgit.review.changes import Branch, Changed
+from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited
 from wtxtgit.tensors.statistics import distributions, statistics
 from wtxtgit.tensors.tensor_bytes import as_numbers
@@ -37,7 +37,7 @@ _STORED_WHOLE = "opaque"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBlob:
     """A blob's size, and whether it begins as a text does; the empty one is its own."""
 
     size: int
@@ -45,7 +45,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class Comparison:
     """What a comparison came to.
 
     `sizes` are those of the files before and after, `stored` what git has of
@@ -57,12 +57,12 @@ class Contents:
     groups: tuple[LayerGroup, ...] = ()
     flags: tuple[Flag, ...] = ()
     sizes: tuple[int | None, int | None] = (None, None)
-    stored: tuple[Stored | None, Stored | None] = (None, None)
+    stored: tuple[StoredBlob | None, StoredBlob | None] = (None, None)
     distributions: dict[str, Distributions] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class BranchReader:
     """Compares changed checkpoints of a branch; `progress` gets counts of bytes read."""
 
     repo: Repository
@@ -73,7 +73,7 @@ class Reader:
     with_distributions: bool
     progress: Callable[[int], None] | None = None
 
-    def compare(self, changed: Changed) -> Contents:
+    def compare(self, changed: ChangedCheckpoint) -> Comparison:
         """Compare a checkpoint's two sides; what can't be compared has a reason and a flag.
 
         Raises EnvironmentFailure where git can't give a blob.
@@ -106,13 +106,15 @@ class Reader:
             sizes = [sides[name].size if name in sides else None for name in (_BASE, _HEAD)]
         return replace(found, sizes=(sizes[0], sizes[1]), stored=stored)
 
-    def _ends(self, changed: Changed) -> list[tuple[str, Commit, Entry]]:
+    def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, Entry]]:
         """What stands at the ends of the branch where there is something."""
         before = (_BASE, self.branch.before, changed.before)
         after = (_HEAD, self.branch.after, changed.after)
         return [(name, commit, one) for name, commit, one in (before, after) if one is not None]
 
-    def _compared(self, changed: Changed, sides: dict[str, Side], pages: Pages) -> Contents:
+    def _compared(
+        self, changed: ChangedCheckpoint, sides: dict[str, Side], pages: Pages
+    ) -> Comparison:
         """Compare, or list, what is open; raises CheckError and InputError."""
         if changed.fate in (Fate.ADDED, Fate.REMOVED):
             (side,) = sides.values()
@@ -126,14 +128,14 @@ class Reader:
             *_not_numbers(found.after, report, pages),
             *_held_back(found.after, after),
         ]
-        return Contents(
+        return Comparison(
             report,
             groups=tuple(by_layer),
             flags=tuple(flags),
             distributions=dict(self._distributions(found, pages)),
         )
 
-    def _listed(self, changed: Changed, side: Side, pages: Pages) -> Contents:
+    def _listed(self, changed: ChangedCheckpoint, side: Side, pages: Pages) -> Comparison:
         is_new = changed.fate is Fate.ADDED
         status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
         found, held = compare.listed(side, status, self.options, pages)
@@ -141,9 +143,9 @@ class Reader:
         flags = []
         if is_new:
             flags = [*_not_numbers(held, report, pages), *_held_back(held, side)]
-        return Contents(report, groups=tuple(groups(report)), flags=tuple(flags))
+        return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
-    def _named(self, changed: Changed, report: DiffReport) -> DiffReport:
+    def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
         """A report whose sides are called as they can be asked for."""
         names = {
             name: f"{commit.oid[:_OID_SHOWN]}:{os.fsdecode(entry.path)}"
@@ -169,11 +171,11 @@ class Reader:
                 yield name, told
 
 
-Comparer = Callable[[Reader, Sequence[Changed]], Iterator[Contents]]
+Comparer = Callable[[BranchReader, Sequence[ChangedCheckpoint]], Iterator[Comparison]]
 """Compares all changed checkpoints of a branch, in their order."""
 
 
-def here(reader: Reader, found: Sequence[Changed]) -> Iterator[Contents]:
+def here(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
     """Compare checkpoints one after the other, in this process."""
     return map(reader.compare, found)
 
@@ -210,9 +212,9 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
         yield Flag(Risk.OPAQUE, message)
 
 
-def _stored(blob: ByteView | None) -> Stored | None:
-    return None if blob is None else Stored(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
+def _stored(blob: ByteView | None) -> StoredBlob | None:
+    return None if blob is None else StoredBlob(len(blob), blob[: len(MAGIC)] in (MAGIC, b""))
 
 
-def _unread(risk: Risk, reason: str) -> Contents:
-    return Contents(reason=reason, flags=(Flag(risk, reason),))
+def _unread(risk: Risk, reason: str) -> Comparison:
+    return Comparison(reason=reason, flags=(Flag(risk, reason),))

@@ -36,8 +36,8 @@ from wtxtgit.report.review import (
     Risk,
     Sizes,
 )
-from wtxtgit.review.changes import Branch, Changed, attribute_notes, branch_of, changes
-from wtxtgit.review.contents import Comparer, Contents, Reader, Stored, here
+from wtxtgit.review.changes import Branch, ChangedCheckpoint, attribute_notes, branch_of, changes
+from wtxtgit.review.contents import BranchReader, Comparer, Comparison, StoredBlob, here
 from wtxtgit.review.seals import Seals
 from wtxtgit.setup.sizes import large_blob, max_blob
 
@@ -48,7 +48,7 @@ MOST_SUBJECT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReviewRequest:
     """What is to be reviewed, and how.
 
     `asked` is a range as `branch.branch_of` reads it, `trust_root` a revision
@@ -64,7 +64,7 @@ class Request:
 
 def review(
     repo: Repository,
-    request: Request,
+    request: ReviewRequest,
     facts: Facts,
     *,
     threads: int | None = None,
@@ -84,7 +84,7 @@ def review(
         CommitReader(repo) as commits,
     ):
         seals, notes = _seals(repo, request, branch, blobs, snapshots)
-        contents = Reader(
+        contents = BranchReader(
             repo,
             store,
             branch,
@@ -99,7 +99,7 @@ def review(
 
 def _seals(
     repo: Repository,
-    request: Request,
+    request: ReviewRequest,
     branch: Branch,
     blobs: BlobReader,
     snapshots: CommitFilesReader,
@@ -149,7 +149,7 @@ class _Review:
     branch: Branch
     commits: CommitReader
     seals: Seals
-    contents: Reader
+    contents: BranchReader
     comparer: Comparer
 
     def run(self, facts: Facts, notes: list[str], progress: Callable[[int], None] | None) -> Review:
@@ -182,14 +182,14 @@ class _Review:
             (*notes, *more),
         )
 
-    def _files(self, found: list[Changed]) -> Files:
+    def _files(self, found: list[ChangedCheckpoint]) -> Files:
         """What is judged at the head: the artifacts among what the branch changes."""
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)
         files = judge.whole(walk.snapshots, walk.snapshot(oid), listing, walk.standing(oid))
         return files.only({path for one in found for path in one.paths})
 
-    def _to_be_verified(self, found: list[Changed]) -> list[str]:
+    def _to_be_verified(self, found: list[ChangedCheckpoint]) -> list[str]:
         """Blobs that are read to the last line: what a seal is of, and what nothing is known of."""
         ledgers = self.seals.walk.snapshot(self.branch.after.oid).entries
         return [
@@ -202,8 +202,8 @@ class _Review:
 
     def _reviewed(
         self,
-        changed: Changed,
-        found: Contents,
+        changed: ChangedCheckpoint,
+        found: Comparison,
         facts: dict[str, ArtifactFacts],
         findings: Sequence[Finding],
         limit: int,
@@ -234,9 +234,9 @@ class _Review:
 
     def _of_blob(
         self,
-        changed: Changed,
+        changed: ChangedCheckpoint,
         facts: dict[str, ArtifactFacts],
-        stored: Stored | None,
+        stored: StoredBlob | None,
         limit: int,
     ) -> Iterator[Flag]:
         """What is risky about the blob at the head as such."""
@@ -260,7 +260,7 @@ class _Review:
         if large is not None:
             yield Flag(Risk.LARGE, large)
 
-    def _commits(self, found: Sequence[Changed]) -> Iterator[tuple[ReviewedCommit, ...]]:
+    def _commits(self, found: Sequence[ChangedCheckpoint]) -> Iterator[tuple[ReviewedCommit, ...]]:
         """Commits of the branch that change each checkpoint, the newest first."""
         excluded = [self.branch.tip, self.branch.before.oid]
         every = history.commits(self.repo, [self.branch.after.oid], excluded)

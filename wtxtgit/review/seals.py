@@ -20,7 +20,7 @@ from wtxtgit.git.history import Commit
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.report.audit import UNTRUSTED, Finding
 from wtxtgit.report.review import Flag, ReviewedGeneration, Risk, Seal, Sealing
-from wtxtgit.review.changes import Branch, Changed
+from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.trust.state import Violation
 
 MOST_GENERATIONS = 100
@@ -73,7 +73,7 @@ class Seals:
 
     def seal(
         self,
-        changed: Changed,
+        changed: ChangedCheckpoint,
         facts: Mapping[str, ArtifactFacts],
         findings: Sequence[Finding],
     ) -> tuple[Seal, list[Flag]]:
@@ -123,7 +123,7 @@ class Seals:
             return None, None
         return report.ledger, str(report.problems[0]) if report.problems else None
 
-    def _judged(self, changed: Changed) -> Iterator[Flag]:
+    def _judged(self, changed: ChangedCheckpoint) -> Iterator[Flag]:
         """What the branch did to the ledger that it may not, each kind of thing once."""
         paths = changed.paths
         found = dict.fromkeys(
@@ -139,7 +139,7 @@ class Seals:
 
     def _of_last(
         self,
-        changed: Changed,
+        changed: ChangedCheckpoint,
         ledger: Ledger,
         facts: Mapping[str, ArtifactFacts],
         findings: Sequence[Finding],
@@ -185,7 +185,7 @@ class Seals:
             by = "not signed"
         return Sealing.UNTRUSTED, by, Flag(Risk.SIGNER, f"generation {ledger.last.meta.gen} {by}")
 
-    def _added(self, changed: Changed, ledger: Ledger) -> tuple[ReviewedGeneration, ...]:
+    def _added(self, changed: ChangedCheckpoint, ledger: Ledger) -> tuple[ReviewedGeneration, ...]:
         """The generations that the base has not, the newest first."""
         known = set()
         before = self.walk.snapshot(self.branch.before.oid).entries

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import frexp, isfinite, ldexp, prod, sqrt
 from sys import float_info
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,12 @@ from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.plain import Plain
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
-from wtxtgit.report.review import Distributions, Histogram
 from wtxtgit.tensors import numbers, tensor_bytes
 from wtxtgit.tensors.numbers import F8, MAX_EXPONENT, scaled, value_table
 from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
+
+if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
+    from wtxtgit.report.review import Distributions
 
 BLOCK = 256 * 1024
 """Bytes that are worked on at a time: what they become fits into a processor's cache."""
@@ -205,6 +208,8 @@ def distributions(
 
     None where the two have no numbers in common. Raises FormatError.
     """
+    from wtxtgit.report.review import Distributions, Histogram
+
     before, after = as_numbers(a), as_numbers(b)
     if before is None or after is None or before.element is None or after.element is None:
         return None
@@ -219,7 +224,11 @@ def distributions(
         for of_block in counts:
             totals += of_block
     ranges = (bounds.values, bounds.values, bounds.changes)
-    return Distributions(*map(_histogram, totals, ranges))
+    histograms = []
+    for tally, (low, high) in zip(totals, ranges, strict=True):
+        below, *bins, above = tally.tolist()
+        histograms.append(Histogram(low, high, tuple(bins), below, above))
+    return Distributions(*histograms)
 
 
 def _count(
@@ -248,11 +257,6 @@ def _tally(values: F8, bounds: tuple[float, float]) -> _Counts:
         counts[0] = np.count_nonzero(values < bounds[0])
         counts[-1] = np.count_nonzero(values > bounds[1])
     return counts
-
-
-def _histogram(counts: _Counts, bounds: tuple[float, float]) -> Histogram:
-    below, *bins, above = counts.tolist()
-    return Histogram(*bounds, tuple(bins), below, above)
 
 
 def _range(*sides: SideFacts) -> tuple[float, float]:

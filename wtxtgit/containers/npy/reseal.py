@@ -5,8 +5,8 @@ Spec: `docs/spec/npy.md`, "Resealing".
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import chain
 from typing import cast
 
@@ -14,6 +14,7 @@ from wtxtgit.containers import replacing
 from wtxtgit.containers.npy.file import TENSOR, Npy
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
@@ -36,10 +37,7 @@ def rest(container: Npy, options: ReadOptions) -> dict[str, object]:
     end = container.stored.end
     if end >= len(container.data):
         return {}
-    hashed = hashlib.sha256()
-    for piece in pieces(container.data[end:]):
-        hashed.update(piece)
-    return {AFTER: hashed.digest()}
+    return {AFTER: hashed(sha256(), pieces(container.data[end:])).digest()}
 
 
 def reseal(

@@ -33,6 +33,7 @@ from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, STORAG
 from wtxtgit.containers.torch.views import PACKED, Storage, View
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, mapped, pieces
 from wtxtgit.model.tensor import Entry, Packed, ReadOptions, Tensor
 
@@ -124,10 +125,7 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
     """A word or a number as it is, of anything longer the SHA-256."""
     if size <= MAX_WORD:
         return b"".join(blocks)
-    found = sha256()
-    for block in blocks:
-        found.update(block)
-    return found.digest()
+    return hashed(sha256(), blocks).digest()
 
 
 def content_blocks(container: Torch, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from wtxtgit.containers.intervals import gaps
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 
@@ -100,7 +101,9 @@ def unsaid(old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said])
 
     `old` is read only where there are some.
     """
-    if all(one.steps is None for one in said) and not list(_gaps(said, size)):
+    if all(one.steps is None for one in said) and not gaps(
+        ((one.start, one.end) for one in said), size
+    ):
         return None
     found = sha256()
     count = 0
@@ -112,16 +115,6 @@ def unsaid(old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said])
         count += len(rest)
         found.update(rest)
     return found.digest() if count else None
-
-
-def _gaps(said: Sequence[Said], size: int) -> Iterator[tuple[int, int]]:
-    reached = 0
-    for one in sorted(said, key=lambda one: one.start):
-        if one.start > reached:
-            yield reached, one.start
-        reached = max(reached, one.end)
-    if reached < size:
-        yield reached, size
 
 
 class _Feed:

@@ -8,10 +8,10 @@ Spec: `docs/spec/torch.md`, "Resealing"
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from itertools import groupby
 
 from wtxtgit.containers import zip_read, zip_write
@@ -23,6 +23,7 @@ from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember, check_crc32
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
 
@@ -293,10 +294,10 @@ def _devices(container: Torch) -> object:
 
 def _hashes(container: Torch, members: Iterable[ZipMember]) -> list[tuple[str, bytes]]:
     """Names of members, with the SHA-256 of their payloads as they are stored."""
-    found: list[tuple[str, bytes]] = []
-    for member in members:
-        hashed = hashlib.sha256()
-        for piece in pieces(container.data[member.start : member.end]):
-            hashed.update(piece)
-        found.append((shown(container, member), hashed.digest()))
-    return found
+    return [
+        (
+            shown(container, member),
+            hashed(sha256(), pieces(container.data[member.start : member.end])).digest(),
+        )
+        for member in members
+    ]

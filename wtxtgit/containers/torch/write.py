@@ -12,7 +12,8 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import PICKLE, zip_layout
 from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, DEFAULT_ALIGNMENT, STORAGE, VERSION
 from wtxtgit.containers.torch.views import ELEMENTS, MAX_RANK, MAX_SIZE, SIZES, STORAGES
-from wtxtgit.containers.torch.zip_layout import Content
+from wtxtgit.containers.torch.zip_layout import new_member
+from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
@@ -169,7 +170,7 @@ def build_model(
             _small(ALIGNMENT, str(DEFAULT_ALIGNMENT).encode("ascii")),
             _small(BYTEORDER, b"little"),
             *(
-                Content(f"{FOLDER}{STORAGE}{key}".encode("ascii"), tensor.nbytes, tensor.blocks)
+                new_member(f"{FOLDER}{STORAGE}{key}".encode("ascii"), tensor.nbytes, tensor.blocks)
                 for key, tensor in enumerate(tensors)
             ),
             _small(VERSION, FILE_VERSION),
@@ -189,8 +190,8 @@ def _check_tensor(tensor: TensorSource) -> None:
         raise FormatError(f"tensor {name} has a shape that torch has not", field="shape")
 
 
-def _small(name: str, content: bytes) -> Content:
+def _small(name: str, content: bytes) -> NewMember:
     def blocks() -> Iterator[Buffer]:
         yield content
 
-    return Content((FOLDER + name).encode("ascii"), len(content), blocks)
+    return new_member((FOLDER + name).encode("ascii"), len(content), blocks)

@@ -13,176 +13,63 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from struct import Struct, pack
+from struct import pack
 
 from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.replacing import Edit, spliced
-from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.torch.read import DEFAULT_ALIGNMENT, Torch
 from wtxtgit.containers.zip_read import (
     BLOCK,
     DEFLATED,
-    DESCRIPTOR,
-    DESCRIPTOR_MAGIC,
-    DESCRIPTOR_ZIP64,
-    END,
-    END_MAGIC,
-    ENTRY,
-    ENTRY_MAGIC,
-    EXTRA,
     LOCAL,
     MAX_16,
-    MAX_32,
-    RECORD_SIZE_AFTER,
     STORED,
     UTF8_NAME,
     WITH_DESCRIPTOR,
-    ZIP64_END,
-    ZIP64_END_MAGIC,
-    ZIP64_EXTRA,
-    ZIP64_LOCATOR,
-    ZIP64_LOCATOR_MAGIC,
     Directory,
     ZipMember,
 )
+from wtxtgit.containers.zip_write import NewMember, ZipStyle
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import ReadOptions
 
-PADDING_ID = int.from_bytes(b"FB", "little")
-PADDING = b"Z"
-MADE_BY_ZIP64 = 3 << 8 | 30
-VERSION_ZIP64 = 45
+Blocks = Callable[[], Iterable[Buffer]]
+
+_STYLE = ZipStyle(
+    version=0,
+    padding=(int.from_bytes(b"FB", "little"), b"Z"),
+    describes=True,
+    end=3 << 8 | 30,
+    always_zip64=True,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Deflated:
-    """Bytes of a deflate stream, and the CRC-32 of what it inflates to."""
+def new_member(
+    name: bytes, size: int, blocks: Blocks, deflated: tuple[int, int] | None = None
+) -> NewMember:
+    """A member of `size` bytes, which are given in blocks.
 
-    length: int
-    crc32: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Content:
-    """A member to be written: a UTF-8 name, and `size` bytes, given in blocks.
-
-    Where it is `deflated` the blocks are those of the deflate stream.
+    Where it is `deflated` the blocks are those of a deflate stream, of so many
+    bytes, whose content has that CRC-32.
     """
-
-    name: bytes
-    size: int
-    blocks: Callable[[], Iterable[Buffer]]
-    deflated: Deflated | None = None
-
-    @property
-    def length(self) -> int:
-        """How many bytes the blocks have together."""
-        return self.size if self.deflated is None else self.deflated.length
-
-    @property
-    def method(self) -> int:
-        return STORED if self.deflated is None else DEFLATED
+    length, crc32 = deflated or (size, None)
+    method = STORED if deflated is None else DEFLATED
+    return NewMember(
+        name, crc32, length, size, blocks, method, UTF8_NAME, date=0, made_by=0, external=0
+    )
 
 
-def build(contents: Iterable[Content], alignment: int = DEFAULT_ALIGNMENT) -> Iterator[Buffer]:
+def build(members: Iterable[NewMember], alignment: int = DEFAULT_ALIGNMENT) -> Iterator[Buffer]:
     """The bytes of a zip with these members; each one's blocks are asked for once.
 
     Raises FormatError where a member has more or fewer bytes than it said.
     """
-    offset = 0
-    entries: list[bytes] = []
-    for content in contents:
-        wide = _zip64_field(content, offset)
-        flags = UTF8_NAME | (WITH_DESCRIPTOR if content.length else 0)
-        header = _local(content, flags, wide, offset, alignment)
-        yield header
-        crc32 = length = 0
-        for block in content.blocks():
-            crc32 = zlib.crc32(block, crc32)
-            length += memoryview(block).nbytes
-            yield block
-        if length != content.length:
-            raise FormatError(f"member has {length} bytes, not {content.length}", field="payload")
-        if content.deflated is not None:
-            crc32 = content.deflated.crc32
-        descriptor = b""
-        if length:
-            layout = DESCRIPTOR_ZIP64 if wide else DESCRIPTOR
-            descriptor = layout.pack(DESCRIPTOR_MAGIC, crc32, length, content.size)
-            yield descriptor
-        entries.append(_entry(content, flags, wide, crc32, offset))
-        offset += len(header) + length + len(descriptor)
-    yield from entries
-    yield _end(len(entries), sum(map(len, entries)), offset)
-
-
-def _zip64_field(content: Content, offset: int) -> bytes:
-    """Sizes and offset that have no room in 32 bits; both sizes where one has none."""
-    is_wide = max(content.size, content.length) >= MAX_32
-    sizes = (content.size, content.length) if is_wide else ()
-    values = (*sizes, offset) if offset >= MAX_32 else sizes
-    if not values:
-        return b""
-    body = Struct(f"<{len(values)}Q").pack(*values)
-    return EXTRA.pack(ZIP64_EXTRA, len(body)) + body
-
-
-def _local(content: Content, flags: int, wide: bytes, offset: int, alignment: int) -> bytes:
-    unpadded = offset + LOCAL.size + len(content.name) + len(wide) + EXTRA.size
-    padding = PADDING * (-unpadded % alignment)
-    extra = wide + EXTRA.pack(PADDING_ID, len(padding)) + padding
-    name_length, extra_length = len(content.name), len(extra)
-    fields = (flags, content.method, 0, 0, 0, 0, 0, name_length, extra_length)
-    header = LOCAL.pack(ZIP_MAGIC, 0, *fields)
-    return header + content.name + extra
-
-
-def _entry(content: Content, flags: int, wide: bytes, crc32: int, offset: int) -> bytes:
-    is_wide = max(content.size, content.length) >= MAX_32
-    header = ENTRY.pack(
-        ENTRY_MAGIC,
-        0,
-        0,
-        flags,
-        content.method,
-        0,
-        0,
-        crc32,
-        MAX_32 if is_wide else content.length,
-        MAX_32 if is_wide else content.size,
-        len(content.name),
-        len(wide),
-        0,
-        0,
-        0,
-        0,
-        min(offset, MAX_32),
-    )
-    return header + content.name + wide
-
-
-def _end(entries: int, size: int, offset: int) -> bytes:
-    zip64 = ZIP64_END.pack(
-        ZIP64_END_MAGIC,
-        ZIP64_END.size - RECORD_SIZE_AFTER,
-        MADE_BY_ZIP64,
-        VERSION_ZIP64,
-        0,
-        0,
-        entries,
-        entries,
-        size,
-        offset,
-    )
-    locator = ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
-    count = min(entries, MAX_16)
-    end = END.pack(END_MAGIC, 0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), 0)
-    return zip64 + locator + end
+    return zip_write.build(members, style=replace(_STYLE, alignment=alignment))
 
 
 COMPRESSIONS = ("none",)
@@ -207,7 +94,7 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
         most = max(options.max_chunk, member.end - member.start)
         blocks = partial(zip_read.blocks, data, member, most)
         check_crc32(member, blocks, has_crc32=has_crc32)
-        contents.append(Content(encoded_name(member), member.size, blocks))
+        contents.append(new_member(encoded_name(member), member.size, blocks))
     return build(contents, container.alignment)
 
 
@@ -240,8 +127,6 @@ def check_crc32(
 LOCAL_CRC32 = 14
 ENTRY_CRC32 = 16
 """Where the CRC-32 stands in a local header, and in an entry of the directory."""
-
-Blocks = Callable[[], Iterable[Buffer]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,11 +190,11 @@ def laid_out(
                 blocks = partial(_deflated, one.blocks)
                 length = sum(len(block) for block in blocks())
         contents.append(
-            Content(
+            new_member(
                 name,
                 member.size,
                 blocks,
-                Deflated(length, found) if member.method == DEFLATED else None,
+                (length, found) if member.method == DEFLATED else None,
             )
         )
     return build(contents, alignment)

@@ -26,7 +26,7 @@ from wtxtgit.text.delta.index import (
     check_whole,
     decode,
 )
-from wtxtgit.text.delta.sides import Hashes, Raw, Side, SideArray, Text, hash_arrays
+from wtxtgit.text.delta.sides import DeltaSide, Hashes, Raw, SideArray, Text, hash_arrays
 from wtxtgit.text.layout import check_layout, parse_layout
 
 _ZERO_HMAC = bytes(32)
@@ -56,7 +56,7 @@ class Regeneration:
 class Applied:
     """The target, proved; `layout` is there where it has one."""
 
-    side: Side
+    side: DeltaSide
     layout: Layout | None
 
 
@@ -104,7 +104,7 @@ class PatchedArray(SideArray):
 
 
 def apply(
-    base: Side,
+    base: DeltaSide,
     text: ByteView,
     delta: DeltaIndex,
     given: Regeneration,
@@ -127,7 +127,7 @@ def apply(
     if delta.head is None:
         return Applied(_regenerated(base, arrays, given, threads, progress), None)
     head = delta.head
-    target = Side(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
+    target = DeltaSide(head.meta, head.cap, head.root, head.signature, arrays, delta.audit)
     hashes = hash_arrays(
         arrays, threads=threads, own=_is_patched, hmac_key=given.hmac_key, progress=progress
     )
@@ -135,7 +135,7 @@ def apply(
     return Applied(target, _layout(target, bytes(hashes.layout)))
 
 
-def _patched(base: Side, text: ByteView, delta: DeltaIndex) -> Iterator[SideArray]:
+def _patched(base: DeltaSide, text: ByteView, delta: DeltaIndex) -> Iterator[SideArray]:
     """The target's arrays in order; raises TextError for what does not fit the base."""
     before = {array.name: array for array in base.arrays}
     changes = {change.name: change for change in delta.changes}
@@ -197,12 +197,12 @@ def _is_patched(array: SideArray) -> bool:
 
 
 def _regenerated(
-    base: Side,
+    base: DeltaSide,
     arrays: tuple[SideArray, ...],
     given: Regeneration,
     threads: int | None,
     progress: Callable[[int], None] | None,
-) -> Side:
+) -> DeltaSide:
     """The target of a plain delta: the base's next generation, with hashes of its own."""
     meta = given.meta_after(base.meta)
     key = given.hmac_key
@@ -220,10 +220,10 @@ def _regenerated(
     prev = base.root.merkle_this
     this = digest.merkle(prev, hashes.sha256_all, meta)
     root = grammar.Root(hashes.sha256_all, prev, this, hashes.fastxor)
-    return Side(meta, base.cap, root, None, arrays)
+    return DeltaSide(meta, base.cap, root, None, arrays)
 
 
-def _prove(target: Side, hashes: Hashes) -> None:
+def _prove(target: DeltaSide, hashes: Hashes) -> None:
     """Raise TextError unless a bound delta's target is what its lines say."""
     claims = {array.name: array.claim for array in target.arrays}
     for name, own in hashes.own.items():
@@ -247,7 +247,7 @@ def _prove(target: Side, hashes: Hashes) -> None:
         raise TextError("merkle", mismatch("merkle_this", this, root.merkle_this))
 
 
-def _layout(target: Side, raw: bytes) -> Layout | None:
+def _layout(target: DeltaSide, raw: bytes) -> Layout | None:
     claims = [array.claim for array in target.arrays]
     found = next((claim for claim in claims if claim.name == LAYOUT_ARRAY), None)
     if found is None:

@@ -17,7 +17,7 @@ from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model import LAYOUT_ARRAY
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import index
-from wtxtgit.text.delta.sides import Side, SideArray, Text
+from wtxtgit.text.delta.sides import DeltaSide, SideArray, Text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +34,8 @@ class Step:
 class Making:
     """A delta that can be written; `steps` are its blocks in order."""
 
-    base: Side
-    target: Side
+    base: DeltaSide
+    target: DeltaSide
     steps: tuple[Step, ...]
     plain: bool = False
 
@@ -74,7 +74,7 @@ class Making:
         return step.target.lead if step.whole else grammar.format_array(step.target.claim)
 
 
-def make(base: Side, target: Side, *, plain: bool = False) -> Making:
+def make(base: DeltaSide, target: DeltaSide, *, plain: bool = False) -> Making:
     """Plan the delta that makes `target` of `base`.
 
     Raises TextError for what a delta can't say: `docs/spec/delta.md`, section "Limits".
@@ -86,7 +86,7 @@ def make(base: Side, target: Side, *, plain: bool = False) -> Making:
     return Making(base, target, steps, plain)
 
 
-def _steps(base: Side, target: Side) -> Iterator[Step]:
+def _steps(base: DeltaSide, target: DeltaSide) -> Iterator[Step]:
     before = {array.name: array for array in base.arrays}
     after = {array.name: array for array in target.arrays}
     for name in sorted(before.keys() | after.keys()):
@@ -120,7 +120,7 @@ def _changed_runs(old: SideArray, new: SideArray) -> Iterator[tuple[int, int]]:
         yield every[0], every[-1] + 1
 
 
-def _check_plain(base: Side, target: Side, steps: tuple[Step, ...]) -> None:
+def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[Step, ...]) -> None:
     if any(array.name == LAYOUT_ARRAY for side in (base, target) for array in side.arrays):
         raise TextError("layout", f"a text with {LAYOUT_ARRAY} has no plain delta")
     for step in steps:

@@ -135,7 +135,7 @@ class RawArray(SideArray):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class DeltaSide:
     """A text with a root: its header's lines, its arrays in order, its audit line."""
 
     meta: Meta
@@ -158,26 +158,26 @@ class Side:
         return b"" if self.audit is None else grammar.format_audit(self.audit)
 
 
-def side_of_text(text: ByteView, index: TextIndex) -> Side:
+def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     """A verified text as a side; raises TextError "pending" for one without a root."""
     if index.root is None:
         raise TextError("pending", "a pending text has no root: no delta is from or to it")
     arrays = tuple(
         TextArray(found.claim, found.rows, found.sha256, text, found) for found in index.arrays
     )
-    return Side(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
+    return DeltaSide(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
 
 
 def side_of_snapshot(
     snapshot: Snapshot, *, threads: int | None = None, progress: Progress | None = None
-) -> Side:
+) -> DeltaSide:
     """A snapshot's text as a side: everything is hashed, nothing is written."""
     writer = TextWriter(snapshot, threads=threads, progress=progress)
     arrays = tuple(
         RawArray(array.line, array.source.rows, array.sha256, array.source.data, array.crc32c)
         for array in writer.hashed()
     )
-    return Side(
+    return DeltaSide(
         snapshot.meta, snapshot.cap, writer.root, snapshot.signature, arrays, snapshot.audit
     )
 
@@ -189,7 +189,7 @@ def _decoded(text: ByteView, block: Block) -> memoryview:
     return raw
 
 
-def text_pieces(side: Side, *, threads: int | None = None) -> Iterator[Buffer]:
+def text_pieces(side: DeltaSide, *, threads: int | None = None) -> Iterator[Buffer]:
     """The text in order, in pieces."""
     yield grammar.FIRST_LINE + side.header
     with Workers(_array_texts(side), _worthwhile(side, threads)) as texts:
@@ -197,7 +197,7 @@ def text_pieces(side: Side, *, threads: int | None = None) -> Iterator[Buffer]:
     yield side.footer + grammar.LAST_LINE
 
 
-def file_pieces(side: Side, layout: Layout, *, threads: int | None = None) -> Iterator[Buffer]:
+def file_pieces(side: DeltaSide, layout: Layout, *, threads: int | None = None) -> Iterator[Buffer]:
     """The file in order, in pieces; `layout` is the side's own."""
     arrays = {array.name: array for array in side.arrays}
 
@@ -220,14 +220,14 @@ def file_pieces(side: Side, layout: Layout, *, threads: int | None = None) -> It
         yield from blocks
 
 
-def _array_texts(side: Side) -> Iterator[Text]:
+def _array_texts(side: DeltaSide) -> Iterator[Text]:
     for array in side.arrays:
         yield partial(bytes, array.lead)
         yield from array.text(0, array.chunks)
         yield partial(bytes, grammar.END_ARRAY)
 
 
-def _worthwhile(side: Side, threads: int | None) -> int:
+def _worthwhile(side: DeltaSide, threads: int | None) -> int:
     return worthwhile(threads, sum(array.claim.nbytes for array in side.arrays), len(side.arrays))
 
 
