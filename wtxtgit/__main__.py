@@ -2,7 +2,8 @@
 
 Git starts a filter for every command that touches a tracked file, and a diff
 driver for every file, so those calls go straight to their code, as do those
-for the help's first page; all others get the full command line.
+for the help's first page and for hooks that have nothing to do; all others get
+the full command line.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ def main() -> int:
         module = import_module(f"wtxtgit.cli.{PLUMBING[arguments[0]]}")
         code: int = module.main(arguments)
         return code
+    if arguments == ["hook", "pre-commit"]:
+        from wtxtgit.cli import early_hook
+
+        if early_hook.is_settled():
+            return 0
     from wtxtgit.cli import front_page
 
     if front_page.is_asked_for(arguments):

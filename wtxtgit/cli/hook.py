@@ -12,6 +12,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note, warn
+from wtxtgit.cli.early_hook import AUTO_SEAL
 from wtxtgit.cli.options import root_of_trust
 from wtxtgit.cli.output import print_json
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding
     from wtxtgit.report.check import CheckReport
 
-AUTO_SEAL = "wtxtgit.autoSeal"
 _MOST = 50
 """Findings that are told of one ref."""
 
@@ -54,6 +54,7 @@ def hook(name: str, arguments: tuple[str, ...], as_json: bool) -> int:
 def _check(repo: Repository, name: str, as_json: bool) -> int:
     """Seal where that is wanted, and check."""
     from wtxtgit.chain import check as chain_check
+    from wtxtgit.chain import settled
     from wtxtgit.merge import conflicts
 
     merged = () if name == "pre-applypatch" else environment.merged_commits()
@@ -63,6 +64,8 @@ def _check(repo: Repository, name: str, as_json: bool) -> int:
     root = root_of_trust(repo)
     request = chain_check.CheckRequest(root, merged, require_sealed=seals)
     report = chain_check.check(repo, request, environment.processes, environment.facts_key())
+    if name == "pre-commit" and not (merged or seals or report.findings or report.notes):
+        settled.remember(repo, environment.facts_key())
     if as_json:
         print_json(report)
         return report.exit_code

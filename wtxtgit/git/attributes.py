@@ -18,16 +18,14 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
-import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import config, run
-from wtxtgit.git.blobs import BlobReader
+from wtxtgit.git.blobs import BlobReader, TooLarge
 from wtxtgit.git.repository import Repository
 
 FILE_NAME = ".gitattributes"
@@ -50,8 +48,7 @@ _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-3][0-7]{2})')
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line with its ending.
 
     `pattern` is unquoted, None for a comment, an empty line, a macro, or
@@ -315,18 +312,22 @@ class TreeAttributes:
     def _write(self, work_tree: Path, path: bytes, oid: str) -> None:
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
-        # Each is read, also those not taken: what is missing may say anything.
-        if self._blobs.size(oid) >= MAX_FILE:
+        try:
+            content = self._blobs.read(oid, MAX_FILE - 1)
+        except TooLarge:
+            # Git takes nothing of it. It is read all the same: what is missing may say anything.
             for _ in self._blobs.chunks(oid):
                 pass
             return
         file = work_tree / os.fsdecode(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("xb") as out:
-            out.write(self._blobs.read(oid, MAX_FILE))
+            out.write(content)
 
     def _make(self) -> Path:
         try:
+            import tempfile
+
             made = tempfile.TemporaryDirectory(prefix="wtxtgit-")
             folder = Path(self._closing.enter_context(made))
             for name in ("git/objects", "git/refs"):
@@ -349,6 +350,8 @@ class _Question:
 
     def close(self) -> None:
         self._stream.__exit__()
+        import shutil
+
         shutil.rmtree(self._work_tree, ignore_errors=True)
 
     def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
@@ -26,8 +26,7 @@ _FIELDS = "--format=tformat:%H %T %P"
 _HEADER = b"commit "
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """A commit: object ids of itself, its parents in order, and its tree."""
 
     oid: str

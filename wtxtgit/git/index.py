@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -114,7 +114,7 @@ def _with_intent(repo: Repository, listed: list[Entry]) -> list[Entry]:
         )
     )  # fmt: skip
     intended = empty - staged
-    return [replace(entry, intended=entry.path in intended) for entry in listed]
+    return [entry._replace(intended=entry.path in intended) for entry in listed]
 
 
 @cache

@@ -14,9 +14,9 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, product
 from operator import ne
+from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
@@ -30,8 +30,7 @@ MODE_LINK = 0o120000
 MODE_SUBMODULE = 0o160000
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A path of the index, or of a tree (stage 0).
 
     `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
@@ -93,8 +92,7 @@ _Folder = Mapping[bytes, _Row]
 """What stands in a folder, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A path of two trees: what stands there before and after, None for nothing."""
 
     path: bytes
@@ -102,8 +100,7 @@ class Change:
     after: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What stands at a path, None for nothing; it may be a folder.
 
     `above` is what stands in the place of a folder on the way to the path and
@@ -114,8 +111,7 @@ class Standing:
     above: Entry | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """Paths that are asked for, and the folders that they lie in.
 
     A path that is a folder stands for all in it.

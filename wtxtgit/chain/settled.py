@@ -1,0 +1,159 @@
+"""The short way of the pre-commit hook: what was found right once is not checked again.
+
+Every commit is checked, and most touch nothing that is checked. Where all of
+these rules hold, the check (`chain.check`) would find nothing, and is not made:
+
+1. HEAD has one parent, and what made HEAD of it was checked, and nothing was
+   found: a note of this user says so, authenticated by their secret, with the
+   same program and trust root.
+2. The commit has HEAD as its only parent: nothing is being merged, picked or
+   reverted, and git tells of no merge. Nothing is sealed on the way.
+3. Files are changed or removed: no name is new, and none becomes a link, a
+   submodule or a conflict.
+4. None of them says what is checked: gitattributes, ledgers, signers, texts.
+5. None of them has a ledger beside it.
+6. None of them goes through the filter, by the index's own gitattributes files.
+7. The history is whole: not shallow, with no object replaced.
+
+By 3 to 6 all that the check looks at is as it is in HEAD, and by 3 no other
+file stands in its way. By 1, 2 and 7 who is trusted is told by the same records
+as when HEAD was checked. So this commit would be judged as HEAD was: rightly.
+
+Anything unforeseen is a reason to check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from wtxtgit.errors import WtxtgitError
+from wtxtgit.git import history, run
+from wtxtgit.git.attributes import TreeAttributes
+from wtxtgit.git.blobs import CatFiles, check_oid
+from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.trees import Entry
+from wtxtgit.trust.local_secret import local_secret
+from wtxtgit.version import __version__
+
+FILE_NAME = "checked"
+_NOTE_SIZE = 32
+_MOST_NOTES = 256
+_UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
+_OF_OURS = (b".gitattributes", b".wtxt", b".wsum")
+_FILES = (b"100644", b"100755")
+_NONE = b"000000"
+_MOST_PATHS = 1000
+_TRUST_ROOT = "wtxtgit.trustRoot"
+_OID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_RAW = ("--raw", "-r", "-z", "--no-renames", "--ignore-submodules=none")
+_ATTRIBUTES = b":(top,glob)**/.gitattributes"
+
+
+def is_settled(repo: Repository, key_file: Path | None) -> bool:
+    """Whether the check of the index would find nothing, by the rules above; remembers that."""
+    try:
+        secret = _secret(key_file, make=False)
+        notes = _notes(repo)
+        if secret is None or not notes or _is_under_way(repo):  # (1), (2)
+            return False
+        shared = CatFiles.of(repo)
+        shared.enter()
+        try:
+            head = history.head(repo)
+            if head is None or len(head.parents) != 1:  # (1)
+                return False
+            made = repo.git("diff-tree", *_RAW, head.parents[0], head.oid, env=run.TRUE_OBJECTS)
+            if _note(repo, secret, head.parents[0], made) not in notes:
+                return False
+            staged = _staged(repo, head.oid)
+            if not _is_beside(repo, staged):
+                return False
+            history.refuse_altered(repo)  # (7)
+            _write(repo, notes, _note(repo, secret, head.oid, staged))
+        finally:
+            shared.leave()
+    except (WtxtgitError, OSError, ValueError):
+        return False
+    return True
+
+
+def remember(repo: Repository, key_file: Path | None) -> None:
+    """Note that the index was checked on top of HEAD, and nothing was found."""
+    try:
+        secret = _secret(key_file, make=True)
+        if secret is not None and not _is_under_way(repo):
+            head = history.resolve(repo, "HEAD")
+            _write(repo, _notes(repo), _note(repo, secret, head, _staged(repo, head)))
+    except (WtxtgitError, OSError, ValueError):
+        # It is checked again next time.
+        return
+
+
+def _is_beside(repo: Repository, staged: bytes) -> bool:
+    """Rules 3 to 6 of what is staged."""
+    fields = run.records(staged)
+    paths = []
+    for about, path in zip(fields[::2], fields[1::2], strict=True):
+        before, after, _, _, state = about.removeprefix(b":").split(b" ")
+        is_kept_name = (state, after in _FILES) == (b"M", True) or (state, after) == (b"D", _NONE)
+        if before not in _FILES or not is_kept_name:  # (3)
+            return False
+        if any(name in path.lower() for name in _OF_OURS):  # (4)
+            return False
+        paths.append(path)
+    ledgers = [b":(top,literal)" + path + b".wsum" for path in paths]
+    if len(paths) > _MOST_PATHS or not run.fit([_ATTRIBUTES, *ledgers]):
+        return False
+    attribute_files = {}
+    for entry in run.records(repo.git("ls-files", "-s", "-z", "--", _ATTRIBUTES, *ledgers)):
+        about, _, path = entry.partition(b"\t")
+        mode, oid, stage = about.split(b" ")
+        if path.endswith(b".wsum") or stage != b"0":  # (5)
+            return False
+        if Entry(path, int(mode, 8), oid.decode("ascii")).is_file:
+            attribute_files[path] = check_oid(oid.decode("ascii"))
+    with TreeAttributes(repo) as attributes:
+        return not attributes.filtered(attribute_files, paths)  # (6)
+
+
+def _is_under_way(repo: Repository) -> bool:
+    return any((repo.git_dir / name).exists() for name in _UNDER_WAY)
+
+
+def _staged(repo: Repository, head: str) -> bytes:
+    """What the index changes of HEAD, spelled as `git diff-tree` spells it of two commits."""
+    return repo.git("diff-index", "--cached", *_RAW, head, "--", env=run.TRUE_OBJECTS)
+
+
+def _secret(key_file: Path | None, *, make: bool) -> bytes | None:
+    return None if key_file is None else local_secret(key_file, make=make)
+
+
+def _note(repo: Repository, secret: bytes, parent: str, changes: bytes) -> bytes:
+    """What is kept of a check; raises ValueError for a trust root that may mean another later."""
+    root = repo.config.get(_TRUST_ROOT)
+    if root is not None and not _OID.fullmatch(root):
+        raise ValueError(root)
+    checked = "\0".join((__version__, root or "", parent, "")).encode("ascii") + changes
+    return hashlib.blake2b(checked, digest_size=_NOTE_SIZE, key=secret).digest()
+
+
+def _notes(repo: Repository) -> list[bytes]:
+    try:
+        with (repo.common_dir / STATE_FOLDER / FILE_NAME).open("rb") as file:
+            content = file.read(_MOST_NOTES * _NOTE_SIZE)
+    except FileNotFoundError:
+        return []
+    return [content[at : at + _NOTE_SIZE] for at in range(0, len(content), _NOTE_SIZE)]
+
+
+def _write(repo: Repository, notes: list[bytes], note: bytes) -> None:
+    """Put a note first; a writer beside us may lose one, which is then checked again."""
+    if note in notes:
+        return
+    file = repo.state_dir() / FILE_NAME
+    fresh = file.with_name(f"{FILE_NAME}.{note.hex()}")
+    fresh.write_bytes(b"".join([note, *notes[: _MOST_NOTES - 1]]))
+    fresh.replace(file)
