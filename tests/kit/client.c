@@ -226,9 +226,13 @@ static int forked(const char *kind, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    char *name = (char *)getauxval(AT_EXECFN), *base = strrchr(name, '/');
+    char *name = (char *)getauxval(AT_EXECFN), own[4096], *base;
     int first = 1, is_isolated = 0, is_python;
-    base = base ? base + 1 : name;
+    /* Not from our name, which is that of a script that we are the interpreter of. */
+    ssize_t size = readlink("/proc/self/exe", own, sizeof own - 1);
+    if (size < 0) fail("/proc/self/exe");
+    own[size] = 0;
+    base = strrchr(own, '/') + 1;
     is_python = strcmp(base, "python") == 0;
     if (is_python) {
         for (; first < argc; first++) {
