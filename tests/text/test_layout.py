@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from wtxtgit.errors import TextError
 from wtxtgit.model import CONTAINER_FORMATS, Extent, Layout, Meta
 from wtxtgit.text.grammar import CAP, ArrayLine
-from wtxtgit.text.layout import check_layout, format_layout, parse_layout, pieces, schema_of
+from wtxtgit.text.layout import (
+    check_layout,
+    format_layout,
+    literal,
+    parse_layout,
+    placed,
+    schema_of,
+)
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 ARRAYS = st.from_regex(r"[A-Za-z0-9_]{1,8}", fullmatch=True)
@@ -237,9 +244,10 @@ def test_runs_of_zeros_are_at_most_16_mib_and_the_bytes_of_the_others() -> None:
         check_layout(over, FOLD, CAPS, LINES)
 
 
-def test_pieces_are_literals_and_names_in_order() -> None:
+def test_extents_stand_one_after_another() -> None:
     layout = layout_of(Extent(hex=b"ab"), Extent("W"), Extent(zeros=3), size=13)
-    assert list(pieces(layout)) == [b"ab", "W", bytes(3)]
+    found = [(start, literal(extent) or extent.array) for start, extent in placed(layout, {"W": 8})]
+    assert found == [(0, b"ab"), (2, "W"), (10, bytes(3))]
 
 
 @pytest.mark.parametrize("kind", CONTAINER_FORMATS)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wtxtgit.errors import TextError, UsageError
+from wtxtgit.errors import UsageError
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import (
     LAYOUT_ARRAY,
@@ -23,20 +23,17 @@ from wtxtgit.model import (
     Extent,
     Layout,
     Meta,
-    Problem,
     Snapshot,
 )
 from wtxtgit.model.array import ArrayNames
-from wtxtgit.text.blocks import blocks_of, check
-from wtxtgit.text.file import array_bytes
+from wtxtgit.text.blocks import blocks_of, checked_bytes, refusal
+from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import (
     BY_NUMPY,
     NUMPY_DTYPES,
     carrier_of,
-    check_layout,
-    parse_layout,
     shaped,
     view_as,
     with_layout,
@@ -127,12 +124,9 @@ class LazyArray:
             return shaped(b"", self.dtype, shape, found.name)
         first = start // found.chunk_size
         raw = bytearray()
-        for block in blocks_of(found, first, -(-end // found.chunk_size)):
-            checked = check(self._text, block)
-            for problem in checked.problems:
-                raise _error(problem)
-            if checked.raw is not None:
-                raw += checked.raw
+        blocks = blocks_of(found, first, -(-end // found.chunk_size))
+        for part in checked_bytes(self._text, blocks):
+            raw += part
         skipped = first * found.chunk_size
         wanted = memoryview(raw)[start - skipped : end - skipped]
         return shaped(wanted, self.dtype, shape, found.name)
@@ -148,7 +142,7 @@ class LazySnapshot(Mapping[str, LazyArray]):
     def __init__(self, text: ByteView) -> None:
         found = index(text)
         if (stop := found.stop) is not None:
-            raise _error(stop)
+            raise refusal(stop)
         self.index = found
         self.meta = found.meta
         self._arrays = dict(_lazily(text, found))
@@ -209,7 +203,7 @@ def read(
     """Verify a text and give its arrays; raises TextError with the first problem."""
     report = verify(text, wsum=wsum, hmac_key=hmac_key, public_keys=public_keys, threads=threads)
     for problem in report.problems:
-        raise _error(problem)
+        raise refusal(problem)
     return weights_of(text, report, threads=threads)
 
 
@@ -217,16 +211,6 @@ def weights_of(text: ByteView, report: Report, *, threads: int | None = None) ->
     """The arrays of a text that `report` says nothing is wrong with."""
     raw = array_bytes(text, report.index, threads=threads)
     return Weights(_snapshot_of(report, raw), report)
-
-
-def _error(problem: Problem) -> TextError:
-    return TextError(
-        problem.kind,
-        problem.message,
-        line=problem.line,
-        array=problem.array,
-        chunk=problem.chunk if isinstance(problem.chunk, int) else None,
-    )
 
 
 def _is_plain(name: str) -> bool:
@@ -277,7 +261,7 @@ def _named(snapshot: Snapshot) -> Iterator[tuple[str, NDArray[Any]]]:
 
 
 def _lazily(text: ByteView, found: TextIndex) -> Iterator[tuple[str, LazyArray]]:
-    layout = _lazy_layout(text, found)
+    layout = checked_layout(text, found)
     by_name = {array.name: array for array in found.arrays if array.name != LAYOUT_ARRAY}
     if layout is None or layout.is_container:
         for name, array in by_name.items():
@@ -288,16 +272,6 @@ def _lazily(text: ByteView, found: TextIndex) -> Iterator[tuple[str, LazyArray]]
             array = by_name[extent.array]
             seen_as = view_as(array.claim, extent.dtype, extent.shape)
             yield extent.name or "", LazyArray(text, array, *seen_as)
-
-
-def _lazy_layout(text: ByteView, found: TextIndex) -> Layout | None:
-    array = found.array(LAYOUT_ARRAY)
-    if array is None:
-        return None
-    raw = _whole(text, array)[...]
-    layout = parse_layout(raw.tobytes())
-    check_layout(layout, found.meta, found.cap, [a.claim for a in found.arrays])
-    return layout
 
 
 def _view(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from hashlib import sha256
 
 import numpy as np
 
+from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model import Problem
 from wtxtgit.model.checksum import crc32c
@@ -107,6 +108,36 @@ def decode(text: ByteView, block: Block) -> memoryview | None:
     lines = np.frombuffer(block.lines(text), dtype=np.uint8)
     raw = armor.decode(lines, block.count, block.size, 0, block.stride)
     return None if raw is None else raw.reshape(-1).data
+
+
+def decoded(text: ByteView, block: Block) -> memoryview:
+    """The raw bytes of a block of a text that was verified; raises TextError "structure"."""
+    if (raw := decode(text, block)) is None:
+        message = "the text changed while it was read"
+        raise TextError("structure", message, array=block.array.name)
+    return raw
+
+
+def checked_bytes(text: ByteView, blocks: Iterable[Block]) -> Iterator[memoryview]:
+    """The raw bytes of each block, whose checksums hold; raises TextError for the first problem."""
+    for block in blocks:
+        checked = check(text, block)
+        for problem in checked.problems:
+            raise refusal(problem)
+        if checked.raw is None:
+            raise TextError("structure", "a chunk can't be read", array=block.array.name)
+        yield checked.raw
+
+
+def refusal(problem: Problem) -> TextError:
+    """A problem of a text as the error that a reader raises."""
+    return TextError(
+        problem.kind,
+        problem.message,
+        line=problem.line,
+        array=problem.array,
+        chunk=problem.chunk if isinstance(problem.chunk, int) else None,
+    )
 
 
 def check(text: ByteView, block: Block) -> CheckedBlock:

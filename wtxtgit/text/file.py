@@ -21,7 +21,7 @@ import os
 import tempfile
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
@@ -35,13 +35,19 @@ from wtxtgit.errors import CheckError, TextError
 from wtxtgit.io.files import write_at
 from wtxtgit.io.view import Buffer, ByteView, Pages, view_of
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model import LAYOUT_ARRAY, Extent, Layout, Problem
+from wtxtgit.model import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout, Problem
 from wtxtgit.text.armor import U1, line_count
-from wtxtgit.text.blocks import Block, blocks_of, check, decode, jobs_at_least, jobs_of
+from wtxtgit.text.blocks import (
+    Block,
+    blocks_of,
+    checked_bytes,
+    decoded,
+    jobs_at_least,
+    jobs_of,
+)
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
-from wtxtgit.text.layout import check_layout, parse_layout, pieces
-from wtxtgit.text.plan import BLOCK_BYTES
+from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
 from wtxtgit.text.verify import Report, verify
 
 _IN_MEMORY = 1024 * 1024
@@ -145,12 +151,12 @@ class TextFile:
         return self.text[array.starts[0] : end]
 
     def _write(self, job: list[Block]) -> int:
-        done = 0
-        for block in job:
-            raw = self._checked(block)
-            self._put(raw, self.places[block.array.name] + block.offset)
-            done += raw.nbytes
-        return done
+        try:
+            for block, raw in zip(job, checked_bytes(self.text, job), strict=True):
+                self._put(raw, self.places[block.array.name] + block.offset)
+        except TextError as error:
+            raise self._damaged(error) from None
+        return sum(block.nbytes for block in job)
 
     def _put(self, raw: Buffer, place: int) -> None:
         """Write flat bytes at a place of the file."""
@@ -159,50 +165,31 @@ class TextFile:
         else:
             write_at(self._file.fileno(), raw, place)
 
-    def _checked(self, block: Block) -> memoryview:
-        checked = check(self.text, block)
-        for problem in checked.problems:
-            raise self._damaged(problem)
-        if checked.raw is None:
-            raise self._damaged(Problem("structure", "a chunk can't be read"))
-        return checked.raw
-
     def _layout(self) -> Layout | None:
-        array = self.index.array(LAYOUT_ARRAY)
-        if array is None:
-            return None
-        raw = b"".join(bytes(self._checked(block)) for block in blocks_of(array))
         try:
-            if sha256(raw).digest() != array.claim.sha256:
-                raise TextError("array_sha256", "_layout does not have the sha256 of its line")
-            layout = parse_layout(raw)
-            claims = [a.claim for a in self.index.arrays]
-            check_layout(layout, self.index.meta, self.index.cap, claims)
+            return checked_layout(self.text, self.index)
         except TextError as error:
-            raise self._damaged(Problem(error.kind, error.message, array=error.array)) from None
-        return layout
+            raise self._damaged(error) from None
 
     def _lay_out(self) -> tuple[int, list[tuple[int, bytes]]]:
         """The file's size, and what literals stand where; notes where arrays do."""
-        place = 0
+        layout = self.layout
+        if layout is None or not layout.is_container:
+            # The arrays of a native text stand one after another.
+            layout = Layout(NATIVE_FORMAT, None, tuple(map(Extent, self.by_name)))
+        sizes = {array.name: array.nbytes for array in self.by_name.values()}
         literals: list[tuple[int, bytes]] = []
-        if not self.is_container or self.layout is None:
-            for array in self.by_name.values():
-                self.places[array.name] = place
-                place += array.nbytes
-            return place, literals
-        for extent in self.layout.extents:
+        size = 0
+        for start, extent in placed(layout, sizes):
+            size = start + sizes.get(extent.array or "", 0) + (extent.zeros or 0)
             if extent.array is not None:
-                self.places[extent.array] = place
-                place += self.by_name[extent.array].nbytes
+                self.places[extent.array] = start
             elif extent.hex is not None:
-                literals.append((place, extent.hex))
-                place += len(extent.hex)
-            else:
-                place += extent.zeros or 0
-        return place, literals
+                literals.append((start, extent.hex))
+                size += len(extent.hex)
+        return size, literals
 
-    def _damaged(self, problem: Problem) -> CheckError:
+    def _damaged(self, problem: Problem | TextError) -> CheckError:
         return CheckError(
             f"{self.name}: {problem}",
             hint=f"wtxtgit verify lists all that is wrong with {self.name}",
@@ -230,26 +217,30 @@ def shared_arrays(a: TextFile, b: TextFile) -> tuple[dict[str, int], dict[str, i
     return of_a, of_b
 
 
+def checked_layout(text: ByteView, index: TextIndex) -> Layout | None:
+    """The layout of a text, whose own hashes hold; raises TextError."""
+    array = index.array(LAYOUT_ARRAY)
+    raw = b""
+    if array is not None:
+        raw = b"".join(checked_bytes(text, blocks_of(array)))
+        if sha256(raw).digest() != array.claim.sha256:
+            message = f"{LAYOUT_ARRAY} does not have the sha256 of its line"
+            raise TextError("array_sha256", message, array=LAYOUT_ARRAY)
+    return layout_of(index.meta, index.cap, [array.claim for array in index.arrays], raw)
+
+
 def assumed_layout(text: ByteView, index: TextIndex) -> Layout | None:
-    """The layout that a container's text has if it is whole; nothing of it is verified.
+    """The layout that a container's text has if it is whole; no array is verified.
 
     It fits the claims of the text's arrays, which are all there. None for any other text.
     """
-    array = index.array(LAYOUT_ARRAY)
-    if index.stop is not None or array is None:
+    if index.stop is not None or index.array(LAYOUT_ARRAY) is None:
         return None
-    raw = bytearray()
-    for block in blocks_of(array):
-        part = decode(text, block)
-        if part is None:
-            return None
-        raw += part
     try:
-        layout = parse_layout(bytes(raw))
-        check_layout(layout, index.meta, index.cap, [other.claim for other in index.arrays])
+        layout = checked_layout(text, index)
     except TextError:
         return None
-    return layout if layout.is_container else None
+    return layout if layout is not None and layout.is_container else None
 
 
 def file_pieces(
@@ -258,26 +249,13 @@ def file_pieces(
     """The bytes of the file in order; `index` and `layout` are of a verified text."""
     by_name = {array.name: array for array in index.arrays}
 
-    def runs() -> Iterator[bytes | list[Block]]:
-        literals = bytearray()
-        for piece in pieces(layout):
-            if isinstance(piece, bytes):
-                literals += piece
-                if len(literals) < BLOCK_BYTES:
-                    continue
-            if literals:
-                yield bytes(literals)
-                literals.clear()
-            if isinstance(piece, str):
-                yield from jobs_of(blocks_of(by_name[piece]))
-        if literals:
-            yield bytes(literals)
+    def of_array(name: str) -> Iterator[Callable[[], Blocks]]:
+        return (partial(_decoded, text, job) for job in jobs_of(blocks_of(by_name[name])))
 
-    tasks = (partial(_render, text, run) for run in runs())
     threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
-    with Workers(tasks, threads) as parts:
-        for part in parts:
-            yield from part
+    with Workers(file_tasks(layout, of_array), threads) as runs:
+        for blocks in runs:
+            yield from blocks
 
 
 def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
@@ -287,7 +265,7 @@ def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None)
     def fill(job: list[Block]) -> None:
         for block in job:
             place = found[block.array.name]
-            place[block.offset : block.offset + block.nbytes] = _decoded(text, block)
+            place[block.offset : block.offset + block.nbytes] = decoded(text, block)
 
     jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
     threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
@@ -300,28 +278,19 @@ def first_bytes(text: ByteView, index: TextIndex, layout: Layout, count: int) ->
     """The first `count` bytes of the file, decoding no more than they need."""
     by_name = {array.name: array for array in index.arrays}
     head = b""
-    for piece in pieces(layout):
-        if isinstance(piece, bytes):
-            head += piece
+    for extent in layout.extents:
+        if extent.array is None:
+            head += literal(extent) or b""
         else:
-            for block in blocks_of(by_name[piece], 0, 1):
-                head += bytes(_decoded(text, block)[:count])
+            for block in blocks_of(by_name[extent.array], 0, 1):
+                head += bytes(decoded(text, block)[:count])
         if len(head) >= count:
             break
     return head[:count]
 
 
-def _render(text: ByteView, run: bytes | list[Block]) -> list[memoryview]:
-    if isinstance(run, bytes):
-        return [memoryview(run)]
-    return [_decoded(text, block) for block in run]
-
-
-def _decoded(text: ByteView, block: Block) -> memoryview:
-    raw = decode(text, block)
-    if raw is None:
-        raise TextError("structure", "the text changed while it was read", array=block.array.name)
-    return raw
+def _decoded(text: ByteView, job: Sequence[Block]) -> Blocks:
+    return [decoded(text, block) for block in job]
 
 
 _Part = tuple[int, memoryview]
@@ -373,7 +342,9 @@ class _Placed:
         self._layout = layout
         self._sizes = {array.name: array.nbytes for array in indexed.arrays}
         self._starts = {
-            extent.array: start for start, extent in self._extents() if extent.array is not None
+            extent.array: start
+            for start, extent in placed(layout, self._sizes)
+            if extent.array is not None
         }
         self._due = sum(self._sizes[name] for name in self._starts)
         self._held: list[_Part] = []
@@ -395,23 +366,11 @@ class _Placed:
 
     def finish(self) -> bool:
         """Write what is left; tells whether all came that had to."""
-        for start, extent in self._extents():
-            if extent.hex is not None:
-                self._write(self._kept((start, memoryview(extent.hex))))
-            elif extent.zeros is not None:
-                self._write(self._kept((start, memoryview(bytes(extent.zeros)))))
+        for start, extent in placed(self._layout, self._sizes):
+            if (own := literal(extent)) is not None:
+                self._write(self._kept((start, memoryview(own))))
         self._write(self._held)
         return self._due == 0
-
-    def _extents(self) -> Iterator[tuple[int, Extent]]:
-        """The layout's extents, and where each one starts."""
-        end = 0
-        for extent in self._layout.extents:
-            yield end, extent
-            if extent.array is not None:
-                end += self._sizes[extent.array]
-            else:
-                end += len(extent.hex or b"") + (extent.zeros or 0)
 
     def _kept(self, part: _Part) -> list[_Part]:
         """Keep a small part; gives all that are kept once they are many."""

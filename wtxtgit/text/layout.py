@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -37,7 +38,10 @@ from wtxtgit.model import (
 )
 from wtxtgit.model.array import default_rows
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
-from wtxtgit.text.plan import bounded_product
+from wtxtgit.text.plan import BLOCK_BYTES, bounded_product
+
+Blocks = Sequence[memoryview]
+"""Bytes that follow one another."""
 
 NATIVE_SCHEMA = "weights/v1"
 _INTEGERS = {int}
@@ -94,6 +98,26 @@ def parse_layout(raw: bytes) -> Layout:
     if ("size" in record and size is None) or _spelled(record) != raw:
         _refuse("is not spelled canonically")
     return Layout(kind, size, extents)
+
+
+def layout_of(
+    meta: Meta, cap: Iterable[str], arrays: Sequence[ArrayLine], raw: bytes
+) -> Layout | None:
+    """The layout of a text, None for one without; `raw` are the bytes of its array `_layout`.
+
+    It fits the text's `meta`, `cap` and `arr` lines. Raises TextError "layout".
+    """
+    line = next((line for line in arrays if line.name == LAYOUT_ARRAY), None)
+    if line is None:
+        if CAP_LAYOUT in cap:
+            what = f"the cap line lists layout, but there is no array {LAYOUT_ARRAY}"
+            raise TextError("layout", what)
+        return None
+    if line.dtype != "u8" or len(line.shape) != 1:
+        raise TextError("layout", f"{LAYOUT_ARRAY} is no u8 array of one dimension")
+    layout = parse_layout(raw)
+    check_layout(layout, meta, cap, arrays)
+    return layout
 
 
 def check_layout(
@@ -272,15 +296,43 @@ def _refuse(message: str) -> NoReturn:
     raise TextError("layout", f"_layout {message}", array=LAYOUT_ARRAY)
 
 
-def pieces(layout: Layout) -> Iterator[bytes | str]:
-    """The file in order: literal bytes, or the name of an array that stands there."""
+def literal(extent: Extent) -> bytes | None:
+    """The bytes that an extent says itself; None for that of an array."""
+    return None if extent.array is not None else extent.hex or bytes(extent.zeros or 0)
+
+
+def placed(layout: Layout, sizes: Mapping[str, int]) -> Iterator[tuple[int, Extent]]:
+    """A container's extents and where in the file each one starts; `sizes` are those of arrays."""
+    start = 0
     for extent in layout.extents:
+        yield start, extent
         if extent.array is not None:
-            yield extent.array
-        elif extent.hex is not None:
-            yield extent.hex
-        elif extent.zeros is not None:
-            yield bytes(extent.zeros)
+            start += sizes[extent.array]
+        else:
+            start += len(extent.hex or b"") + (extent.zeros or 0)
+
+
+def file_tasks(
+    layout: Layout, of_array: Callable[[str], Iterable[Callable[[], Blocks]]]
+) -> Iterator[Callable[[], Blocks]]:
+    """Tasks that give the file's bytes in order: its literals, and what `of_array` has for arrays.
+
+    Literals that follow one another are joined: a file may be millions of them.
+    """
+    literals = bytearray()
+    for extent in layout.extents:
+        own = literal(extent)
+        if own is not None:
+            literals += own
+            if len(literals) < BLOCK_BYTES:
+                continue
+        if literals:
+            yield partial(tuple[memoryview], (memoryview(bytes(literals)),))
+            literals.clear()
+        if extent.array is not None:
+            yield from of_array(extent.array)
+    if literals:
+        yield partial(tuple[memoryview], (memoryview(bytes(literals)),))
 
 
 NUMPY_DTYPES = {

@@ -33,7 +33,7 @@ from wtxtgit.text.blocks import (
     mismatch,
 )
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
-from wtxtgit.text.layout import check_layout, parse_layout
+from wtxtgit.text.layout import layout_of
 from wtxtgit.text.signature import SignatureState
 
 Deliver = Callable[[Block, memoryview], None]
@@ -313,18 +313,10 @@ def _check_signatures(
 
 def _check_layout(report: Report, raw: bytearray) -> None:
     found = report.index
-    array = found.array(LAYOUT_ARRAY)
-    if array is None and grammar.CAP_LAYOUT not in found.cap:
-        return
     try:
-        if array is None:
-            raise TextError("layout", "the cap line lists layout, but there is no array _layout")
-        if array.claim.dtype != "u8" or len(array.claim.shape) != 1:
-            raise TextError("layout", "_layout is no u8 array of one dimension")
-        layout = parse_layout(bytes(raw))
-        check_layout(layout, found.meta, found.cap, [other.claim for other in found.arrays])
+        claims = [array.claim for array in found.arrays]
+        report.layout = layout_of(found.meta, found.cap, claims, bytes(raw))
     except TextError as error:
+        array = found.array(LAYOUT_ARRAY)
         line = array.line if array is not None else 3
         report.problems.append(Problem(error.kind, error.message, line=line, array=error.array))
-    else:
-        report.layout = layout

@@ -27,7 +27,7 @@ from wtxtgit.text.delta.index import (
     decode,
 )
 from wtxtgit.text.delta.sides import DeltaSide, Hashes, Raw, SideArray, Text, hash_arrays
-from wtxtgit.text.layout import check_layout, parse_layout
+from wtxtgit.text.layout import layout_of
 
 _ZERO_HMAC = bytes(32)
 
@@ -132,7 +132,8 @@ def apply(
         arrays, threads=threads, own=_is_patched, hmac_key=given.hmac_key, progress=progress
     )
     _prove(target, hashes)
-    return Applied(target, _layout(target, bytes(hashes.layout)))
+    claims = [array.claim for array in arrays]
+    return Applied(target, layout_of(head.meta, head.cap, claims, bytes(hashes.layout)))
 
 
 def _patched(base: DeltaSide, text: ByteView, delta: DeltaIndex) -> Iterator[SideArray]:
@@ -245,18 +246,3 @@ def _prove(target: DeltaSide, hashes: Hashes) -> None:
     this = digest.merkle(root.merkle_prev, root.sha256_all, target.meta)
     if this != root.merkle_this:
         raise TextError("merkle", mismatch("merkle_this", this, root.merkle_this))
-
-
-def _layout(target: DeltaSide, raw: bytes) -> Layout | None:
-    claims = [array.claim for array in target.arrays]
-    found = next((claim for claim in claims if claim.name == LAYOUT_ARRAY), None)
-    if found is None:
-        if grammar.CAP_LAYOUT in target.cap:
-            what = f"the cap line lists layout, but there is no array {LAYOUT_ARRAY}"
-            raise TextError("layout", what)
-        return None
-    if found.dtype != "u8" or len(found.shape) != 1:
-        raise TextError("layout", f"{LAYOUT_ARRAY} is no u8 array of one dimension")
-    layout = parse_layout(raw)
-    check_layout(layout, target.meta, target.cap, claims)
-    return layout

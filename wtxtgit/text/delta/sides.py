@@ -24,10 +24,9 @@ from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot
 from wtxtgit.model.array import chunk_count
 from wtxtgit.text import digest, grammar, plan
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size, render_chunks
-from wtxtgit.text.blocks import Block, blocks_of, decode
+from wtxtgit.text.blocks import blocks_of, decoded
 from wtxtgit.text.index import ArrayIndex, TextIndex
-from wtxtgit.text.layout import pieces
-from wtxtgit.text.plan import BLOCK_BYTES, BLOCK_CHUNKS
+from wtxtgit.text.layout import Blocks, file_tasks
 from wtxtgit.text.write import Progress, TextWriter
 
 Raw = Callable[[], memoryview]
@@ -85,7 +84,7 @@ class TextArray(SideArray):
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
         for block in blocks_of(self.found, first, last):
-            yield partial(_decoded, self.whole, block)
+            yield partial(decoded, self.whole, block)
 
     def text(self, first: int, last: int) -> Iterator[Text]:
         for block in blocks_of(self.found, first, last):
@@ -104,24 +103,12 @@ class RawArray(SideArray):
     crc32c: Sequence[int]
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
-        for start, _, count, size in self._runs(first, last):
-            yield partial(self._bytes, start, count * size)
+        for ix, count, size in plan.cut(self.claim.nbytes, self.chunk_size, first, last):
+            yield partial(self._bytes, ix * self.chunk_size, count * size)
 
     def text(self, first: int, last: int) -> Iterator[Text]:
-        for start, ix, count, size in self._runs(first, last):
-            yield partial(self._render, start, ix, count, size)
-
-    def _runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """Runs of chunks of one size: where the bytes start, number, count and size."""
-        size = self.chunk_size
-        whole = min(last, self.claim.nbytes // size)
-        step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
-        while first < whole:
-            count = min(step, whole - first)
-            yield first * size, first, count, size
-            first += count
-        if first < last:
-            yield first * size, first, 1, self.claim.nbytes - first * size
+        for ix, count, size in plan.cut(self.claim.nbytes, self.chunk_size, first, last):
+            yield partial(self._render, ix * self.chunk_size, ix, count, size)
 
     def _bytes(self, start: int, nbytes: int) -> memoryview:
         return mapped(self.data[start : start + nbytes])
@@ -182,13 +169,6 @@ def side_of_snapshot(
     )
 
 
-def _decoded(text: ByteView, block: Block) -> memoryview:
-    raw = decode(text, block)
-    if raw is None:
-        raise TextError("structure", "the text changed while it was read", array=block.array.name)
-    return raw
-
-
 def text_pieces(side: DeltaSide, *, threads: int | None = None) -> Iterator[Buffer]:
     """The text in order, in pieces."""
     yield grammar.FIRST_LINE + side.header
@@ -201,23 +181,16 @@ def file_pieces(side: DeltaSide, layout: Layout, *, threads: int | None = None) 
     """The file in order, in pieces; `layout` is the side's own."""
     arrays = {array.name: array for array in side.arrays}
 
-    def tasks() -> Iterator[Callable[[], Buffer]]:
-        literals = bytearray()
-        for piece in pieces(layout):
-            if isinstance(piece, bytes):
-                literals += piece
-                if len(literals) < BLOCK_BYTES:
-                    continue
-            if literals:
-                yield partial(bytes, bytes(literals))
-                literals.clear()
-            if isinstance(piece, str):
-                yield from arrays[piece].raw(0, arrays[piece].chunks)
-        if literals:
-            yield partial(bytes, bytes(literals))
+    def of_array(name: str) -> Iterator[Callable[[], Blocks]]:
+        return (partial(_blocks, raw) for raw in arrays[name].raw(0, arrays[name].chunks))
 
-    with Workers(tasks(), _worthwhile(side, threads)) as blocks:
-        yield from blocks
+    with Workers(file_tasks(layout, of_array), _worthwhile(side, threads)) as runs:
+        for blocks in runs:
+            yield from blocks
+
+
+def _blocks(raw: Raw) -> Blocks:
+    return (raw(),)
 
 
 def _array_texts(side: DeltaSide) -> Iterator[Text]:
