@@ -25,7 +25,7 @@ from tests.containers.aero_files import (
 )
 from tests.data import entries, fixture
 from wtxtgit import containers
-from wtxtgit.containers.aero import write
+from wtxtgit.containers.aero.repack import repack
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions
 
@@ -57,7 +57,7 @@ def look_at(data: bytes) -> None:
             assert tensor.absent is None or len(tensor.data) == 0
         container: Any = containers.read(memoryview(data))
         for compression in ("none", "zstd"):
-            made = b"".join(write.repack(container, compression, options))
+            made = b"".join(repack(container, compression, options))
             assert containers.detect(memoryview(made)) == "aero"
     except FormatError:
         pass

@@ -32,6 +32,7 @@ from tests.containers.sources import content, models, source
 from tests.data import entries, fixture
 from wtxtgit import containers
 from wtxtgit.containers.aero import write
+from wtxtgit.containers.aero.repack import repack
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ReadOptions, TensorSource
@@ -260,7 +261,7 @@ def test_a_source_format_is_not_taken_over() -> None:
 
 def repacked(data: bytes, compression: str, **options: Any) -> bytes:
     container = containers.read(memoryview(data))
-    return b"".join(write.repack(container, compression, ReadOptions(**options)))  # type: ignore[arg-type]
+    return b"".join(repack(container, compression, ReadOptions(**options)))  # type: ignore[arg-type]
 
 
 def chunk_facts(data: bytes) -> list[tuple[str, str, int]]:

@@ -25,7 +25,7 @@ from tests.data import fixture
 from wtxtgit.containers import describe, tensors
 from wtxtgit.containers.fold import describe as fold_description
 from wtxtgit.containers.fold import payloads, read
-from wtxtgit.containers.fold.read import Chunk
+from wtxtgit.containers.fold.read import FoldChunk
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
@@ -39,7 +39,7 @@ STEN_ONLY = [
 ]
 
 
-def chunks_of(data: bytes) -> dict[str, Chunk]:
+def chunks_of(data: bytes) -> dict[str, FoldChunk]:
     return {chunk.name: chunk for chunk in read.read(memoryview(data)).chunks}
 
 

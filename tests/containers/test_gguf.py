@@ -30,7 +30,7 @@ from tests.containers.gguf_files import gguf as made
 from tests.containers.samples import check_cut, spelled
 from tests.data import fixture, golden, golden_of
 from wtxtgit.containers import check, describe, split, tensors
-from wtxtgit.containers.gguf import metadata, read
+from wtxtgit.containers.gguf import read
 from wtxtgit.containers.gguf.read import TYPES
 from wtxtgit.errors import FormatError
 
@@ -326,7 +326,7 @@ def test_the_header_is_limited(build: Callable[[], bytes], monkeypatch: pytest.M
 def test_limits() -> None:
     assert read.MAX_JSON == 100 * 2**20
     assert read.MAX_TENSORS == read.MAX_ENTRIES == 10**6
-    assert metadata.MAX_DEPTH == 64
+    assert read.MAX_DEPTH == 64
     assert read.MAX_DIMENSIONS == 8
 
 

@@ -140,8 +140,8 @@ def _snapshot(
     pending: bool,
 ) -> Snapshot:
     if isinstance(arrays, Weights):
-        told = (meta, prev, audit, rows_per_chunk)
-        if all(value is None for value in told) and not pending:
+        given = (meta, prev, audit, rows_per_chunk)
+        if all(value is None for value in given) and not pending:
             return arrays.snapshot
         if arrays.snapshot.layout is None and rows_per_chunk is None:
             old = arrays.snapshot

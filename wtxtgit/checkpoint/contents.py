@@ -159,11 +159,12 @@ class Checkpoint:
         """What stands for the tensor's bytes on both sides, None where nothing does."""
         if self.text is None or tensor.offset is None or isinstance(tensor.held, Packed):
             return None
-        found = self.text.array_at(tensor.offset, tensor.nbytes)
-        if found is None or found[0] not in self.shared:
+        place = self.text.array_at(tensor.offset, tensor.nbytes)
+        if place is None or place[0] not in self.shared:
             return None
+        # Equal stored bytes are equal items only where both sides read them in one way.
         layout = (tensor.order, tensor.byteorder, tensor.strides)
-        return self.shared[found[0]], found[1], tensor.nbytes, layout
+        return self.shared[place[0]], place[1], tensor.nbytes, layout
 
     def prepare(self, tensor: Tensor) -> None:
         """Bring a tensor's bytes to where its view looks for them; raises CheckError."""
@@ -229,6 +230,7 @@ def _of_file(
         description = containers.describe(data, options, open_member)
         tensors = list(containers.tensors(description, options))
     except FormatError as error:
+        # A file that its writer did not finish still has tensors worth comparing.
         unfinished = containers.salvage(data, options)
         if unfinished is None:
             hint = f"wtxtgit verify {name} lists all that is wrong"
@@ -276,14 +278,14 @@ def metadata_of(
     data: ByteView, description: Description, options: ReadOptions
 ) -> dict[str, object]:
     """A container's metadata, that of files and of JSON in its chunks included."""
-    found: dict[str, object] = dict(description.metadata)
+    metadata: dict[str, object] = dict(description.metadata)
     known = containers.by_name(description.format)
     if known is not None:
         is_set = description.format == known.set_name
         for path in known.derived_of_set if is_set else known.derived:
-            found = _without(found, path)  # type: ignore[assignment]
+            metadata = _without(metadata, path)  # type: ignore[assignment]
         if known.tags_apart:
-            found["tags"] = description.tags
+            metadata["tags"] = description.tags
     inner: dict[str, object] = {}
     for chunk in description.nested:
         try:
@@ -296,19 +298,19 @@ def metadata_of(
     if known is not None and known.chunk_values is not None:
         inner.update(known.chunk_values().chunk_values(data, options))
     if inner:
-        found["in chunks"] = inner
-    return found
+        metadata["in chunks"] = inner
+    return metadata
 
 
 def native_metadata(index: TextIndex) -> dict[str, object]:
     """What a native text says of its generation."""
     meta = index.meta
-    found: dict[str, object] = {
+    metadata: dict[str, object] = {
         key: getattr(meta, key) for key in ("schema", "gen", "ts", "build", "host", "cuda")
     }
     if index.audit is not None:
-        found["audit"] = index.audit
-    return found
+        metadata["audit"] = index.audit
+    return metadata
 
 
 def _without(value: object, path: tuple[str, ...]) -> object:

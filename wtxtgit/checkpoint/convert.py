@@ -60,6 +60,7 @@ def sources_of(
     what no other file could be written from: tensors without bytes, of packed
     dtypes, of equal names, or far larger than the file.
     """
+    # Checked while they are listed: a file of a few bytes may list views of any size.
     most = max(_MOST_CONTENT * (description.size or size), _LEAST_CONTENT)
     tensors = []
     total = 0
@@ -185,6 +186,7 @@ def convert(
     if chunk is not None:
         sources = without_chunk(sources, chunk)
         notes.append(f"tensors are named as inside of chunk {quoted(chunk)}")
+    # Before any hashing, which takes as long as reading all of the file.
     _refuse_dtypes(out, sources, writer)
     wanted = digests(sources, progress)
     keeps = target.keeps_tag
@@ -268,6 +270,7 @@ def _write(
     """
 
     def write(descriptor: int) -> None:
+        # Proved in the temporary file: a wrong one never has the name that was asked for.
         write_all(descriptor, pieces)
         data = view_of(descriptor)
         refuse_errors(shown(out), data, options)
@@ -323,7 +326,7 @@ def _prove(
     """Raise CheckError unless a file's tensors are those that are wanted."""
     sources = sources_of(name, description, options, size)
     chunk = common_chunk(description, sources)
-    found = digests(sources if chunk is None else without_chunk(sources, chunk))
-    for key in {**wanted, **found}:
-        if wanted.get(key) != found.get(key):
+    written = digests(sources if chunk is None else without_chunk(sources, chunk))
+    for key in {**wanted, **written}:
+        if wanted.get(key) != written.get(key):
             raise CheckError(f"{name}: tensor {quoted(key)} would not be what it was")

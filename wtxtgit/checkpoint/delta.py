@@ -128,13 +128,15 @@ def apply(
     opened = _open(base, threads, progress)
     given = _given(generation, opened.side, plain=report.index.head is None)
     try:
-        made = apply_to(opened.side, text, report.index, given, threads=threads, progress=progress)
+        target = apply_to(
+            opened.side, text, report.index, given, threads=threads, progress=progress
+        )
     except TextError as error:
         raise CheckError(f"{delta} on {base}: {error}") from error
-    layout = made.layout
+    layout = target.layout
     if opened.is_file and layout is not None and layout.is_container:
-        return Output(sides.file_pieces(made.side, layout, threads=threads))
-    return Output(sides.text_pieces(made.side, threads=threads))
+        return Output(sides.file_pieces(target.side, layout, threads=threads))
+    return Output(sides.text_pieces(target.side, threads=threads))
 
 
 def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
@@ -143,6 +145,7 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
         snapshot = snapshot_of(containers.split(data))
         return _Opened(side_of_snapshot(snapshot, threads=threads, progress=progress), True)
     report = verify(data, threads=threads, progress=progress)
+    # Asked before the verdict: pending is all that is wrong with such a text.
     if is_pending(report):
         raise InputError(f"{name}: a pending text has no root: no delta is from or to it")
     if not report.ok:

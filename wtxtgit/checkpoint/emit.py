@@ -100,6 +100,7 @@ def emit(
     """
     name = str(path)
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
+    # As clean: whoever emits a file gets the text that git would store.
     if generation.is_plain:
         cleaned = text_of(data, threads=threads, progress=progress)
         return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
@@ -119,6 +120,7 @@ def emit(
 def write_wsum(text: TextWriter, path: Path) -> None:
     """Write the WSUM that finalizes a pending text."""
     line = text.wsum()
+    # Any other file of that name is somebody's.
     if os.path.lexists(path) and read_wsum(read_small(path, MAX_WSUM, "a WSUM")) is None:
         raise UsageError(f"{shown(path)} is there already, and is no WSUM")
     replace_file(path, lambda fd: write_all(fd, (line,)))

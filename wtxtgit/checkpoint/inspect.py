@@ -185,15 +185,16 @@ def _inspect_text(
     facts = []
     with ExitStack() as until:
         text = None
+        # Values of a text that does not verify would be anybody's.
         if report.ok:
             text = TextFile(target.name, target.data, pages, threads, until)
         for array, tensor in native_tensors(index, layout):
-            found = None
+            values = None
             if text is not None:
                 text.fill([array.name])
                 start = text.places[array.name]
                 content = text.view[start : start + array.nbytes]
-                found = statistics(replace(tensor, held=content))
+                values = statistics(replace(tensor, held=content))
             facts.append(
                 TensorFacts(
                     tensor.name,
@@ -202,7 +203,7 @@ def _inspect_text(
                     array.nbytes,
                     array.claim.sha256.hex(),
                     array=None if layout is None else array.name,
-                    statistics=found,
+                    statistics=values,
                 )
             )
     reason = None if report.ok else f"{len(report.problems)} problems, wtxtgit verify lists them"
@@ -279,12 +280,13 @@ def _facts(
 ) -> TensorFacts:
     """What is to be told of a tensor, which is read as far as the budget goes."""
     length = content_size(tensor)
-    digest = found = None
+    digest = values = None
+    # The budget is asked last: what has no bytes costs nothing.
     absent = tensor.absent or budget.take(tensor)
     if absent is None:
         try:
             digest = tensor_bytes.sha256_of(tensor).hex()
-            found = statistics(tensor)
+            values = statistics(tensor)
         except FormatError as error:
             digest, absent = None, error.message
         if progress is not None:
@@ -298,6 +300,6 @@ def _facts(
         tensor.offset,
         array,
         tensor.order,
-        found,
+        values,
         absent,
     )

@@ -176,6 +176,7 @@ def members(
     def open_file(path: str) -> ByteView:
         file = Path(target).parent / path
         there, folder = place.file(file), place.file(target).parent
+        # A link in the folder may lead anywhere: what counts is where the file really is.
         if not there.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{shown(path)} leads out of the set's folder")
         if not there.is_file():
@@ -212,6 +213,7 @@ def tree_members(
         _refuse_outside(path)
         try:
             member = posixpath.join(posixpath.dirname(index), os.fsencode(path))
+            # By the tree's id: a revision may name another commit by now.
             entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
                 raise InputError("there is no such file")
@@ -225,5 +227,6 @@ def tree_members(
 
 def _refuse_outside(path: str) -> None:
     parts = path.split("/")
+    # Backslashes lead out of a folder on some systems, and stores read them as slashes.
     if not path or "\0" in path or "\\" in path or path.startswith("/") or ".." in parts:
         raise InputError(f"{shown(path.replace(chr(0), '?'))} leads out of the set's folder")

@@ -43,6 +43,7 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
         write_all(descriptor, pieces)
         refuse_errors(shown(out), view_of(descriptor), options)
 
+    # Nothing to mend and nowhere else to go: the file stays as it is, with its times.
     if mended or out != path:
         (replace_file if out == path else write_output)(out, write)
     return Recovery(str(out), tuple(mended))

@@ -66,6 +66,7 @@ def repack(
             f"{shown(path)}: {problem}",
             hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
         )
+    # The facts are taken from the source as it is now, and compared with the file that is written.
     container = containers.read(data)
     before = _facts(data, options, progress)
     sizes = []

@@ -55,6 +55,7 @@ def restore(
     wsum_bytes = None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM")
     indexed = index(text)
     assumed = None if out is None else assumed_layout(text, indexed)
+    # One pass: the file is written while the text is verified, and gets its name only if all holds.
     if out is not None and assumed is not None:
 
         def fill(descriptor: int) -> None:

@@ -65,16 +65,17 @@ def build(
     for path, following in pairwise(ordered):
         if path.name == following.name:
             raise UsageError(f"two shards are called {shown(path.name)}")
+    # By what they are, not by name: a link or another spelling may lead to a shard.
     if out is not None and any(out.exists() and out.samefile(path) for path in ordered):
         raise UsageError(f"{shown(out)} is one of the shards, and would be replaced by the index")
-    made = indexing.index(_opened(ordered, progress), contiguous=contiguous)
+    index = indexing.index(_opened(ordered, progress), contiguous=contiguous)
     if out is not None:
-        write_output(out, lambda descriptor: write_all(descriptor, made.pieces()))
+        write_output(out, lambda descriptor: write_all(descriptor, index.pieces()))
     elif write_out is not None:
-        write_out(made.pieces())
+        write_out(index.pieces())
     warnings = []
-    if made.sparse:
-        warnings.append(f"{made.sparse} members are sparse: rows give their bytes without holes")
+    if index.sparse:
+        warnings.append(f"{index.sparse} members are sparse: rows give their bytes without holes")
     fold = "" if out is None else out.name.removesuffix(_ENDING)
     if out is not None and not all(indexing.is_shard_of(p.name, fold) for p in ordered):
         warnings.append(
@@ -108,18 +109,18 @@ def find(target: str, name: str, folder: Path) -> Hit:
     if not len(places):
         raise CheckError(f'{shown_name(target)}: no member "{shown(name)}"')
     shards = _map(_list(folder, fold_of(target)).paths)
-    found = list(indexing.find_in_shards(index, places, wanted, shards))
-    if not found:
+    members = list(indexing.find_in_shards(index, places, wanted, shards))
+    if not members:
         raise CheckError(
             f'{shown_name(target)}: no row for "{shown(name)}" leads to it '
             f"in the {len(shards)} shards in {shown(folder)}",
             hint=f"wtxtgit taridx verify {shlex.quote(shown_name(target))} "
             f"--shards {shlex.quote(shown(folder))} lists all that is wrong",
         )
-    best = next((member for member in found if member.name == wanted), found[0])
+    best = next((member for member in members if member.name == wanted), members[0])
     warnings = []
-    if len(found) > 1:
-        others = f"{len(found) - 1} more members match"
+    if len(members) > 1:
+        others = f"{len(members) - 1} more members match"
         warnings.append(f'{others} "{shown(name)}", this is "{best.name}" of {best.shard}')
     if not best.by_place:
         warnings.append(f"taken from {best.shard}, as an older writer counts after an empty shard")

@@ -158,9 +158,10 @@ def verify_data(
     if data[: len(ledger.MAGIC)] == ledger.MAGIC:
         verdict = _ledger_verdict(path, data, asked.public_keys, asked.require_signed)
         verdict = _with_demands(asked, verdict)
+    # Texts, ledgers and deltas have magics that no container shares, so their order is free.
     elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
-        found = check_delta(data, public_keys=asked.public_keys)
-        verdict = _delta_verdict(path, found, asked)
+        report_of_delta = check_delta(data, public_keys=asked.public_keys)
+        verdict = _delta_verdict(path, report_of_delta, asked)
     else:
         options = replace(asked.reading, integrity_key=asked.hmac_key)
         open_member = members(name, place, threads=threads)
@@ -179,8 +180,8 @@ def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
 def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
     if asked.require_signed and verdict.format != LEDGER:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
-    told = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
-    if asked.hmac_key is not None and not (asked.allow_unauthenticated or told):
+    is_told_of_key = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
+    if asked.hmac_key is not None and not (asked.allow_unauthenticated or is_told_of_key):
         yield Problem("hmac", "a key is given: this file carries no hmac")
 
 
@@ -222,19 +223,19 @@ def _ledger_verdict(
     records, states = [], set()
     lines = ledger.record_lines(report.ledger)
     for record, line in zip(report.ledger.records, lines, strict=True):
-        found = signed_by(report.ledger.head, record, public_keys)
-        states.add(found.state)
-        for keyid in found.invalid:
+        signed = signed_by(report.ledger.head, record, public_keys)
+        states.add(signed.state)
+        for keyid in signed.invalid:
             message = f"the signature of keyid {keyid} does not fit the record and the keys given"
             errors.append(Problem("signature", message, line=line))
-        if require_signed and (missing := _missing(found.state)) is not None:
+        if require_signed and (missing := _missing(signed.state)) is not None:
             errors.append(Problem("signature", missing, line=line))
         facts = RecordFacts(
             record.meta.gen,
             record.meta.ts,
             record.meta.build,
             record.sha256_all.hex(),
-            found.signatures,
+            signed.signatures,
             tuple(signature.keyid for signature in record.signatures),
             None if record.at is None else shown_path(record.at),
         )
@@ -244,24 +245,24 @@ def _ledger_verdict(
 
 
 def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdict:
-    found = report.index
+    index = report.index
     errors = list(report.problems)
     if asked.require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))
     if asked.hmac_key is not None and not asked.allow_unauthenticated:
         what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
         errors.append(Problem("hmac", what))
-    if found.base is None or found.stop is not None:
+    if index.base is None or index.stop is not None:
         return FileVerdict(path, DELTA, tuple(errors))
-    head = found.head
+    head = index.head
     facts = DeltaFacts(
         "plain" if head is None else "bound",
-        found.base.hex(),
+        index.base.hex(),
         None if head is None else head.root.sha256_all.hex(),
         None if head is None else head.meta.gen,
-        tuple(change.name for change in found.changes if not change.removed),
-        tuple(change.name for change in found.changes if change.removed),
-        sum(len(change.chunks) for change in found.changes),
+        tuple(change.name for change in index.changes if not change.removed),
+        tuple(change.name for change in index.changes if change.removed),
+        sum(len(change.chunks) for change in index.changes),
     )
     note = Problem("root", "its target's hashes need the base: wtxtgit delta apply checks them")
     return FileVerdict(
@@ -283,19 +284,19 @@ def _missing(state: SignatureState) -> str | None:
     return f"a signature by a known key is required: {what}"
 
 
-def _container_verdict(path: str, data: ByteView, found: Findings) -> FileVerdict:
+def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVerdict:
     kind = containers.identify(data)
     if kind is None:
-        problem = found.errors[0]
+        problem = findings.errors[0]
         if not containers.is_foreign(data):
             problem = Problem("syntax", _unknown(data))
         return FileVerdict(path, "unknown", (problem,), known=False)
     return FileVerdict(
         path,
         kind,
-        tuple(found.errors),
-        tuple(found.warnings),
-        authenticated=found.authenticated,
+        tuple(findings.errors),
+        tuple(findings.warnings),
+        authenticated=findings.authenticated,
     )
 
 

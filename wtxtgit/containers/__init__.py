@@ -3,14 +3,21 @@
 One package a format, loaded when a file of that format is met; none knows
 another, and outside of it only its record is known (`format`). Everything here
 is a pure function of the file's bytes, and nothing in a file is executed.
+
+Files in chunks of a container are looked into where they are of formats of
+tensors alone. A few compressed bytes can claim millions of entries, so those
+of files that were decoded are limited further than those of files that stand
+in a repository as they are.
 Spec: `docs/spec/containers.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from wtxtgit.containers import ranges
+from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.format import Container, FileSet, Format, OpenMember, Resealer, WholeFiles
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.registry import (
@@ -29,7 +36,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model import Cut
 from wtxtgit.model.findings import Findings, MemberFindings
-from wtxtgit.model.tensor import Description, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, Packed, ReadOptions, Tensor
 
 __all__ = [
     "FORMATS",
@@ -57,6 +64,8 @@ __all__ = [
 ]
 
 _DEFAULTS = ReadOptions()
+MAX_DECODED_VALUES = 2_000_000
+"""Values that the JSON header of a file may have that was compressed."""
 
 
 def split(data: ByteView) -> Cut:
@@ -71,6 +80,7 @@ def split(data: ByteView) -> Cut:
     try:
         return ranges.cut(known.name, data, known.read().read(data).ranges())
     except FormatError as error:
+        # A content that breaks its format is stored all the same: clean never fails on it.
         return ranges.whole(data, error.message)
 
 
@@ -109,6 +119,7 @@ def describe(
 def is_compressed(data: ByteView) -> bool:
     """Whether parts of a file are compressed, and could be stored plain; nothing is decoded."""
     known = detected(data)
+    # Formats that are never compressed are not described for it: that takes time.
     if known is None or known.repack is None:
         return False
     parts = describe(data, ReadOptions(max_chunk=0)).parts
@@ -126,12 +137,10 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | N
 
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
     """Check the files in a container's chunks, which `check` of the container does not."""
-    from wtxtgit.containers import nested  # only files with chunks that hold files need it
-
     findings = Findings()
     for chunk in description.nested:
         try:
-            data = nested.opened(chunk)
+            data = _opened(chunk)
         except FormatError as error:
             findings.refuse(error, chunk=chunk.name)
             continue
@@ -154,13 +163,11 @@ def tensors(
     `untold` is given the reason, and what else the chunks hold beside tensors.
     Raises FormatError (limit) for too many tensors or too long names.
     """
-    from wtxtgit.containers import nested  # only files with chunks that hold files need it
-
     told = [] if untold is None else untold
     yield from description.tensors
     count = characters = 0
     for chunk in description.nested:
-        for tensor in nested.tensors(chunk, describe, options, told):
+        for tensor in _tensors_in(chunk, options, told):
             count += 1
             characters += len(tensor.name)
             if count > MAX_TENSORS or characters > MAX_JSON:
@@ -253,3 +260,56 @@ def _why_whole(data: ByteView) -> str:
     if whole is not None:
         return whole.REASON
     return refusal(data) or ("file has no known magic" if len(data) else "file is empty")
+
+
+def _opened(nested: Nested) -> ByteView | None:
+    """The bytes of a file in a chunk, None where it is of no format that is looked into.
+
+    Raises FormatError.
+    """
+    data = nested.open()
+    found = detected(data)
+    if found is None:
+        starts = (f.whole_magic for f in FORMATS if f.nested and f.whole is not None)
+        return data if any(data[: len(magic)] == magic for magic in starts) else None
+    if found.nested_limits is not None and nested.offset is None:
+        found.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
+    return data if found.nested else None
+
+
+def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iterator[Tensor]:
+    """The tensors of a file in a chunk as `chunk/tensor`, in its order.
+
+    A file that can't be read has none. `untold` is given the reason, and what
+    it holds beside tensors.
+    """
+    where = f"chunk {quoted(nested.name)}"
+    try:
+        data = _opened(nested)
+        inner = None if data is None else describe(data, options)
+    except FormatError as error:
+        untold.append(f"{where}: {error.message}")
+        return
+    if inner is None or inner.format == "opaque":
+        untold.append(f"{where}: holds no file with tensors that is looked into")
+        return
+    untold += [f"{what} of {where}" for what in (*inner.tags, *inner.untold)]
+    for n, tensor in enumerate(inner.tensors):
+        name = f"{nested.name}/{tensor.name}"
+        if nested.offset is None:
+            held = _again(nested, options, n, tensor)
+            yield replace(tensor, name=name, held=held, offset=None)
+        elif tensor.offset is None:
+            yield replace(tensor, name=name)
+        else:
+            yield replace(tensor, name=name, offset=nested.offset + tensor.offset)
+
+
+def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> ByteView | Packed:
+    """The bytes of a decoded file's tensor, which do not keep the file."""
+    size, offset = tensor.nbytes, tensor.offset
+    if size == 0:
+        return memoryview(b"")
+    if offset is not None:
+        return Packed(size, lambda: nested.open()[offset : offset + size])
+    return Packed(size, lambda: describe(nested.open(), options).tensors[n].data)

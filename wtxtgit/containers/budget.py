@@ -39,6 +39,7 @@ class Budget:
 
     def spend(self, amount: int) -> bool:
         """Spend `amount`; False, and nothing is spent, where less is left."""
+        # Refused without being spent: smaller parts after it may still fit.
         if amount > self.left:
             return False
         self.left -= amount

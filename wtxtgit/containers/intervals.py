@@ -63,6 +63,7 @@ def gaps(spans: Iterable[Span], size: int) -> list[Span]:
 def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:
     """The SHA-256 over what is in none of the spans; None where that is zeros."""
     hashed = _Gaps()
+    # A hash of hashes: where one gap ends and the next starts counts, where they stand does not.
     for start, end in gaps(spans, len(data)):
         for piece in pieces(data[start:end]):
             hashed.add(piece)

@@ -25,6 +25,13 @@ _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """Brackets as signed bytes: what each adds to the depth."""
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+Path = tuple[str | int, ...]
+"""Where a value is: keys of objects and numbers in lists, from the outside in."""
+_Found = list[tuple[int, int, str]]
+"""Where a value starts and ends, and the text that takes its place."""
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+_Tree = dict[str | int, "_Tree | _Text"]
 
 
 def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = False) -> object:
@@ -37,16 +44,19 @@ def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = Fal
     """
     if len(data) > MAX_JSON:
         fail(f"{what} of {len(data)} bytes is too long", offset=offset, field=what, kind="limit")
+    # Before the text is copied: binary data is refused at its first NUL.
     _refuse_nul(data, what, offset)
     raw = bytes(data)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         fail(f"{what} is not UTF-8", offset=offset + error.start, field=what)
+    # json.loads recurses, and its own limit depends on the stack that is left.
     if _depth(raw) > MAX_DEPTH:
         fail(f"{what} is nested too deeply", offset=offset, field=what, kind="limit")
 
     def integer(digits: str) -> int:
+        # int() takes quadratic time: longer ones are over 64 bits without a look at them.
         value = int(digits) if len(digits) <= MAX_INTEGER_CHARACTERS else MAX_INTEGER + 1
         if not MIN_INTEGER <= value <= MAX_INTEGER:
             fail(f"{what} has an integer over 64 bits", offset=offset, field=what, kind="limit")
@@ -104,23 +114,11 @@ def _depth(raw: bytes) -> int:
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
-Path = tuple[str | int, ...]
-"""Where a value is: keys of objects and numbers in lists, from the outside in."""
-
-_Found = list[tuple[int, int, str]]
-"""Where a value starts and ends, and the text that takes its place."""
-_SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
-
-
 @dataclass(frozen=True, slots=True)
 class _Text:
     """What takes a value's place."""
 
     text: str
-
-
-_Tree = dict[str | int, "_Tree | _Text"]
 
 
 def replaced(text: str, edits: Mapping[Path, object]) -> str:

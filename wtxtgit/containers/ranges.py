@@ -45,6 +45,11 @@ _CARRIERS = {
     "c128": ("f64", 2),
 }
 """The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
+GAP_ROLE = "_gap"
+_ZEROS = bytes(MAX_ZEROS)
+DATA_ROLE = "data"
+PIECE = 32 * 1024**3
+"""Bytes of one array: half of what the text's chunks can number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ def _fills(item: int, shape: tuple[int, ...], length: int) -> bool:
         if dim <= 0:
             return False
         total *= dim
+        # Before the product grows long: dims are 64-bit numbers that the file claims.
         if total > length:
             return False
     return total == length
@@ -176,11 +182,6 @@ def tensor(stored: Stored) -> Range:
     )
 
 
-GAP_ROLE = "_gap"
-
-_ZEROS = bytes(MAX_ZEROS)
-
-
 def cut(file_format: str, data: ByteView, ranges: Iterable[Range]) -> Cut:
     """Cut the file `data` (flat bytes) along `ranges`.
 
@@ -193,6 +194,8 @@ def cut(file_format: str, data: ByteView, ranges: Iterable[Range]) -> Cut:
     pieces = list(_with_gaps(_without_overlaps(ranges), len(data)))
     zero_gaps = _zero_gaps(data, pieces)
     total = sum(piece.end - piece.start for piece in zero_gaps.values())
+    # A few bytes of text can stand for any number of zeros: they are bounded by what else is there.
+    # Spec: "Cutting".
     zeros_allowed = total <= ZEROS_ALLOWANCE + len(data) - total
     names = ArrayNames()
     extents: list[Extent] = []
@@ -224,6 +227,7 @@ def _without_overlaps(ranges: Iterable[Range]) -> Iterator[Range]:
     """The ranges in file order that keep all their bytes."""
     taken = 0
     for piece in sorted((r for r in ranges if r.end > r.start), key=_precedence):
+        # A range that loses a byte is dropped as a whole; its other bytes become gaps.
         if piece.start >= taken:
             taken = piece.end
             yield piece
@@ -271,11 +275,6 @@ def _array(name: str, piece: Range, data: ByteView) -> Array:
 def _chunks(length: int, dtype: str, shape: tuple[int, ...]) -> int:
     rows = default_rows(dtype, shape)
     return chunk_count(length, rows.rows_per_chunk * rows.row_size)
-
-
-DATA_ROLE = "data"
-PIECE = 32 * 1024**3
-"""Bytes of one array: half of what the text's chunks can number."""
 
 
 def whole(data: ByteView, reason: str) -> Cut:

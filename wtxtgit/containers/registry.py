@@ -51,6 +51,7 @@ def detected(data: ByteView) -> Format | None:
     """The format that the file's first bytes claim, None where they claim none."""
     opening = Opening(data)
     for f in FORMATS:
+        # The first that claims a file has it: a file that breaks its rules is opaque.
         if f.claims(opening) if f.claims is not None else opening.head.startswith(f.magic):
             return f
     return None
@@ -64,6 +65,7 @@ def detect(data: ByteView) -> str:
 
 def listed_by(data: ByteView) -> Format | None:
     """The format of whose sets a JSON file is an index."""
+    # Most files are no JSON: they are told apart before a module for sets is loaded.
     if bytes(data[:_HEAD]).lstrip()[:1] != b"{" or detected(data) is not None:
         return None
     with_sets = (f for f in FORMATS if f.read_set is not None)

@@ -23,6 +23,8 @@ from wtxtgit.model.tensor import Content
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
+MAX_PASSES = 4
+"""Tensors that share bytes are written, or compared, so many times the size of their file."""
 
 
 def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
@@ -33,10 +35,6 @@ def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
         yield from blocks()
         reached = end
     yield from pieces(data[reached:])
-
-
-MAX_PASSES = 4
-"""Tensors that share bytes are written, or compared, so many times the size of their file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +79,7 @@ def check_lengths(parts: Iterable[WrittenTensor]) -> None:
 def check_size(parts: Iterable[WrittenTensor], sources: Iterable[ByteView]) -> None:
     """Raise FormatError (limit) where tensors that share bytes make a file too large."""
     total = sum(part.nbytes for part in parts)
+    # Laid out anew, tensors that shared bytes have each their own.
     if total > MAX_PASSES * sum(map(len, sources)):
         raise FormatError(
             f"tensors that share bytes would be {total} bytes", kind="limit", field="entries"

@@ -47,6 +47,7 @@ class Opening:
         try:
             members = zip_read.read(self.data).members
         except FormatError:
+            # A file that was cut off is still known by its first member: it is told as damaged.
             length = int.from_bytes(self.head[_ZIP_NAME_LENGTH], "little")
             first = bytes(self.data[_ZIP_NAME_START : _ZIP_NAME_START + length])
             return MemberNames((first.decode("ascii", "replace"),), is_whole=False)

@@ -95,6 +95,7 @@ def refuse_values(data: ByteView, most: int) -> None:
 
     Commas and brackets in names count as well.
     """
+    # Counted, not parsed: the values themselves are what would take the memory.
     raw = bytes(_body(Cursor(data))[:MAX_JSON])
     if sum(map(raw.count, b",[{")) > most:
         raise FormatError(f"header has over {most} values", field="header", kind="limit")

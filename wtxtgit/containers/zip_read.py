@@ -44,6 +44,32 @@ MAX_RATIO = 1032
 """Bytes that one byte of a deflate stream can stand for, at most."""
 BLOCK = 1 << 20
 """Bytes inflated at a time."""
+END_MAGIC = b"PK\x05\x06"
+ZIP64_END_MAGIC = b"PK\x06\x06"
+ZIP64_LOCATOR_MAGIC = b"PK\x06\x07"
+END = Struct("<4sHHHHIIH")
+"""signature disk directory_disk disk_entries entries size offset comment_length."""
+ZIP64_END = Struct("<4sQHHIIQQQQ")
+"""signature record_size made_by version disk directory_disk disk_entries entries size offset."""
+ZIP64_LOCATOR = Struct("<4sIQI")
+"""signature disk offset disks."""
+RECORD_SIZE_AFTER = 12
+"""A zip64 record's size counts from here."""
+MAX_16 = 0xFFFF
+MAX_32 = 0xFFFFFFFF
+"""Fields with these values stand in zip64 records, where there is one."""
+MAX_COMMENT = MAX_16
+DESCRIPTOR_MAGIC = b"PK\x07\x08"
+DESCRIPTOR = Struct("<4sIII")
+DESCRIPTOR_ZIP64 = Struct("<4sIQQ")
+"""signature crc32 compressed_size size."""
+LAYOUTS = (
+    (DESCRIPTOR_ZIP64, (DESCRIPTOR_MAGIC,)),
+    (DESCRIPTOR, (DESCRIPTOR_MAGIC,)),
+    (Struct("<IQQ"), ()),
+    (Struct("<III"), ()),
+)
+"""With 64 or 32 bits for sizes, with a signature or without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +122,10 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     held = data if end is None else data[:end]
     said = _read_end(held, start)
     first = start + said.offset
+    # Bounded before an entry is read: the count is what the file claims.
     if said.entries > MAX_TENSORS:
         fail(f"zip has {said.entries} members", offset=said.limit, field="entries", kind="limit")
+    # Each entry takes so many bytes at least, so the list below is no longer than the file.
     if said.entries * ENTRY.size > said.size:
         fail("central directory is cut short", offset=first, field="central directory")
     cursor = Cursor(held[: said.limit], first)
@@ -178,6 +206,7 @@ def check_size(member: ZipMember, limit: int) -> None:
         _fail_member(member, f"is stored and has {length} bytes, not {member.size}")
     if member.method == DEFLATED and member.size > limit:
         _fail_member(member, f"is over {limit} bytes", kind="limit")
+    # No deflate stream does better, so a lie is told before anything is inflated.
     if member.size > length * MAX_RATIO:
         _fail_member(member, f"of {length} bytes can't inflate to {member.size}")
 
@@ -204,6 +233,7 @@ def _inflated(data: ByteView, member: ZipMember) -> Iterator[bytes]:
         yield block
     if length != member.size:
         _fail_member(member, f"inflates to {length} bytes, not {member.size}")
+    # Bytes behind the stream would be lost by whoever writes the member anew.
     if decoder.unused_data or pos < member.end:
         _fail_member(member, "goes on after its deflate stream")
 
@@ -280,25 +310,6 @@ def _nowhere(data: ByteView, header: int) -> int:
         return min(header, len(data))
 
 
-END_MAGIC = b"PK\x05\x06"
-ZIP64_END_MAGIC = b"PK\x06\x06"
-ZIP64_LOCATOR_MAGIC = b"PK\x06\x07"
-
-END = Struct("<4sHHHHIIH")
-"""signature disk directory_disk disk_entries entries size offset comment_length."""
-ZIP64_END = Struct("<4sQHHIIQQQQ")
-"""signature record_size made_by version disk directory_disk disk_entries entries size offset."""
-ZIP64_LOCATOR = Struct("<4sIQI")
-"""signature disk offset disks."""
-
-RECORD_SIZE_AFTER = 12
-"""A zip64 record's size counts from here."""
-MAX_16 = 0xFFFF
-MAX_32 = 0xFFFFFFFF
-"""Fields with these values stand in zip64 records, where there is one."""
-MAX_COMMENT = MAX_16
-
-
 @dataclass(frozen=True, slots=True)
 class _End:
     """What the end of a zip says of its directory, which ends at `limit`.
@@ -324,6 +335,7 @@ def _read_end(data: ByteView, start: int) -> _End:
     tail = bytes(data[lowest:size])
     found = len(tail)
     refused: FormatError | None = None
+    # From the end backwards: a comment may hold the magic, and bytes may follow the record.
     while (found := tail.rfind(END_MAGIC, 0, found + len(END_MAGIC) - 1)) >= 0:
         comment = found + END.size
         if comment > len(tail) or comment + END.unpack_from(tail, found)[-1] > len(tail):
@@ -382,19 +394,6 @@ def _zip64_end(data: ByteView, start: int, end: int) -> _End | None:
     if disk or directory_disk or disk_entries != entries:
         fail("zip is one of several disks", offset=pos, field=field)
     return _End(entries, size, first, pos, end)
-
-
-DESCRIPTOR_MAGIC = b"PK\x07\x08"
-DESCRIPTOR = Struct("<4sIII")
-DESCRIPTOR_ZIP64 = Struct("<4sIQQ")
-"""signature crc32 compressed_size size."""
-LAYOUTS = (
-    (DESCRIPTOR_ZIP64, (DESCRIPTOR_MAGIC,)),
-    (DESCRIPTOR, (DESCRIPTOR_MAGIC,)),
-    (Struct("<IQQ"), ()),
-    (Struct("<III"), ()),
-)
-"""With 64 or 32 bits for sizes, with a signature or without one."""
 
 
 def find(data: ByteView, member: ZipMember, limit: int) -> tuple[int, int] | None:

@@ -50,6 +50,19 @@ MODE = 0o600 << 16
 """What Python's zipfile says of a member."""
 DATE_1980 = 1 << 5 | 1
 """1980-01-01, the first day that a zip can name."""
+COMMENT, BEHIND, GAPS, EXTRAS = "comment", "behind the zip", "gaps", "extra fields"
+OF_THE_WRITING = frozenset(
+    {
+        ZIP64_EXTRA,
+        0x000A,  # NTFS times
+        0x5455,  # times
+        0x5855,  # times and owner
+        0x7855,  # owner
+        0x7875,  # owner
+        int.from_bytes(b"FB", "little"),  # torch's padding
+    }
+)
+"""Extra fields that say when and by whom a member was written, and where it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,7 @@ def build(
     where readers could take it for the zip's end; later, where a member with
     a descriptor has more or fewer bytes than it said.
     """
+    # Readers look for the magic from the end of the file.
     if END_MAGIC in comment or len(comment) > MAX_16:
         raise FormatError("comment is no zip's", field="comment")
     return _pieces(members, comment, style)
@@ -251,21 +265,6 @@ def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) 
     count = min(entries, MAX_16)
     fields = (0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), len(comment))
     return zip64 + END.pack(END_MAGIC, *fields) + comment
-
-
-COMMENT, BEHIND, GAPS, EXTRAS = "comment", "behind the zip", "gaps", "extra fields"
-OF_THE_WRITING = frozenset(
-    {
-        ZIP64_EXTRA,
-        0x000A,  # NTFS times
-        0x5455,  # times
-        0x5855,  # times and owner
-        0x7855,  # owner
-        0x7875,  # owner
-        int.from_bytes(b"FB", "little"),  # torch's padding
-    }
-)
-"""Extra fields that say when and by whom a member was written, and where it stands."""
 
 
 def comment(data: ByteView, directory: Directory) -> bytes:

@@ -91,10 +91,12 @@ def listed(
     """
     # A text's tensors count as shared, so that they stay undecoded.
     shared = {} if side.text is None else dict.fromkeys(side.text.by_name, 0)
-    found = open_checkpoint(side, shared, options, pages)
-    tensors = tuple(_listed(tensor, status) for tensor in found.tensors)
-    a, b = ((found.name, found.format), ("", ""))[:: 1 if status is TensorStatus.REMOVED else -1]
-    return DiffReport(a[0], b[0], a[1], b[1], tensors, notes=found.notes), found
+    checkpoint = open_checkpoint(side, shared, options, pages)
+    tensors = tuple(_listed(tensor, status) for tensor in checkpoint.tensors)
+    name, kind, notes = checkpoint.name, checkpoint.format, checkpoint.notes
+    if status is TensorStatus.REMOVED:
+        return DiffReport(name, "", kind, "", tensors, notes=notes), checkpoint
+    return DiffReport("", name, "", kind, tensors, notes=notes), checkpoint
 
 
 @dataclass(slots=True)
@@ -112,17 +114,17 @@ class _Diff:
         gone = {key: tensor for key, tensor in old.items() if key not in new}
         come = {key: tensor for key, tensor in new.items() if key not in old}
         renamed = self._renamed(gone, come)
-        found = []
+        rows = []
         for key, tensor in new.items():
             if key in old:
-                found.append(self._compared(old[key], tensor))
+                rows.append(self._compared(old[key], tensor))
             elif key in renamed:
                 base = gone.pop(renamed[key])
-                found.append(_listed(tensor, TensorStatus.RENAMED, base_name=base.name))
+                rows.append(_listed(tensor, TensorStatus.RENAMED, base_name=base.name))
             else:
-                found.append(_listed(tensor, TensorStatus.ADDED))
-        found += [_listed(tensor, TensorStatus.REMOVED) for tensor in gone.values()]
-        return found
+                rows.append(_listed(tensor, TensorStatus.ADDED))
+        rows += [_listed(tensor, TensorStatus.REMOVED) for tensor in gone.values()]
+        return rows
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
         """What became of a tensor that has its name on both sides."""
@@ -175,21 +177,24 @@ class _Diff:
         if numbers_a is not None and numbers_b is not None:
             if not prod(logical_shape(b)):
                 return None, None
+            # Bytes first: most tensors of two generations are equal, or differ early.
             if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
                 return None, None
-            found = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
-            return found, None
+            change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
+            return change, None
         if is_same(a, b, self.pages.advance):
             return None, None
+        # Without an element there is no telling which byte is whose.
         if a.nbytes != b.nbytes:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"
         return compare_bytes(a, b, self.pages.advance), None
 
     def _renamed(self, gone: dict[Key, Tensor], come: dict[Key, Tensor]) -> dict[Key, Key]:
         """Which tensor of `gone` each one of `come` is, by content, dtype and shape."""
-        found = self._paired(gone, come, Checkpoint.content)
-        gone = {key: tensor for key, tensor in gone.items() if key not in found.values()}
-        come = {key: tensor for key, tensor in come.items() if key not in found}
+        # By what texts already tell, which reads nothing; then by hash, which reads all of both.
+        renamed = self._paired(gone, come, Checkpoint.content)
+        gone = {key: tensor for key, tensor in gone.items() if key not in renamed.values()}
+        come = {key: tensor for key, tensor in come.items() if key not in renamed}
         # Only what could be one of the other side is read.
         kinds = {_kind(tensor) for tensor in gone.values()}
         kinds &= {_kind(tensor) for tensor in come.values()}
@@ -197,7 +202,7 @@ class _Diff:
             {key: tensor for key, tensor in side.items() if _kind(tensor) in kinds}
             for side in (gone, come)
         )
-        return found | self._paired(gone, come, self._hash)
+        return renamed | self._paired(gone, come, self._hash)
 
     def _paired(
         self,
@@ -209,13 +214,13 @@ class _Diff:
         there: defaultdict[object, list[Key]] = defaultdict(list)
         for key, tensor in gone.items():
             there[_kind(tensor), identity(self.before, tensor)].append(key)
-        found = {}
+        pairs = {}
         for key, tensor in come.items():
             which = identity(self.after, tensor)
             candidates = there.get((_kind(tensor), which))
             if which is not None and candidates:
-                found[key] = candidates.pop(0)
-        return found
+                pairs[key] = candidates.pop(0)
+        return pairs
 
     def _hash(self, side: Checkpoint, tensor: Tensor) -> bytes | None:
         """The SHA-256 of a tensor's bytes in C order; None where they can't be read."""
@@ -289,20 +294,20 @@ def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChang
     if before.format != after.format:
         old, new = dict(before.tags), dict(after.tags)
         notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")
-    found, is_all = metadata_changes(old, new)
+    changed, is_all = metadata_changes(old, new)
     if not is_all:
-        notes.append(f"more than {len(found)} changes of metadata, the rest is left out")
-    return found, iter(notes)
+        notes.append(f"more than {len(changed)} changes of metadata, the rest is left out")
+    return changed, iter(notes)
 
 
 def metadata_changes(before: object, after: object) -> tuple[list[MetadataChange], bool]:
     """How two values of plain data differ, leaf by leaf; and whether that is all of it."""
-    found: list[MetadataChange] = []
+    changed: list[MetadataChange] = []
     for change in _walk("", before, after):
-        if len(found) == MAX_CHANGES:
-            return found, False
-        found.append(change)
-    return found, True
+        if len(changed) == MAX_CHANGES:
+            return changed, False
+        changed.append(change)
+    return changed, True
 
 
 def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:

@@ -64,6 +64,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
         return None
     repo = Repository.discover()
     oids = [blob_oid(target, repo) for target in blobs]
+    # Both are blobs.
     if len(oids) > 1:
         return read(a) if oids[0] == oids[1] else None
     file = b if blobs == [a] else a

@@ -78,6 +78,7 @@ def compare_pair(
         if pair.old is not None and pair.new is not None:
             before, after = opened(pair.old, "before"), opened(pair.new, "after")
             report = compare(before, after, options, pages, threads).report
+            # git calls this for files that differ: an empty report alone would puzzle.
             if _is_empty(report) and not _equal(before, after, pages):
                 return replace(report, notes=(*report.notes, OTHER_BYTES))
             return report
@@ -90,17 +91,17 @@ def compare_pair(
 
 
 def _inventory(side: Side, status: TensorStatus, options: ReadOptions, pages: Pages) -> Inventory:
-    report, held = listed(side, status, options, pages)
+    report, checkpoint = listed(side, status, options, pages)
     tensors: Counter[str] = Counter()
     elements: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
-    for told, tensor in zip(report.tensors, held.tensors, strict=True):
-        tensors[told.dtype] += 1
-        elements[told.dtype] += prod(told.shape)
-        nbytes[told.dtype] += 0 if tensor.absent is not None else content_size(tensor)
+    for row, tensor in zip(report.tensors, checkpoint.tensors, strict=True):
+        tensors[row.dtype] += 1
+        elements[row.dtype] += prod(row.shape)
+        nbytes[row.dtype] += 0 if tensor.absent is not None else content_size(tensor)
     totals = [DtypeTotal(name, n, elements[name], nbytes[name]) for name, n in tensors.items()]
     totals.sort(key=lambda total: (-total.nbytes, total.dtype))
-    return Inventory(held.format, side.size, tuple(totals), report.notes)
+    return Inventory(checkpoint.format, side.size, tuple(totals), report.notes)
 
 
 def _is_empty(report: DiffReport) -> bool:

@@ -64,6 +64,7 @@ def save(repo: Repository, path: bytes, record: ConflictRecord) -> None:
     """Write the record of a path; raises EnvironmentFailure."""
     place = _place(repo, path)
     content = json.dumps(record.as_dict(path), indent=2).encode("ascii")
+    # The path may have folders of its own, which are made below ours.
     with failures(place, missing=EnvironmentFailure):
         place.parent.mkdir(parents=True, exist_ok=True)
     replace_file(place, lambda descriptor: write_all(descriptor, (content, b"\n")))
@@ -121,6 +122,7 @@ def dropped(repo: Repository) -> list[bytes]:
 
 def _place(repo: Repository, path: bytes) -> Path:
     parts = PurePosixPath(os.fsdecode(path)).parts
+    # Records stay within their folder, whatever a tree calls its files.
     if not parts or ".." in parts or path.startswith(b"/"):
         raise InputError(f"{shown_path(path)} is no path in a repository")
     return repo.git_dir / FOLDER / (os.fsdecode(path) + _SUFFIX)

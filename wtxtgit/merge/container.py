@@ -86,6 +86,7 @@ class Merger:
         depth: int,
     ) -> Merged:
         """Merge files that stand `depth` files deep; `prefix` stands before all names."""
+        # A change of one side alone needs no format, and nothing is decoded for it.
         name = containers.detect(ours)
         if same_bytes(ours, theirs):
             return Merged(name, ours, "ours")
@@ -97,6 +98,7 @@ class Merger:
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
+        # The depth is bounded before anything is opened: files in files may go on without end.
         known = containers.detected(ours)
         if known is None or known.reseal is None or depth > _MAX_DEPTH:
             what = "files of no known format" if known is None else f"{name} files"
@@ -175,6 +177,7 @@ class EntryMerge:
         changed = None if equal_values(values, self.skeleton.values) else values
         options = self.merger.options
         container = self.skeleton.container
+        # Spooled, since it is read again whole before any of it is given.
         data = spooled(self.resealer.reseal(container, list(placed.values()), changed, options))
         versions = [one for one in (self.base, self.ours, self.theirs) if one is not None]
         written = self.merger.opener.prove(data, self.resealer, placed, versions, values)
@@ -219,8 +222,8 @@ class EntryMerge:
             wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
             self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
         if len({id(side) for side in wanted.values()}) > 1:
-            told = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
-            raise FormatError(f"{told}: that can't be put together")
+            changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
+            raise FormatError(f"{changes}: that can't be put together")
         if wanted:
             return next(iter(wanted.values()))
         # What only theirs did to the structure comes with their file.
@@ -248,12 +251,16 @@ class EntryMerge:
         """What becomes of an entry, None where it is left out; notes what was decided."""
         b = None if self.base is None else self.base.entry(key)
         o, t = self.ours.entry(key), self.theirs.entry(key)
+        # (1) Added or removed on one side.
         if o is None or t is None:
             return self._one_sided(key, b, o, t)
+        # (2) What both hold is compared before its form: equal content may be stored in two ways.
         is_alike = self._is_same(o, t)
         is_old = b is not None and self._is_same(b, o), b is not None and self._is_same(b, t)
         if not (is_alike or any(is_old)) and kind_of(o) != kind_of(t):
             return self._by_side(key, o, f"{described(o)} in ours, {described(t)} in theirs")
+        # (3) Two kinds of tensor share no rows, so only a side can settle them; see above.
+        # (4) The form is merged on its own, as a whole: it has no parts that could be exchanged.
         former = self._former(b, o, t)
         if former is None:
             return self._by_side(key, o, "both sides changed what the file says of it")
@@ -268,6 +275,7 @@ class EntryMerge:
             is_both = o.form != t.form and former is not holder
             self._settle(key, o, "both" if is_both else holder.name)
             return self._put_together(key, holder, former)
+        # (5) Both sides changed it: tensors row by row, files as files of their own.
         if o.tensor is not None and t.tensor is not None:
             return self._rows(key, b, o, t, former)
         return self._file(key, b, o, t, former)
@@ -283,27 +291,27 @@ class EntryMerge:
     def _put_together(self, key: Key, holder: Version, former: Version) -> Placed:
         """An entry with what one side holds in the form of another."""
         former = self._preferred(key, former)
-        held, like = holder.entries[holder.numbers[key]], former.entries[former.numbers[key]]
+        content, like = holder.entries[holder.numbers[key]], former.entries[former.numbers[key]]
         if holder is former:
             return holder.placed(key)
-        if held.tensor is None or like.tensor is None:
-            if held.form == like.form:
+        if content.tensor is None or like.tensor is None:
+            if content.form == like.form:
                 # As it is stored there: nothing is compressed again.
                 return holder.placed(key)
-            if held.unread is None and like.unread is None:
-                return former.placed(key, _of_file(self.merger.opener.content(held)))
-        elif fits(held.tensor, like.tensor):
-            return former.placed(key, tensor_bytes.unchanged(held.tensor))
-        elif kind_of(held) == kind_of(like) and like.tensor.absent is None:
-            numbers = as_numbers(held.tensor)
+            if content.unread is None and like.unread is None:
+                return former.placed(key, _of_file(self.merger.opener.content(content)))
+        elif fits(content.tensor, like.tensor):
+            return former.placed(key, tensor_bytes.unchanged(content.tensor))
+        elif kind_of(content) == kind_of(like) and like.tensor.absent is None:
+            numbers = as_numbers(content.tensor)
             if numbers is not None:
                 blocks = partial(tensor_bytes.blocks, numbers)
                 nbytes = content_size(numbers)
                 return former.placed(key, tensor_bytes.as_stored(like.tensor, nbytes, blocks))
-        if held.form == like.form:
+        if content.form == like.form:
             return holder.placed(key)
         return self._by_side(
-            key, held, f"{former.name} changed what the file says of it, {holder.name} its bytes"
+            key, content, f"{former.name} changed what the file says of it, {holder.name} its bytes"
         )
 
     def _preferred(self, key: Key, side: Version) -> Version:
@@ -315,27 +323,27 @@ class EntryMerge:
     def _one_sided(
         self, key: Key, b: Entry | None, o: Entry | None, t: Entry | None
     ) -> Placed | None:
-        side, held = (self.ours, o) if o is not None else (self.theirs, t)
-        if held is None:
+        side, entry = (self.ours, o) if o is not None else (self.theirs, t)
+        if entry is None:
             # Both sides took it out.
             return None
         if b is None:
-            self._settle(key, held, side.name)
+            self._settle(key, entry, side.name)
             return side.placed(key)
         gone = "theirs" if o is not None else "ours"
-        if b.form == held.form and self._is_same(b, held):
-            self._settle(key, held, gone)
+        if b.form == entry.form and self._is_same(b, entry):
+            self._settle(key, entry, gone)
             return None
         choice = self.merger.policy.choose(self._name(key))
         if choice in _SIDES:
-            self._settle(key, held, str(choice), choice)
+            self._settle(key, entry, str(choice), choice)
             if choice is Strategy.BASE and self.base is not None:
                 return self.base.placed(key)
             return None if choice == gone else side.placed(key)
         reason = f"{gone} removed it, {side.name} changed it"
         if choice is not Strategy.FAIL:
             reason += f", which {choice} does not settle"
-        self._conflict(key, held, reason)
+        self._conflict(key, entry, reason)
         return side.placed(key)
 
     def _rows(
@@ -349,6 +357,7 @@ class EntryMerge:
         before = None
         if b is not None and b.tensor is not None and kind_of(b) == kind_of(o):
             before = as_numbers(b.tensor)
+        # A base of another kind says nothing of which rows a side changed.
         choice = self.merger.policy.choose(self._name(key))
         rows = RowMerge(before, ours, theirs, choice)
         outcome = rows.outcome()

@@ -56,6 +56,7 @@ def merge(
     from wtxtgit.merge.policy import Policy
     from wtxtgit.merge.texts import merge_texts
 
+    # Asked only now: most files need no strategy, and git would be started for each.
     strategy = strategy_of(repo, path)
     contents = view_file(base), view_file(ours), view_file(theirs)
     report, merged = merge_texts(*contents, Merger(Policy(strategy)), threads=threads)
@@ -93,8 +94,8 @@ def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
     if repo is None:
         return Strategy.FAIL
     if path is not None:
-        found = attributes.effective(repo, [path], [ATTRIBUTE], from_index=repo.is_bare)
-        value = found.get(path, {}).get(ATTRIBUTE, _UNSPECIFIED)
+        values = attributes.effective(repo, [path], [ATTRIBUTE], from_index=repo.is_bare)
+        value = values.get(path, {}).get(ATTRIBUTE, _UNSPECIFIED)
         if value == attributes.UNSET:
             return Strategy.FAIL
         if value != _UNSPECIFIED:

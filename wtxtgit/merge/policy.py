@@ -36,6 +36,7 @@ class Policy:
 
     def choose(self, name: str) -> Strategy:
         """The strategy for what is called `name`."""
+        # A name that was given whole wins, even where it has the letters of a pattern.
         exact = self._exact.get(name)
         if exact is not None:
             return exact
@@ -60,25 +61,27 @@ def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> N
 def parse_strategy(text: str) -> Strategy:
     """A strategy of a merge by its name; raises UsageError."""
     try:
-        found = Strategy(text)
+        strategy = Strategy(text)
     except ValueError:
-        found = Strategy.BASE
-    if found is Strategy.BASE:
+        # Base is no strategy for a whole merge, so it stands for all that is refused below.
+        strategy = Strategy.BASE
+    if strategy is Strategy.BASE:
         names = ", ".join(s for s in Strategy if s is not Strategy.BASE)
         raise UsageError(f"merge strategy {text[:40]!a} is none of {names}")
-    return found
+    return strategy
 
 
 def parse_takes(texts: Iterable[str]) -> tuple[tuple[str, Strategy], ...]:
     """NAME=SIDE for each; a name may have `=` in it. Raises UsageError."""
-    found = []
+    takes = []
     for text in texts:
+        # From the right: the names of tensors may have an equals sign.
         name, equals, side = text.rpartition("=")
         if not equals or side not in set(Strategy) - {Strategy.FAIL}:
             sides = ", ".join(s for s in Strategy if s is not Strategy.FAIL)
             raise UsageError(f"{text[:80]!a} is no NAME=SIDE with a side of {sides}")
-        found.append((name, Strategy(side)))
-    return tuple(found)
+        takes.append((name, Strategy(side)))
+    return tuple(takes)
 
 
 _ABSENT = object()
@@ -166,6 +169,7 @@ def equal_values(a: object, b: object) -> bool:
         return len(a) == len(b) and all(map(equal_values, a, b))
     if type(a) is not type(b):
         return False
+    # NaN is the only value that differs from itself.
     return a == b or (a != a and b != b)
 
 
@@ -174,15 +178,15 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 def in_order(mine: Iterable[_Key], other: Iterable[_Key]) -> Iterator[_Key]:
     """The keys of one side in its order, each followed by what the other one has behind it."""
-    held = dict.fromkeys(mine)
+    keys = dict.fromkeys(mine)
     behind: dict[_Key | None, list[_Key]] = {}
     last: _Key | None = None
     for key in other:
-        if key in held:
+        if key in keys:
             last = key
         else:
             behind.setdefault(last, []).append(key)
     yield from behind.get(None, ())
-    for key in held:
+    for key in keys:
         yield key
         yield from behind.get(key, ())

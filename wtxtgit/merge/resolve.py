@@ -71,14 +71,15 @@ def resolve(
     base, ours, theirs = (_content(repo, stages.get(stage)) for stage in (_BASE, _OURS, _THEIRS))
     report, merged = merge_texts(base, ours, theirs, Merger(Policy(chosen, taken)), threads=threads)
     check_takes(takes, report)
-    found = Resolution(from_top, report, has_ledger(repo, from_top))
+    resolution = Resolution(from_top, report, has_ledger(repo, from_top))
     if not report.ok:
         conflicts.save(repo, from_top, conflicts.ConflictRecord(chosen, report, taken, blobs))
-        return found
+        return resolution
+    # Only a merge that is complete would overwrite what somebody did to the file by hand.
     _refuse_edited(repo, from_top, stages)
     _stage(repo, stages[_OURS], merged)
     conflicts.forget(repo, from_top)
-    return found
+    return resolution
 
 
 def unmerged(repo: Repository) -> list[bytes]:
@@ -150,6 +151,7 @@ def _has_marker(content: ByteView) -> bool:
 
 def _stage(repo: Repository, ours: Entry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
+    # The blob is staged first, so that git itself writes the file, through the filter.
     oid = staging.write_blob(repo, mapped(merged))
     staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
     staging.checkout(repo, [ours.path])

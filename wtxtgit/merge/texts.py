@@ -95,6 +95,7 @@ def merge_files(
         out, write = file_of(ours, "-o FILE says where the result goes"), replace_file
     contents = [read(one, threads=threads) for one in (base, ours, theirs)]
     report, merged = merge_texts(contents[0], contents[1], contents[2], merger, threads=threads)
+    # Before anything is written: a name that nothing has is most likely misspelled.
     check_takes(merger.policy.takes, report)
     if report.ok and out == STDOUT:
         write_all(1, pieces(merged))

@@ -131,15 +131,19 @@ class Opener:
 
         `versions` are those that something was taken from.
         """
+        # (1) The file holds by itself: structure, limits and every hash.
         container = self.checked(data, "what was merged does not hold")
         sources = {id(version.container): version.entries for version in versions}
         written = resealer.entries(container, self.options)
+        # (2) It has the entries that were decided on, in their order, and no other.
         if [entry.name for entry in written] != [name for name, _ in placed]:
             raise FormatError("what was merged does not hold what it should", field="entries")
+        # (3) Each has the form and the content of the entry that it was taken from or made of.
         for entry, ((name, _), one) in zip(written, placed.items(), strict=True):
             wanted = sources[id(one.source)][one.number]
             if entry.form != wanted.form or not self._holds(entry, wanted, one.content):
                 raise FormatError(f"{name!a} would not be what was merged", field="entries")
+        # (4) The metadata are those that were merged.
         if not equal_values(resealer.values(container, self.options), values):
             raise FormatError("the metadata would not be what was merged", field="metadata")
         return container
@@ -194,6 +198,7 @@ def overlaps(tensor: Tensor) -> bool:
         return False
     shape, strides = tensor_bytes.steps_of(tensor)
     span = 0
+    # In order of their strides each dimension has to step over all that those before it span.
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1:
             if stride <= span:

@@ -68,6 +68,7 @@ def _ends(asked: str) -> tuple[str, str, bool]:
     """Base and head of a range, and whether the base itself is compared with."""
     if asked.startswith("-"):
         raise UsageError(f"{asked!r} is no revision")
+    # The longer one first, which the shorter one is part of.
     for dots in ("...", ".."):
         base, found, head = asked.partition(dots)
         if found:
@@ -123,14 +124,14 @@ def changes(
     gone = {path: before for path, (before, after) in pairs.items() if before and not after}
     come = {path: after for path, (before, after) in pairs.items() if after and not before}
     moved, notes = _moved(repo, branch, reader, ends, gone, come)
-    found = []
+    changed = []
     for path, (before, after) in pairs.items():
         if path in moved:
             source = moved[path]
-            found.append(ChangedCheckpoint(path, Fate.RENAMED, source, gone[source], after))
+            changed.append(ChangedCheckpoint(path, Fate.RENAMED, source, gone[source], after))
         elif path not in moved.values():
-            found.append(_of_one_path(path, before, after))
-    return sorted(found, key=lambda one: one.path), notes
+            changed.append(_of_one_path(path, before, after))
+    return sorted(changed, key=lambda one: one.path), notes
 
 
 def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> ChangedCheckpoint:
@@ -151,22 +152,22 @@ def _differing(
             _standing(trees, commit.tree, state, differing)
             for commit, state in ((branch.before, old), (branch.after, new))
         ]
-        found = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
+        standing = {path: (ends[0].get(path), ends[1].get(path)) for path in differing}
         # A checkpoint that was gone before may still have a ledger.
-        found = {path: pair for path, pair in found.items() if any(pair)}
+        standing = {path: pair for path, pair in standing.items() if any(pair)}
         for change in trees.between(branch.before.tree, branch.after.tree):
             if change.path.endswith(TEXT_SUFFIX):
-                found.setdefault(change.path, (change.before, change.after))
-    found.pop(SIGNERS_PATH, None)
-    return found
+                standing.setdefault(change.path, (change.before, change.after))
+    standing.pop(SIGNERS_PATH, None)
+    return standing
 
 
 def _standing(
     trees: TreeReader, tree: str, state: CommitFiles, paths: Sequence[bytes]
 ) -> dict[bytes, Entry]:
     """What stands at these paths, also where the filter is not for them."""
-    found = {path: state.entries[path] for path in paths if path in state.entries}
-    return found | trees.at(tree, [path for path in paths if path not in found])
+    entries = {path: state.entries[path] for path in paths if path in state.entries}
+    return entries | trees.at(tree, [path for path in paths if path not in entries])
 
 
 def _moved(
@@ -191,6 +192,7 @@ def _moved(
         ledger = _ledger(new, path)
         if ledger is not None and ledger.head in sources and _ledger(old, path) is None:
             moved[path] = sources.pop(ledger.head)
+    # By ledger first: a chain that went on under another name is proof, likeness is a guess.
     left = [*(gone.keys() - moved.values()), *(come.keys() - moved.keys())]
     trees = branch.before.tree, branch.after.tree
     renamed = renames(repo, *trees, left) if len(left) <= MOST_SEARCHED else None
@@ -222,18 +224,18 @@ def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Ite
     paths = sorted(new.filtered)
     with TreeAttributes(repo) as attributes:
         before, after = (attributes.values(one, paths, NAMES) for one in files)
-    found: defaultdict[tuple[str, bytes, bytes], list[bytes]] = defaultdict(list)
+    changed_values: defaultdict[tuple[str, bytes, bytes], list[bytes]] = defaultdict(list)
     for path in paths:
         was = before[path] if before[path][0] == _DRIVER else _TRACKED
         for name, old_value, value in list(zip(NAMES, was, after[path], strict=True))[1:]:
             if old_value != value:
-                found[name, old_value, value].append(path)
-    for (name, old_value, value), changed in list(found.items())[:MOST_NOTES]:
+                changed_values[name, old_value, value].append(path)
+    for (name, old_value, value), changed in list(changed_values.items())[:MOST_NOTES]:
         more = f" and {counted(len(changed) - 1, 'more checkpoint')}" if len(changed) > 1 else ""
         where = clipped(os.fsdecode(changed[0]), MAX_NAME) + more
         yield f"attribute {name}: {_shown(old_value)} -> {_shown(value)}, of {where}"
-    if len(found) > MOST_NOTES:
-        yield f"and {counted(len(found) - MOST_NOTES, 'more change')} of attributes"
+    if len(changed_values) > MOST_NOTES:
+        yield f"and {counted(len(changed_values) - MOST_NOTES, 'more change')} of attributes"
 
 
 def _attribute_files(state: CommitFiles) -> Mapping[bytes, str]:

@@ -34,6 +34,7 @@ MOST_DISTRIBUTIONS = 100
 _OID_SHOWN = 12
 _BASE, _HEAD = "base", "head"
 _STORED_WHOLE = "opaque"
+_NEW = "items of a new tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,16 @@ class BranchReader:
                 for name, commit, entry in ends:
                     members = tree_members(self.repo, commit.tree, entry.path, threads=self.threads)
                     sides[name] = open_side(name, blobs[name], members, pages, self.threads, until)
-                found = self._compared(changed, sides, pages)
+                comparison = self._compared(changed, sides, pages)
             except CheckError as error:
-                found = _unread(Risk.DAMAGED, error.message)
+                comparison = _unread(Risk.DAMAGED, error.message)
+            # NoCheckpoint is an InputError, so it comes first.
             except NoCheckpoint as error:
-                found = _unread(Risk.OPAQUE, error.message)
+                comparison = _unread(Risk.OPAQUE, error.message)
             except InputError as error:
-                found = _unread(Risk.UNREAD, error.message)
+                comparison = _unread(Risk.UNREAD, error.message)
             sizes = [sides[name].size if name in sides else None for name in (_BASE, _HEAD)]
-        return replace(found, sizes=(sizes[0], sizes[1]), stored=stored)
+        return replace(comparison, sizes=(sizes[0], sizes[1]), stored=stored)
 
     def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, Entry]]:
         """What stands at the ends of the branch where there is something."""
@@ -120,29 +122,30 @@ class BranchReader:
             (side,) = sides.values()
             return self._listed(changed, side, pages)
         before, after = sides[_BASE], sides[_HEAD]
-        found = compare.compare(before, after, self.options, pages, self.threads)
-        report = self._named(changed, found.report)
+        compared = compare.compare(before, after, self.options, pages, self.threads)
+        report = self._named(changed, compared.report)
         by_layer = groups(report)
         flags = [
             *flags_of(report, by_layer),
-            *_not_numbers(found.after, report, pages),
-            *_held_back(found.after, after),
+            *_not_numbers(compared.after, report, pages),
+            *_held_back(compared.after, after),
         ]
         return Comparison(
             report,
             groups=tuple(by_layer),
             flags=tuple(flags),
-            distributions=dict(self._distributions(found, pages)),
+            distributions=dict(self._distributions(compared, pages)),
         )
 
     def _listed(self, changed: ChangedCheckpoint, side: Side, pages: Pages) -> Comparison:
+        # What is gone has no risky content; that it is gone is a flag of its own (`review`).
         is_new = changed.fate is Fate.ADDED
         status = TensorStatus.ADDED if is_new else TensorStatus.REMOVED
-        found, held = compare.listed(side, status, self.options, pages)
+        found, checkpoint = compare.listed(side, status, self.options, pages)
         report = self._named(changed, found)
         flags = []
         if is_new:
-            flags = [*_not_numbers(held, report, pages), *_held_back(held, side)]
+            flags = [*_not_numbers(checkpoint, report, pages), *_held_back(checkpoint, side)]
         return Comparison(report, groups=tuple(groups(report)), flags=tuple(flags))
 
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
@@ -153,22 +156,22 @@ class BranchReader:
         }
         return replace(report, a=names.get(_BASE, ""), b=names.get(_HEAD, ""))
 
-    def _distributions(self, found: Compared, pages: Pages) -> Iterator[tuple[str, Distributions]]:
+    def _distributions(self, both: Compared, pages: Pages) -> Iterator[tuple[str, Distributions]]:
         """Count the values of the tensors that changed most, in a second reading of them."""
         if not self.with_distributions:
             return
-        before, after = ({t.name: t for t in side.tensors} for side in (found.before, found.after))
-        changes = ((t.name, t.change) for t in found.report.by_change())
+        before, after = ({t.name: t for t in side.tensors} for side in (both.before, both.after))
+        changes = ((t.name, t.change) for t in both.report.by_change())
         measured = [(name, c) for name, c in changes if isinstance(c, Numbers)]
         for name, change in measured[:MOST_DISTRIBUTIONS]:
             try:
-                told = distributions(before[name], after[name], change, threads=self.threads)
+                counts = distributions(before[name], after[name], change, threads=self.threads)
             except FormatError:
                 # Of one name there may be several tensors.
                 continue
             pages.advance(before[name].nbytes)
-            if told is not None:
-                yield name, told
+            if counts is not None:
+                yield name, counts
 
 
 Comparer = Callable[[BranchReader, Sequence[ChangedCheckpoint]], Iterator[Comparison]]
@@ -189,14 +192,14 @@ def _not_numbers(checkpoint: Checkpoint, report: DiffReport, pages: Pages) -> It
             continue
         checkpoint.prepare(tensor)
         try:
-            found = statistics(as_numbers(tensor) or tensor)
+            values = statistics(as_numbers(tensor) or tensor)
         except FormatError:
             continue
         pages.advance(tensor.nbytes)
-        if found is not None and found.nan:
-            nan.append((tensor.name, f"{found.nan} of {found.count} items of a new tensor are NaN"))
-        if found is not None and found.inf:
-            inf.append((tensor.name, f"{found.inf} of {found.count} items of a new tensor are Inf"))
+        if values is not None and values.nan:
+            nan.append((tensor.name, f"{values.nan} of {values.count} {_NEW} are NaN"))
+        if values is not None and values.inf:
+            inf.append((tensor.name, f"{values.inf} of {values.count} {_NEW} are Inf"))
     yield from limited(Risk.NEW_NAN, nan)
     yield from limited(Risk.NEW_INF, inf)
 

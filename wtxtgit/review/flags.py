@@ -41,11 +41,11 @@ def role_of(name: str) -> str:
 
 def groups(report: DiffReport) -> list[LayerGroup]:
     """All groups of what was compared, the one that changed most first."""
-    held: defaultdict[str, list[TensorDiff]] = defaultdict(list)
+    layers: defaultdict[str, list[TensorDiff]] = defaultdict(list)
     for tensor in report.tensors:
-        held[group_of(tensor.name)].append(tensor)
-    found = [_group(name, tensors, report) for name, tensors in held.items()]
-    return sorted(found, key=_weight, reverse=True)
+        layers[group_of(tensor.name)].append(tensor)
+    grouped = [_group(name, tensors, report) for name, tensors in layers.items()]
+    return sorted(grouped, key=_weight, reverse=True)
 
 
 def _group(name: str, tensors: list[TensorDiff], report: DiffReport) -> LayerGroup:
@@ -94,17 +94,19 @@ class Outlier:
 
 def outliers(changes: Mapping[str, float]) -> list[Outlier]:
     """Choose the relative changes that are unusually large, largest first."""
+    # Zero has no logarithm, and what did not change is no outlier.
     logs = {name: log10(change) for name, change in changes.items() if change > 0}
     if len(logs) < LEAST_CHANGES:
         return []
     middle = median(logs.values())
     spread = median(abs(value - middle) for value in logs.values()) / _MAD_OF_NORMAL
-    found = []
+    unusual = []
     for name, value in logs.items():
+        # Without a floor, layers that all change alike would make any other one an outlier.
         score = (value - middle) / max(spread, LEAST_SPREAD)
         if score >= LEAST_SCORE:
-            found.append(Outlier(name, score, 10 ** min(value - middle, 300)))
-    return sorted(found, key=lambda one: one.score, reverse=True)
+            unusual.append(Outlier(name, score, 10 ** min(value - middle, 300)))
+    return sorted(unusual, key=lambda one: one.score, reverse=True)
 
 
 def unusual_groups(groups: Iterable[LayerGroup]) -> list[Outlier]:
@@ -150,6 +152,7 @@ def flags_of(report: DiffReport, groups: list[LayerGroup]) -> Iterator[Flag]:
     yield from limited(Risk.REMOVED, ((t.name, "the tensor is gone") for t in removed))
     yield from limited(Risk.UNREAD, ((t.name, t.reason) for t in changed if t.reason is not None))
     yield from _single(report, groups)
+    # Layers first: a tensor is flagged by itself only where its layer is not.
     large = unusual_groups(groups)
     yield from limited(Risk.UNUSUAL, ((None, _told(one, "layers")) for one in large))
     tensors = unusual_tensors(changed, (one.name for one in large))

@@ -135,6 +135,7 @@ def _notes_on_trust(seals: Seals) -> Iterator[str]:
         yield "the trust root has no signers"
     states = [walk.snapshot(commit.oid) for commit in (branch.before, branch.after)]
     before, after = (state.entries.get(SIGNERS_PATH) for state in states)
+    # Only told here: whether such a change counts is decided along the history, by audit.
     if before != after:
         yield "the branch changes .wtxt/signers: who may sign is another matter, for wtxtgit audit"
     for violation in seals.signer_changes():
@@ -159,6 +160,7 @@ class _Review:
         wanted = [*self._to_be_verified(found), *files.blobs.values()]
         known = facts.of(wanted, progress, opaque=files.unfiltered)
         after = branch.after.oid
+        # Judged as `audit` judges the head, so that both say the same of a seal.
         judged: dict[bytes, list[Finding]] = {}
         for finding in judge.judge(
             after, files, walk.reader, known.__getitem__, walk.standing(after)
@@ -203,33 +205,33 @@ class _Review:
     def _reviewed(
         self,
         changed: ChangedCheckpoint,
-        found: Comparison,
+        comparison: Comparison,
         facts: dict[str, ArtifactFacts],
         findings: Sequence[Finding],
         limit: int,
         touching: tuple[ReviewedCommit, ...],
     ) -> Reviewed:
         seal, of_seal = self.seals.seal(changed, facts, findings)
-        before, after = found.stored
+        before, after = comparison.stored
         sizes = Sizes(
-            *found.sizes,
+            *comparison.sizes,
             None if before is None else before.size,
             None if after is None else after.size,
             limit,
         )
-        flags = [*self._of_blob(changed, facts, after, limit), *found.flags, *of_seal]
+        flags = [*self._of_blob(changed, facts, after, limit), *comparison.flags, *of_seal]
         return Reviewed(
             changed.path,
             changed.fate,
             changed.base_path,
-            found.report,
-            found.reason,
-            found.groups,
+            comparison.report,
+            comparison.reason,
+            comparison.groups,
             tuple(_once(flags)),
             seal,
             sizes,
             touching,
-            found.distributions,
+            comparison.distributions,
         )
 
     def _of_blob(
@@ -260,22 +262,24 @@ class _Review:
         if large is not None:
             yield Flag(Risk.LARGE, large)
 
-    def _commits(self, found: Sequence[ChangedCheckpoint]) -> Iterator[tuple[ReviewedCommit, ...]]:
+    def _commits(
+        self, changed: Sequence[ChangedCheckpoint]
+    ) -> Iterator[tuple[ReviewedCommit, ...]]:
         """Commits of the branch that change each checkpoint, the newest first."""
         excluded = [self.branch.tip, self.branch.before.oid]
         every = history.commits(self.repo, [self.branch.after.oid], excluded)
-        paths = {path for one in found for path in one.paths}
+        paths = {path for one in changed for path in one.paths}
         touching = changing(self.repo, every, paths, self.commits)
-        told: dict[str, ReviewedCommit] = {}
-        for one in found:
+        commits: dict[str, ReviewedCommit] = {}
+        for one in changed:
             numbers = sorted({number for path in one.paths for number in touching[path]})
             newest = [every[number].oid for number in numbers[: -MOST_COMMITS - 1 : -1]]
             for oid in newest:
-                if oid not in told:
-                    told[oid] = ReviewedCommit(
+                if oid not in commits:
+                    commits[oid] = ReviewedCommit(
                         oid, clipped(self.commits.subject(oid), MOST_SUBJECT)
                     )
-            yield tuple(told[oid] for oid in newest)
+            yield tuple(commits[oid] for oid in newest)
 
 
 def _once(flags: list[Flag]) -> Iterator[Flag]:
@@ -293,6 +297,6 @@ def _weight(one: Reviewed) -> tuple[int, int, float, bytes]:
     severe = {flag.risk for flag in one.flags} & SEVERE
     relative = 0.0
     if one.diff is not None:
-        told = one.diff.summary.relative_l2
-        relative = inf if told is None else told
+        change = one.diff.summary.relative_l2
+        relative = inf if change is None else change
     return -len(severe), -len(one.flags), -relative, one.path

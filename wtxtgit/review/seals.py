@@ -57,9 +57,10 @@ class Seals:
         for commit in self.line:
             if commit.oid in self.walk.commits:
                 self._violations.extend(self.walk.brought(commit.oid))
-        told = {(one.path, one.kind) for one in self._violations}
+        # What stands wrong at the head may stem from before the branch: told once, by either.
+        known = {(one.path, one.kind) for one in self._violations}
         for one in self.walk.violations(self.branch.after.oid):
-            if (one.path, one.kind) not in told:
+            if (one.path, one.kind) not in known:
                 self._violations.append(one)
 
     @property
@@ -98,12 +99,12 @@ class Seals:
             message = "no ledger has a record of it"
             return Seal(state, message), [*flags, Flag(Risk.UNSEALED, message)]
         added = self._added(changed, ledger)
-        told, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
+        shown, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
         rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
         seal, found = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
         if found is not None and found.risk not in {flag.risk for flag in flags}:
             flags.append(found)
-        return Seal(seal.state, seal.message + rest, told), flags
+        return Seal(seal.state, seal.message + rest, shown), flags
 
     @property
     def snapshot(self) -> CommitFiles:
@@ -126,16 +127,18 @@ class Seals:
     def _judged(self, changed: ChangedCheckpoint) -> Iterator[Flag]:
         """What the branch did to the ledger that it may not, each kind of thing once."""
         paths = changed.paths
-        found = dict.fromkeys(
+        problems = dict.fromkeys(
             (Risk.SIGNER if one.kind in UNTRUSTED - {"bad-signature"} else Risk.CHAIN,
              f"{one.kind}: {one.message}")
             for one in self._violations
             if one.path in paths
         )  # fmt: skip
-        for risk, message in list(found)[:MOST_VIOLATIONS]:
+        for risk, message in list(problems)[:MOST_VIOLATIONS]:
             yield Flag(risk, message)
-        if len(found) > MOST_VIOLATIONS:
-            yield Flag(Risk.CHAIN, f"and {len(found) - MOST_VIOLATIONS} more findings of an audit")
+        if len(problems) > MOST_VIOLATIONS:
+            yield Flag(
+                Risk.CHAIN, f"and {len(problems) - MOST_VIOLATIONS} more findings of an audit"
+            )
 
     def _of_last(
         self,
@@ -149,10 +152,10 @@ class Seals:
         """Whether the last record seals what is there, and who says so."""
         gen = ledger.last.meta.gen
         if changed.after is not None and changed.after.is_file:
-            held = facts[changed.after.oid]
-            if changed.path in self.snapshot.filtered and held.sha256_all is None:
+            content = facts[changed.after.oid]
+            if changed.path in self.snapshot.filtered and content.sha256_all is None:
                 return Seal(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
-                    Risk.DAMAGED, held.fault or "the text is damaged"
+                    Risk.DAMAGED, content.fault or "the text is damaged"
                 )
             for one in findings:
                 if one.kind == "content-mismatch":
@@ -161,6 +164,7 @@ class Seals:
                     return Seal(Sealing.UNTRUSTED, one.message), Flag(Risk.CHAIN, one.message)
         kept = "deleted, its ledger kept: " if changed.after is None else ""
         state, by, flag = self._signers(ledger)
+        # A good last record does not heal a chain that was broken before it.
         if is_broken:
             state = Sealing.UNTRUSTED
         return Seal(state, f"{kept}generation {gen} {by}"), flag
@@ -193,8 +197,12 @@ class Seals:
             entry = before.get(path + LEDGER_SUFFIX)
             if entry is not None and entry.is_file:
                 report = self.walk.reader.ledger(path + LEDGER_SUFFIX, entry.oid)
-                held = report.ledger if report is not None else None
-                known |= {record.merkle_this for record in held.records} if held else set()
+                ledger_before = report.ledger if report is not None else None
+                known |= (
+                    {record.merkle_this for record in ledger_before.records}
+                    if ledger_before
+                    else set()
+                )
         is_new = [record.merkle_this not in known for record in reversed(ledger.records)]
         if not any(is_new):
             return ()

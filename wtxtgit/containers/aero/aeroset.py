@@ -41,7 +41,9 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
 VERSIONS = ((0, 1), (0, 2))
+# Each part is a file that is opened.
 MAX_PARTS = 99_999
+# Files of all kinds are asked whether they are one: only their start is read.
 HEAD = 1 << 16
 """Bytes at the start of an index that tell that it is one."""
 NO_PART = "no part has its shard"
@@ -53,7 +55,7 @@ OpenMember = Callable[[str], ByteView]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SetFile:
     """A file of a set, by its path in the set's folder; `shards` are numbers in the set."""
 
     path: str
@@ -71,9 +73,9 @@ class AeroSet:
 
     version: tuple[int, int]
     model: dict[str, object]
-    parts: tuple[Member, ...]
-    index: Member
-    homes: dict[int, tuple[Member, int]]
+    parts: tuple[SetFile, ...]
+    index: SetFile
+    homes: dict[int, tuple[SetFile, int]]
     open_member: OpenMember
 
     def describe(self, options: ReadOptions) -> Description:
@@ -124,11 +126,11 @@ class AeroSet:
             findings.add(member)
         return findings
 
-    def open(self, member: Member) -> Aero:
+    def open(self, member: SetFile) -> Aero:
         """Read a file of the set; raises FormatError whatever is wrong with it."""
         return self.read(member, self.view(member))
 
-    def view(self, member: Member) -> ByteView:
+    def view(self, member: SetFile) -> ByteView:
         """The bytes of a file of the set; raises FormatError where it can't be opened."""
         try:
             return self.open_member(member.path)
@@ -138,7 +140,7 @@ class AeroSet:
             ) from None
 
     @staticmethod
-    def read(member: Member, data: ByteView) -> Aero:
+    def read(member: SetFile, data: ByteView) -> Aero:
         """Read the bytes of a file of the set; raises FormatError."""
         try:
             if data[: len(MAGIC)] != MAGIC:
@@ -182,7 +184,7 @@ class _Readers:
     def opened(self) -> Iterator[Aero]:
         yield from self._files.values()
 
-    def _reader(self, part: Member) -> TensorReader | str:
+    def _reader(self, part: SetFile) -> TensorReader | str:
         reader = self._readers.get(part.path)
         if reader is None:
             try:
@@ -222,7 +224,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     members = tuple(_member(part, "parts", has_shards=True) for part in parts)
     index = _member(value.get("global_tidx"), "global_tidx", has_shards=False)
     paths: set[str] = set()
-    homes: dict[int, tuple[Member, int]] = {}
+    homes: dict[int, tuple[SetFile, int]] = {}
     for member in (index, *members):
         if member.path in paths:
             fail(f"{quoted(member.path)} is listed twice", offset=0, field="path")
@@ -240,6 +242,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
 
 def is_local(path: str) -> bool:
     """Whether a path stays in its folder, in its one spelling; a URL does not."""
+    # One spelling a path: two parts must not be the same file ("AEROSET").
     return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
 
 
@@ -255,7 +258,7 @@ def _version(value: object) -> tuple[int, int]:
     return found
 
 
-def _member(value: object, what: str, *, has_shards: bool) -> Member:
+def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
     if not isinstance(value, dict):
         fail(f"{what} has a wrong entry", offset=0, field=what)
     path, digest, size = (value.get(key) for key in ("path", "sha256", "size_bytes"))
@@ -271,7 +274,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> Member:
     shards = value.get("shards") if has_shards else []
     if not isinstance(shards, list) or any(type(n) is not int or n < 0 for n in shards):
         fail(f"{quoted(path)} has a wrong list of shards", offset=0, field="shards")
-    return Member(path, None if digest is None else digest.lower(), size, tuple(shards))
+    return SetFile(path, None if digest is None else digest.lower(), size, tuple(shards))
 
 
 class SetCheck:
@@ -290,15 +293,16 @@ class SetCheck:
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
         findings, index = Findings(), self._set.index
-        report: Report[Member] = Report(findings, attrgetter("path"))
+        report: Report[SetFile] = Report(findings, attrgetter("path"))
         member = index if path == index.path else self._parts[path]
         aero = self._check_file(member, report)
         if member is index:
             self._list(aero)
             for entry in aero.entries if aero is not None else ():
                 if entry.shard_id not in self._set.homes:
-                    message = _named(member, entry, f"is not read: {NO_PART}")
-                    report.error(message, "shard_id", None, member)
+                    report.error(
+                        _named(member, entry, f"is not read: {NO_PART}"), "shard_id", None, member
+                    )
         elif aero is not None:
             if not self._is_listed:
                 try:
@@ -321,7 +325,7 @@ class SetCheck:
             if home is not None:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
-    def _check_file(self, member: Member, report: Report[Member]) -> Aero | None:
+    def _check_file(self, member: SetFile, report: Report[SetFile]) -> Aero | None:
         """Check one file; None where it can't be read."""
         try:
             data = self._set.view(member)
@@ -339,7 +343,7 @@ class SetCheck:
         return aero
 
     def _check_agreement(
-        self, part: Member, aero: Aero, entries: list[IndexEntry], report: Report[Member]
+        self, part: SetFile, aero: Aero, entries: list[IndexEntry], report: Report[SetFile]
     ) -> None:
         """Check what the index says of a part's tensors."""
         own: dict[str, IndexEntry] = {}
@@ -356,11 +360,13 @@ class SetCheck:
                 report.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
                 continue
             if there is None:
-                message = _named(part, entry, "is not in its part's index")
-                report.warn(message, "tensors", None, part)
+                report.warn(
+                    _named(part, entry, "is not in its part's index"), "tensors", None, part
+                )
             elif _place(there, there.shard_id) != _place(entry, number):
-                message = _named(part, entry, "is another one in its part's index")
-                report.error(message, "tensors", None, part)
+                report.error(
+                    _named(part, entry, "is another one in its part's index"), "tensors", None, part
+                )
             wanted = entry.digest
             # The part's own check has its hash; only another one is still to be made.
             if wanted is None or (there is not None and wanted == there.digest):
@@ -376,27 +382,34 @@ class SetCheck:
                 problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
                 report.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
-            message = _named(part, entry, "is not in the index of the set")
-            report.warn(message, "tensors", None, part)
+            report.warn(
+                _named(part, entry, "is not in the index of the set"), "tensors", None, part
+            )
 
 
-def _check_identity(member: Member, data: ByteView, report: Report[Member]) -> None:
+def _check_identity(member: SetFile, data: ByteView, report: Report[SetFile]) -> None:
     path = quoted(member.path)
     if member.size is not None and member.size != len(data):
-        message = f"{path} has {len(data)} bytes, the set says {member.size}"
-        report.error(message, "size_bytes", None, member)
+        report.error(
+            f"{path} has {len(data)} bytes, the set says {member.size}", "size_bytes", None, member
+        )
     if member.sha256 is None:
         report.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
         return
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:
-        message = f"sha256 of {path} is {short(got)}, the set has {short(wanted)}"
-        report.error(message, "sha256", None, member, kind="sha256")
+        report.error(
+            f"sha256 of {path} is {short(got)}, the set has {short(wanted)}",
+            "sha256",
+            None,
+            member,
+            kind="sha256",
+        )
 
 
 def _place(entry: IndexEntry, shard_id: int) -> tuple[object, ...]:
     return entry.dtype, entry.shape, shard_id, entry.data_off, entry.data_len
 
 
-def _named(member: Member, entry: IndexEntry, problem: str) -> str:
+def _named(member: SetFile, entry: IndexEntry, problem: str) -> str:
     return f"{quoted(member.path)}: tensor {quoted(entry.name)} {problem}"

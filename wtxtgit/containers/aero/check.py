@@ -39,7 +39,7 @@ from wtxtgit.containers.aero.read import (
     TOC_ENTRY,
     TOC_HEADER,
     Aero,
-    Chunk,
+    AeroChunk,
     IndexEntry,
 )
 from wtxtgit.containers.cursor import quoted, unpack_at
@@ -88,29 +88,35 @@ def check_file(aero: Aero, options: ReadOptions, *, shards_elsewhere: bool) -> F
     return findings
 
 
-def check_control(aero: Aero, report: Report[Chunk]) -> None:
+def check_control(aero: Aero, report: Report[AeroChunk]) -> None:
     """Check the header, the TOC's entries, and the names in the string table."""
     _check_header(aero, report)
     _check_toc(aero, report)
     _check_names(aero, report)
 
 
-def _check_header(aero: Aero, report: Report[Chunk]) -> None:
+def _check_header(aero: Aero, report: Report[AeroChunk]) -> None:
     header = aero.header
     entries_length = TOC_HEADER.size + TOC_ENTRY.size * len(aero.chunks)
     if header.flags:
-        message = f"file_flags is {header.flags:#x}, not 0"
-        report.error(message, "file_flags", FILE_FLAGS_OFFSET)
+        report.error(f"file_flags is {header.flags:#x}, not 0", "file_flags", FILE_FLAGS_OFFSET)
     if any(bytes(aero.data[RESERVED_OFFSET : HEADER.size])):
         report.warn("reserved bytes are not 0", "reserved", RESERVED_OFFSET)
     if header.toc_offset != HEADER.size:
         report.warn(f"toc_offset is {header.toc_offset}, not {HEADER.size}", "toc_offset", 12)
     if header.toc_length != entries_length:
-        message = f"toc_length is {header.toc_length}, the entries take {entries_length}"
-        report.warn(message, "toc_length", 20)
+        report.warn(
+            f"toc_length is {header.toc_length}, the entries take {entries_length}",
+            "toc_length",
+            20,
+        )
     if header.names_length > MAX_STRING_TABLE:
-        message = f"string table has {header.names_length} bytes, over {MAX_STRING_TABLE}"
-        report.error(message, "string_table_length", 36, kind="limit")
+        report.error(
+            f"string table has {header.names_length} bytes, over {MAX_STRING_TABLE}",
+            "string_table_length",
+            36,
+            kind="limit",
+        )
     for value, offset, field in (
         (header.names_offset, 28, "string_table_offset"),
         (header.names_length, 36, "string_table_length"),
@@ -120,7 +126,7 @@ def _check_header(aero: Aero, report: Report[Chunk]) -> None:
             report.warn(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
 
 
-def _check_toc(aero: Aero, report: Report[Chunk]) -> None:
+def _check_toc(aero: Aero, report: Report[AeroChunk]) -> None:
     start = aero.header.toc_offset
     _count, *reserved = unpack_at(TOC_HEADER, aero.data, start)
     for number, value in enumerate(reserved):
@@ -129,8 +135,11 @@ def _check_toc(aero: Aero, report: Report[Chunk]) -> None:
     wiped = [chunk for chunk in aero.chunks if chunk.is_wiped]
     if wiped:
         # A writer that died before it wrote the TOC leaves zeros, and the chunks can't be told.
-        message = f"TOC entries are zero-filled: {len(wiped)} of {len(aero.chunks)}"
-        report.error(message, "fourcc", aero.header.entry_offset(wiped[0].place))
+        report.error(
+            f"TOC entries are zero-filled: {len(wiped)} of {len(aero.chunks)}",
+            "fourcc",
+            aero.header.entry_offset(wiped[0].place),
+        )
     for chunk in aero.chunks:
         if chunk.is_wiped:
             continue
@@ -138,25 +147,36 @@ def _check_toc(aero: Aero, report: Report[Chunk]) -> None:
         if chunk.reserved:
             report.warn("reserved0 is not 0", "reserved0", at + RESERVED_AT, chunk)
         if chunk.digest == NO_HASH:
-            message = "no hash: it is all zero"
-            report.warn(message, "blake3_256", at + HASH_AT, chunk, kind="blake3")
+            report.warn("no hash: it is all zero", "blake3_256", at + HASH_AT, chunk, kind="blake3")
         if chunk.is_compressed and chunk.fourcc in NEVER_COMPRESSED:
-            message = f"{chunk.fourcc.decode()} is compressed, which it never should be"
-            report.warn(message, "chunk_flags", at + FLAGS_AT, chunk)
+            report.warn(
+                f"{chunk.fourcc.decode()} is compressed, which it never should be",
+                "chunk_flags",
+                at + FLAGS_AT,
+                chunk,
+            )
     for fourcc in (INDEX, JSON, MANIFEST):
         same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
         if len(same) > 1:
-            message = f"{len(same)} {fourcc.decode()} chunks, the first is used"
-            report.warn(message, "fourcc", aero.header.entry_offset(same[1].place), same[1])
+            report.warn(
+                f"{len(same)} {fourcc.decode()} chunks, the first is used",
+                "fourcc",
+                aero.header.entry_offset(same[1].place),
+                same[1],
+            )
     if aero.first(INDEX) is None:
         report.warn("no TIDX chunk, so no tensors", "fourcc", start)
 
 
-def _check_names(aero: Aero, report: Report[Chunk]) -> None:
+def _check_names(aero: Aero, report: Report[AeroChunk]) -> None:
     most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
     if aero.names_length > most:
-        message = f"chunk names have over {most} bytes together"
-        report.error(message, "name_len", aero.header.toc_offset, kind="limit")
+        report.error(
+            f"chunk names have over {most} bytes together",
+            "name_len",
+            aero.header.toc_offset,
+            kind="limit",
+        )
         return
     taken: set[tuple[bytes, bytes]] = set()
     for chunk in aero.chunks:
@@ -171,26 +191,34 @@ def _check_names(aero: Aero, report: Report[Chunk]) -> None:
         if b"\0" in name:
             report.warn("chunk name holds a NUL", "name_off", at, chunk)
         if name and (chunk.fourcc, name) in taken:
-            message = "chunk name is there twice, the first is used"
-            report.warn(message, "name_off", at, chunk)
+            report.warn("chunk name is there twice, the first is used", "name_off", at, chunk)
         taken.add((chunk.fourcc, name))
 
 
-def _check_placement(aero: Aero, report: Report[Chunk]) -> None:
+def _check_placement(aero: Aero, report: Report[AeroChunk]) -> None:
     """Check alignment, overlaps and gaps of header, TOC, string table and payloads."""
     for chunk in aero.chunks:
         at = aero.header.entry_offset(chunk.place) + OFFSET_AT
         if chunk.length == 0 and chunk.offset > len(aero.data):
-            message = f"chunk_offset {chunk.offset} of an empty chunk is past the file's end"
-            report.warn(message, "chunk_offset", at, chunk)
+            report.warn(
+                f"chunk_offset {chunk.offset} of an empty chunk is past the file's end",
+                "chunk_offset",
+                at,
+                chunk,
+            )
         elif chunk.length and chunk.offset % PAYLOAD_ALIGNMENT:
-            message = f"chunk_offset {chunk.offset} is no multiple of {PAYLOAD_ALIGNMENT}"
-            report.warn(message, "chunk_offset", at, chunk)
+            report.warn(
+                f"chunk_offset {chunk.offset} is no multiple of {PAYLOAD_ALIGNMENT}",
+                "chunk_offset",
+                at,
+                chunk,
+            )
     end, before = 0, FILE_HEADER
     for start, stop, what in sorted(extents(aero)):
         if start < end:
-            message = f"{_called(aero, what)} overlaps {_called(aero, before)}"
-            report.warn(message, "chunk_offset", start)
+            report.warn(
+                f"{_called(aero, what)} overlaps {_called(aero, before)}", "chunk_offset", start
+            )
         else:
             _check_gap(aero.data, end, start, report)
         if stop > end:
@@ -212,12 +240,13 @@ def _called(aero: Aero, what: int) -> str:
     return _CALLED.get(what) or f"chunk {aero.label(aero.chunks[what])!a}"
 
 
-def _check_gap(data: ByteView, start: int, end: int, report: Report[Chunk]) -> None:
+def _check_gap(data: ByteView, start: int, end: int, report: Report[AeroChunk]) -> None:
     for pos in range(start, end, BLOCK):
         block = bytes(data[pos : min(pos + BLOCK, end)])
         if block.count(0) != len(block):
-            message = f"bytes {start} to {end} are in no chunk and not all zero"
-            report.warn(message, "chunk_offset", start)
+            report.warn(
+                f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
+            )
             return
 
 
@@ -226,7 +255,7 @@ def lists_no_shards(aero: Aero) -> bool:
     return aero.first(SHARD) is None and mmsg(aero).get("shards") == []
 
 
-def _check_manifest(aero: Aero, report: Report[Chunk]) -> None:
+def _check_manifest(aero: Aero, report: Report[AeroChunk]) -> None:
     """Warn where the manifest lists other chunks than the TOC."""
     chunk = aero.first(MANIFEST)
     if chunk is None:
@@ -238,8 +267,12 @@ def _check_manifest(aero: Aero, report: Report[Chunk]) -> None:
             problem = _disagreement(aero, key, item) if isinstance(item, dict) else None
             if problem is not None:
                 place = ascii(item.get("toc_index"))[:20]
-                message = f"manifest and TOC disagree: TOC entry {place} {problem}"
-                report.warn(message, key, chunk.offset, chunk)
+                report.warn(
+                    f"manifest and TOC disagree: TOC entry {place} {problem}",
+                    key,
+                    chunk.offset,
+                    chunk,
+                )
 
 
 def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
@@ -257,7 +290,7 @@ def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
     return None if item.get("size_bytes") == listed.ulen else "has another size"
 
 
-def _check_index(aero: Aero, report: Report[Chunk], *, shards_elsewhere: bool) -> None:
+def _check_index(aero: Aero, report: Report[AeroChunk], *, shards_elsewhere: bool) -> None:
     """Check the TIDX's entries; `shards_elsewhere` is for the index of a set of files."""
     chunk = aero.first(INDEX)
     if chunk is None:
@@ -273,13 +306,17 @@ def _check_index(aero: Aero, report: Report[Chunk], *, shards_elsewhere: bool) -
     with_bytes = sorted((entry for entry in aero.entries if entry.data_len > 0), key=shard_id)
     for _, entries in groupby(with_bytes, shard_id):
         for entry, before in overlaps(entries, attrgetter("span")):
-            message = f"tensor {quoted(entry.name)} shares bytes with {quoted(before.name)}"
-            report.warn(message, "data_off", chunk.offset, chunk)
+            report.warn(
+                f"tensor {quoted(entry.name)} shares bytes with {quoted(before.name)}",
+                "data_off",
+                chunk.offset,
+                chunk,
+            )
 
 
 def _entry_problems(
-    aero: Aero, entry: IndexEntry, report: Report[Chunk], shards_elsewhere: bool
-) -> Iterator[tuple[Callable[[str, str, int, Chunk], None], str, str]]:
+    aero: Aero, entry: IndexEntry, report: Report[AeroChunk], shards_elsewhere: bool
+) -> Iterator[tuple[Callable[[str, str, int, AeroChunk], None], str, str]]:
     """What is wrong with an entry by itself: how bad it is, the words, and the field."""
     least = entry.least_size()
     if any(dim < 0 for dim in entry.shape):

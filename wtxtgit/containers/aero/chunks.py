@@ -45,7 +45,7 @@ from wtxtgit.containers.aero.read import (
     TOC_HEADER,
     VERSION,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.intervals import Span
@@ -83,7 +83,7 @@ class Payload:
         )
 
 
-def stored_payload(aero: Aero, chunk: Chunk) -> Payload:
+def stored_payload(aero: Aero, chunk: AeroChunk) -> Payload:
     """A chunk as it stands in a file, whose hashes were checked; of the first IHSH its place."""
     name = aero.name(chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
@@ -116,6 +116,7 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
 
     The first payload of type IHSH is made here. `check_payloads` was called before.
     """
+    # Names end in a NUL that `name_len` does not count ("Layout").
     names = b"".join(payload.name + b"\0" for payload in payloads)
     names += bytes(-len(names) % NAMES_ALIGNMENT)
     toc_length = TOC_HEADER.size + TOC_ENTRY.size * len(payloads)
@@ -135,6 +136,7 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
         name_off += len(one.name) + 1
     control += names.ljust(start - names_at, b"\0")
     seal = b""
+    # The IHSH covers header, TOC and names, so it comes after them ("IHSH").
     sealed = next((n for n, payload in enumerate(payloads) if payload.fourcc == INTEGRITY), None)
     if sealed is not None:
         seal = _seal(control, len(payloads))
@@ -344,6 +346,7 @@ def file_payloads(
 ) -> list[Payload]:
     """All chunks of a file: control, metadata, the index of these entries, shards."""
     texts = {key: value for key, value in tags.items() if key != SOURCE_KEY}
+    # JSON can spell a lone surrogate, which no reader could print.
     for text in (*texts.keys(), *texts.values()):
         json_text.check_name(text, "metadata", offset=0)
     first = [integrity_payload()] if ihsh else []

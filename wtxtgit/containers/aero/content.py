@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, Chunk
+from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, AeroChunk
 from wtxtgit.containers.budget import Budget, most_decoded
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span
@@ -57,7 +57,7 @@ class Allowance:
         message = "chunks share the same bytes too often"
         self._parsing = Budget(size, message, "chunk_offset")
 
-    def decode(self, chunk: Chunk) -> None:
+    def decode(self, chunk: AeroChunk) -> None:
         """Take what decoding the chunk costs, as its `chunk_ulen` says; nothing for a plain one."""
         if not chunk.is_compressed:
             return
@@ -66,7 +66,7 @@ class Allowance:
         # What is decoded is hashed as often as what stands in the file.
         self._hashing.left += MOST_PASSES * chunk.ulen
 
-    def parse(self, chunk: Chunk) -> None:
+    def parse(self, chunk: AeroChunk) -> None:
         """Take what parsing a chunk that is not compressed costs."""
         self._parsing.take(chunk.length, chunk.offset)
 
@@ -75,7 +75,7 @@ class Allowance:
         self._hashing.take(count, offset)
 
 
-def check_length(chunk: Chunk) -> None:
+def check_length(chunk: AeroChunk) -> None:
     """Refuse a metadata chunk over 2 GB, and one whose `chunk_ulen` shows to be wrong."""
     if chunk.fourcc in METADATA:
         refuse_over(chunk, MAX_METADATA_ULEN)
@@ -91,7 +91,7 @@ class ChunkContent:
     can't be decoded or has another length.
     """
 
-    def __init__(self, aero: Aero, chunk: Chunk) -> None:
+    def __init__(self, aero: Aero, chunk: AeroChunk) -> None:
         self._stored = aero.stored(chunk)
         self._chunk = chunk
         self.unused = 0
@@ -117,7 +117,7 @@ class ChunkContent:
         self.unused = chunk.length - frame.end
 
 
-def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> ByteView:
+def content(aero: Aero, chunk: AeroChunk, limit: int = MAX_JSON) -> ByteView:
     """The whole content; raises FormatError, with kind "limit" where it is over `limit` bytes."""
     refuse_over(chunk, limit)
     if not chunk.is_compressed:
@@ -125,16 +125,23 @@ def content(aero: Aero, chunk: Chunk, limit: int = MAX_JSON) -> ByteView:
     return memoryview(b"".join(ChunkContent(aero, chunk)))
 
 
-def refuse_over(chunk: Chunk, limit: int) -> None:
+def refuse_over(chunk: AeroChunk, limit: int) -> None:
     """Raise FormatError (limit) for a chunk whose content has over `limit` bytes."""
     if chunk.ulen > limit:
-        message = f"chunk_ulen is {chunk.ulen}, over {limit}"
-        fail(message, offset=chunk.offset, field="chunk_ulen", kind="limit")
+        fail(
+            f"chunk_ulen is {chunk.ulen}, over {limit}",
+            offset=chunk.offset,
+            field="chunk_ulen",
+            kind="limit",
+        )
 
 
-def _wrong_ulen(chunk: Chunk, length: str) -> NoReturn:
-    message = f"chunk_ulen is {chunk.ulen}, the content has {length} bytes"
-    fail(message, offset=chunk.offset, field="chunk_ulen")
+def _wrong_ulen(chunk: AeroChunk, length: str) -> NoReturn:
+    fail(
+        f"chunk_ulen is {chunk.ulen}, the content has {length} bytes",
+        offset=chunk.offset,
+        field="chunk_ulen",
+    )
 
 
 def hasher(size: int) -> Any:

@@ -21,7 +21,7 @@ from wtxtgit.containers.aero.read import (
     SHARD,
     VERSION,
     Aero,
-    Chunk,
+    AeroChunk,
     IndexEntry,
 )
 from wtxtgit.containers.budget import DecodedParts
@@ -31,6 +31,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
 
+# Reports hold all of it at once; what is over this is named, not shown.
 MAX_SHOWN = 2**22
 """Bytes of a metadata chunk's content that are listed."""
 MOST_EXTRA = 1000
@@ -89,7 +90,7 @@ class TensorReader:
             absent=absent,
         )
 
-    def content(self, shard: Chunk) -> ByteView:
+    def content(self, shard: AeroChunk) -> ByteView:
         """The content of a shard; raises FormatError where it can't be decoded."""
         if not shard.is_compressed:
             return self._aero.stored(shard)
@@ -97,7 +98,7 @@ class TensorReader:
         key = (self._aero, shard)
         return self._decoded.open(key, shard.ulen, partial(self._decode, shard))
 
-    def _decode(self, shard: Chunk) -> ByteView:
+    def _decode(self, shard: AeroChunk) -> ByteView:
         try:
             return content(self._aero, shard, self._most)
         except FormatError as error:
@@ -111,6 +112,7 @@ class TensorReader:
 
 def refuse_long_names(aero: Aero) -> None:
     """Raise FormatError (limit) where chunk names are too long to be listed."""
+    # Entries may share bytes of the string table, so a small file can claim long names.
     if aero.names_length > min(MAX_NAMES, NAMES_A_BYTE * len(aero.data)):
         fail("chunk names are too long", offset=0, field="name_len", kind="limit")
 
@@ -138,7 +140,7 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
     )
 
 
-def _part(aero: Aero, chunk: Chunk) -> PartNote:
+def _part(aero: Aero, chunk: AeroChunk) -> PartNote:
     words = aero.label(chunk)
     if chunk.is_compressed:
         words += f", zstd, {chunk.ulen} bytes decoded"
@@ -247,7 +249,7 @@ def _hexed(value: object) -> object:
     return value
 
 
-def _chunk_as_dict(aero: Aero, chunk: Chunk) -> dict[str, object]:
+def _chunk_as_dict(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
     return {
         "name": aero.name(chunk).decode("utf-8", "backslashreplace"),
         "fourcc": chunk.fourcc.decode("ascii", "backslashreplace"),

@@ -33,7 +33,7 @@ from wtxtgit.containers.aero.read import (
     TENSORS_KEY,
     TOC_HEADER,
     Aero,
-    Chunk,
+    AeroChunk,
     index_content,
 )
 from wtxtgit.containers.cursor import unpack_at
@@ -67,6 +67,7 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
     out; of any other a hash of all of it. Raises FormatError (limit) where
     names are too long, or chunks share bytes too often.
     """
+    # Labels below are made of names.
     refuse_long_names(aero)
     toc_reserved = unpack_at(TOC_HEADER, aero.data, aero.header.toc_offset)[1:]
     reserved = bytes(aero.data[RESERVED_OFFSET : HEADER.size])
@@ -76,7 +77,7 @@ def rest(aero: Aero, options: ReadOptions) -> dict[str, object]:
         GAPS: intervals.digest(aero.data, _spans(aero)),
     }
     unusual = {name: value for name, value in of_file.items() if value is not None}
-    return unusual | dict(_Chunks(aero, options).unusual())
+    return unusual | dict(_Extras(aero, options).unusual())
 
 
 def _spans(aero: Aero) -> Iterator[Span]:
@@ -90,7 +91,7 @@ def _spans(aero: Aero) -> Iterator[Span]:
             yield chunk.offset, chunk.end
 
 
-class _Chunks:
+class _Extras:
     """What is left of each chunk; the bytes that are hashed for it are counted."""
 
     def __init__(self, aero: Aero, options: ReadOptions) -> None:
@@ -101,7 +102,7 @@ class _Chunks:
         self._shards = set(aero.shards.values())
         self._values = set(metadata.named(aero).values())
         self._paged: set[str] = set()
-        self._tensors: dict[Chunk, list[Span]] = {}
+        self._tensors: dict[AeroChunk, list[Span]] = {}
         for entry in aero.entries:
             shard = aero.shard(entry.shard_id)
             if shard is not None:
@@ -115,6 +116,7 @@ class _Chunks:
             label = (chunk.fourcc + b":" + name).decode("utf-8", "backslashreplace")
             if chunk in self._first:
                 label = chunk.fourcc.decode()
+            # Names need not be unique; the order in the TOC tells equal ones apart.
             taken[label] = taken.get(label, 0) + 1
             label += "" if taken[label] == 1 else f":{taken[label]}"
             said = self._said(chunk, name)
@@ -125,7 +127,7 @@ class _Chunks:
             if said:
                 yield label, said
 
-    def _said(self, chunk: Chunk, name: bytes) -> dict[str, object]:
+    def _said(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
         if chunk in self._values:
             return {}
         try:
@@ -141,13 +143,13 @@ class _Chunks:
                 raise
         return self._whole(chunk)
 
-    def _whole(self, chunk: Chunk) -> dict[str, object]:
+    def _whole(self, chunk: AeroChunk) -> dict[str, object]:
         """The chunk as it is stored."""
         self._allowance.hash(chunk.length, chunk.offset)
         digest = hashed(hashlib.sha256(), pieces(self._aero.stored(chunk))).digest()
         return {"flags": chunk.flags, "stored": digest}
 
-    def _only(self, chunk: Chunk) -> dict[str, object]:
+    def _only(self, chunk: AeroChunk) -> dict[str, object]:
         """What a chunk that there is one of says beside what is told or made anew."""
         if chunk.fourcc == INDEX:
             return self._index(chunk)
@@ -162,7 +164,7 @@ class _Chunks:
         # Where it is no map, all of it is a value.
         return {} if value is None else _lists(value)
 
-    def _index(self, chunk: Chunk) -> dict[str, object]:
+    def _index(self, chunk: AeroChunk) -> dict[str, object]:
         raw = index_content(self._aero.data, chunk)
         fields = msgpack_edit.fields(raw)
         more = [raw[one.start : one.end] for one in fields if one.key != TENSORS_KEY]
@@ -175,7 +177,7 @@ class _Chunks:
             said[HASH_KEY] = "all" if with_hash == len(self._aero.entries) else "some"
         return said
 
-    def _pages(self, chunk: Chunk, name: bytes) -> dict[str, object]:
+    def _pages(self, chunk: AeroChunk, name: bytes) -> dict[str, object]:
         """How page hashes are made; of one that is not used, all of it."""
         if chunk.is_compressed:
             return self._whole(chunk)
@@ -188,7 +190,7 @@ class _Chunks:
         usual = pages.shard_name.encode() + PAGES_SUFFIX
         return _further(value, OF_THE_PAGES) | _unusual(chunk, name, OPTIONAL, usual)
 
-    def _shard(self, chunk: Chunk) -> dict[str, object]:
+    def _shard(self, chunk: AeroChunk) -> dict[str, object]:
         """A hash of what a shard has between its tensors."""
         size = chunk.ulen if chunk.is_compressed else chunk.length
         places = intervals.gaps(self._tensors.get(chunk, ()), size)
@@ -203,7 +205,7 @@ class _Chunks:
         return {} if digest is None else {GAPS: digest}
 
 
-def _unusual(chunk: Chunk, name: bytes, flags: int, usual: bytes) -> dict[str, object]:
+def _unusual(chunk: AeroChunk, name: bytes, flags: int, usual: bytes) -> dict[str, object]:
     said: dict[str, object] = {}
     if chunk.flags != flags:
         said["flags"] = chunk.flags

@@ -34,7 +34,7 @@ from wtxtgit.containers.aero.read import (
     TOC_ENTRY,
     TOC_HEADER,
     Aero,
-    Chunk,
+    AeroChunk,
     IndexEntry,
 )
 from wtxtgit.containers.cursor import fail, quoted
@@ -51,7 +51,7 @@ MAX_PAGES = MAX_TENSORS
 """Page hashes of one shard."""
 
 
-def check_seal(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
+def check_seal(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> None:
     """Check the digest in the first IHSH chunk; a file needs none."""
     chunk = aero.first(INTEGRITY)
     if chunk is None:
@@ -66,25 +66,39 @@ def check_seal(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
 
 
 def _check_seal_digest(
-    aero: Aero, chunk: Chunk, report: Report[Chunk], allowance: Allowance
+    aero: Aero, chunk: AeroChunk, report: Report[AeroChunk], allowance: Allowance
 ) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
-        message = f"the algorithm is not {ALGORITHM}, so the control region can't be checked"
-        report.warn(message, "algo", chunk.offset, chunk, kind="blake3")
+        report.warn(
+            f"the algorithm is not {ALGORITHM}, so the control region can't be checked",
+            "algo",
+            chunk.offset,
+            chunk,
+            kind="blake3",
+        )
         return
     spans = _covered(value.get("covered_ranges"), chunk, len(aero.data))
     wanted = value.get("digest")
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
         fail("ihsh has a wrong digest", offset=chunk.offset, field="digest")
     if intervals.gaps(spans, aero.header.control_end):
-        message = "IHSH does not cover all of header, TOC and string table"
-        report.warn(message, "covered_ranges", chunk.offset, chunk)
+        report.warn(
+            "IHSH does not cover all of header, TOC and string table",
+            "covered_ranges",
+            chunk.offset,
+            chunk,
+        )
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
     got = control_digest(aero.data, aero.header.toc_offset, len(aero.chunks), spans)
     if got != wanted:
-        message = f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}"
-        report.error(message, "digest", chunk.offset, chunk, kind="blake3")
+        report.error(
+            f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}",
+            "digest",
+            chunk.offset,
+            chunk,
+            kind="blake3",
+        )
 
 
 def sealed_spans(aero: Aero) -> list[Span]:
@@ -115,7 +129,7 @@ def control_digest(data: ByteView, toc_offset: int, entries: int, spans: Sequenc
     return bytes(one.digest())
 
 
-def _parsed_seal(aero: Aero, chunk: Chunk) -> dict[str, object]:
+def _parsed_seal(aero: Aero, chunk: AeroChunk) -> dict[str, object]:
     """The map in an IHSH, with a text as `algo`."""
     value = msgpack_limits.parse(bytes(content(aero, chunk)), "ihsh", offset=chunk.offset)
     if not isinstance(value, dict):
@@ -129,6 +143,7 @@ def _zeroed(data: ByteView, toc_offset: int, entries: int) -> Iterator[tuple[int
     """The file in three parts, each with where it starts, its TOC's hashes zeroed."""
     start = toc_offset + TOC_HEADER.size
     end = start + TOC_ENTRY.size * entries
+    # The TOC has the hash of the IHSH itself, which therefore can't be in its digest.
     toc = bytearray(bytes(data[start:end]))
     for place in range(HASH_AT, HASH_AT + DIGEST_SIZE):
         toc[place :: TOC_ENTRY.size] = bytes(entries)
@@ -137,7 +152,7 @@ def _zeroed(data: ByteView, toc_offset: int, entries: int) -> Iterator[tuple[int
     yield end, data[end:]
 
 
-def _covered(value: object, chunk: Chunk, size: int) -> list[Span]:
+def _covered(value: object, chunk: AeroChunk, size: int) -> list[Span]:
     if not isinstance(value, list):
         fail("ihsh has no list of ranges", offset=chunk.offset, field="covered_ranges")
     spans: list[Span] = []
@@ -168,7 +183,7 @@ class Claim:
         return f"page {self.of}" if isinstance(self.of, int) else f"tensor {quoted(self.of.name)}"
 
 
-Claims = dict[Chunk, list[Claim]]
+Claims = dict[AeroChunk, list[Claim]]
 """What is said of each shard's content."""
 
 
@@ -181,7 +196,7 @@ class PageHashes:
     digests: list[bytes]
 
 
-def parse_pages(aero: Aero, chunk: Chunk) -> PageHashes:
+def parse_pages(aero: Aero, chunk: AeroChunk) -> PageHashes:
     """Read a PHSH chunk; raises FormatError."""
     value = msgpack_limits.parse(bytes(content(aero, chunk)), "phsh", offset=chunk.offset)
     if not isinstance(value, dict):
@@ -198,7 +213,7 @@ def parse_pages(aero: Aero, chunk: Chunk) -> PageHashes:
     return PageHashes(name, size, digests)
 
 
-def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> None:
+def check_contents(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> None:
     """Check the content of every chunk against its length and hashes."""
     claims: Claims = {}
     for entry in aero.entries:
@@ -207,7 +222,7 @@ def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> N
             span = entry.span if entry.data_len else (0, 0)
             claim = Claim(span, digest, entry, "TIDX", HASH_KEY)
             claims.setdefault(shard, []).append(claim)
-    paged: set[Chunk] = set()
+    paged: set[AeroChunk] = set()
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and not chunk.is_compressed:
             try:
@@ -230,7 +245,11 @@ def check_contents(aero: Aero, report: Report[Chunk], allowance: Allowance) -> N
 
 
 def _check_content(
-    aero: Aero, chunk: Chunk, claims: list[Claim], report: Report[Chunk], allowance: Allowance
+    aero: Aero,
+    chunk: AeroChunk,
+    claims: list[Claim],
+    report: Report[AeroChunk],
+    allowance: Allowance,
 ) -> None:
     check_length(chunk)
     allowance.decode(chunk)
@@ -248,32 +267,45 @@ def _check_content(
             at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
             report.error(message, claim.field, at, chunk, kind="blake3")
     if blocks.unused:
-        message = f"{blocks.unused} bytes after the zstd frame"
-        report.warn(message, "chunk_length", chunk.end - blocks.unused, chunk)
+        report.warn(
+            f"{blocks.unused} bytes after the zstd frame",
+            "chunk_length",
+            chunk.end - blocks.unused,
+            chunk,
+        )
 
 
 def _add_pages(
-    aero: Aero, chunk: Chunk, claims: Claims, paged: set[Chunk], report: Report[Chunk]
+    aero: Aero, chunk: AeroChunk, claims: Claims, paged: set[AeroChunk], report: Report[AeroChunk]
 ) -> None:
     """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
     pages = parse_pages(aero, chunk)
     name, digests = quoted(pages.shard_name), pages.digests
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
-        message = f"page hashes of {name}, which is no chunk of the file"
-        report.warn(message, "shard_name", chunk.offset, chunk)
+        report.warn(
+            f"page hashes of {name}, which is no chunk of the file",
+            "shard_name",
+            chunk.offset,
+            chunk,
+        )
         return
     if shard in paged:
-        message = f"{name} has page hashes already, the first are used"
-        report.warn(message, "shard_name", chunk.offset, chunk)
+        report.warn(
+            f"{name} has page hashes already, the first are used", "shard_name", chunk.offset, chunk
+        )
         return
     paged.add(shard)
+    # Checked before the pages are listed: a page may be one byte ("Limits").
     if len(digests) > MAX_PAGES:
         fail(f"phsh has {len(digests)} digests", offset=chunk.offset, field="digests", kind="limit")
     count = -(-shard.ulen // pages.page_size)
     if len(digests) != count:
-        message = f"phsh has {len(digests)} digests, {name} has {count} pages"
-        fail(message, offset=chunk.offset, field="digests")
+        fail(
+            f"phsh has {len(digests)} digests, {name} has {count} pages",
+            offset=chunk.offset,
+            field="digests",
+        )
     spans = page_spans(shard.ulen, pages.page_size)
     claims.setdefault(shard, []).extend(
         Claim(span, digest, number, "PHSH", "digests")
@@ -281,5 +313,9 @@ def _add_pages(
     )
     usual = pages.shard_name.encode() + PAGES_SUFFIX
     if aero.name(chunk) != usual:
-        message = f"page hashes of {name} are not called {quoted(usual.decode())}"
-        report.warn(message, "name_off", chunk.offset, chunk)
+        report.warn(
+            f"page hashes of {name} are not called {quoted(usual.decode())}",
+            "name_off",
+            chunk.offset,
+            chunk,
+        )

@@ -31,7 +31,7 @@ from wtxtgit.containers.aero.read import (
     NO_HASH,
     SHARD,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import quoted
@@ -44,10 +44,12 @@ CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
 LISTS = ("chunks", "shards")
 """Keys of a manifest that say what the file's chunks say as well."""
+# Values of both sides of a merge are held in memory ("Resealing").
 SMALL = 2**16
 """Bytes of an unknown chunk that are a value; of larger ones their hash is."""
 MAX_SMALL = 2**24
 """Bytes of all of them together."""
+# Names of at most 255 bytes are part of a key ("Resealing").
 MAX_NAME = 255
 LARGE = "blake3:"
 PLACE, ROLE = "toc_index", "role"
@@ -142,7 +144,7 @@ def _changed(
     return raw
 
 
-def like(aero: Aero, chunk: Chunk, raw: bytes) -> Payload:
+def like(aero: Aero, chunk: AeroChunk, raw: bytes) -> Payload:
     """The chunk with another content: compressed and hashed where it was before."""
     name = aero.name(chunk)
     payload = metadata_payload(
@@ -222,7 +224,7 @@ def _packed_values(value: object) -> dict[str, bytes]:
     raise FormatError("the value of MMSG is no map", field=MANIFEST.decode())
 
 
-def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, Chunk, object]]:
+def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, AeroChunk, object]]:
     """Chunks of unknown types, each with its key and its value."""
     allowance = Allowance(len(aero.data), options)
     small = Budget(MAX_SMALL, f"unknown chunks have over {MAX_SMALL} bytes", "chunk_ulen")
@@ -237,13 +239,13 @@ def _unknown(aero: Aero, options: ReadOptions) -> Iterator[tuple[str, Chunk, obj
             yield key, chunk, bytes(content(aero, chunk, SMALL))
 
 
-def named(aero: Aero) -> dict[str, Chunk]:
+def named(aero: Aero) -> dict[str, AeroChunk]:
     """Chunks of unknown types that are values, by key.
 
     Those whose type or name can't be told in a key are none, and of several
     with the same key all but the first.
     """
-    chunks: dict[str, Chunk] = {}
+    chunks: dict[str, AeroChunk] = {}
     for chunk in aero.chunks:
         key = _key(aero, chunk)
         if key is not None:
@@ -251,8 +253,9 @@ def named(aero: Aero) -> dict[str, Chunk]:
     return chunks
 
 
-def _key(aero: Aero, chunk: Chunk) -> str | None:
+def _key(aero: Aero, chunk: AeroChunk) -> str | None:
     """Type, flags and name of a chunk of an unknown type: `NOTE:0x8:name`."""
+    # Known types are merged by what is in them, or made anew.
     is_known = chunk.fourcc in METADATA or chunk.fourcc == SHARD
     if is_known or not chunk.fourcc.isalnum() or chunk.name_len > MAX_NAME:
         return None

@@ -17,6 +17,7 @@ from wtxtgit.containers.aero.read import TENSORS_KEY
 from wtxtgit.containers.msgpack_limits import FIXSTR, NIL
 from wtxtgit.errors import FormatError
 
+# Each key becomes an object ("Resealing", what is refused).
 MAX_FIELDS = 10_000
 """Keys of a map that is changed."""
 _STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
@@ -62,6 +63,7 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
         if key not in last and value is not None:
             pieces.append(packed(key) + value)
     first, end = (held[0].start, held[-1].end) if held else (_head(raw), _head(raw))
+    # The width of the count stays as it was spelled where the count does.
     head = raw[:first] if len(pieces) == len(held) else _packer().pack_map_header(len(pieces))
     return b"".join((head, *pieces, raw[end:]))
 
@@ -73,7 +75,7 @@ def packed(value: object) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TensorMaps:
     """The content of a TIDX chunk; `ends` are where the tensors' maps end, one at the other.
 
     `start` is where their array starts, `first` where its first map does.
@@ -85,7 +87,7 @@ class Index:
     ends: Sequence[int]
 
     @staticmethod
-    def of(raw: bytes) -> Index:
+    def of(raw: bytes) -> TensorMaps:
         """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
         held = [field for field in _fields(raw) if field.key == TENSORS_KEY][-1]
         unpacker = _unpacker(raw[held.value : held.end])
@@ -95,7 +97,7 @@ class Index:
         for _ in range(count):
             unpacker.skip()
             ends.append(held.value + unpacker.tell())
-        return Index(raw, held.value, first, ends)
+        return TensorMaps(raw, held.value, first, ends)
 
     def map(self, number: int) -> bytes:
         """The map of tensor `number`."""

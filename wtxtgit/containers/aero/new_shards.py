@@ -18,13 +18,13 @@ from wtxtgit.containers.aero.chunks import Segment, ShardContent, aligned
 from wtxtgit.containers.aero.content import BLOCK, Allowance, hasher
 from wtxtgit.containers.aero.describe import TensorReader
 from wtxtgit.containers.aero.hashes import parse_pages
-from wtxtgit.containers.aero.msgpack_edit import Index, fields
+from wtxtgit.containers.aero.msgpack_edit import TensorMaps, fields
 from wtxtgit.containers.aero.read import (
     HASH_KEY,
     INDEX,
     PAGES,
     Aero,
-    Chunk,
+    AeroChunk,
     IndexEntry,
     index_content,
 )
@@ -54,18 +54,18 @@ class Source:
         return self._reader.order
 
     @cached_property
-    def index(self) -> Index | None:
+    def index(self) -> TensorMaps | None:
         """The index's own bytes; None where the file has none. Raises FormatError (limit)."""
         chunk = self.aero.first(INDEX)
-        return None if chunk is None else Index.of(index_content(self.aero.data, chunk))
+        return None if chunk is None else TensorMaps.of(index_content(self.aero.data, chunk))
 
     @cached_property
-    def pages(self) -> dict[int, list[tuple[Chunk, int]]]:
+    def pages(self) -> dict[int, list[tuple[AeroChunk, int]]]:
         """PHSH chunks and their page sizes, by the place of the shard that they are of.
 
         Raises FormatError where any is compressed: no check has looked at these.
         """
-        pages: dict[int, list[tuple[Chunk, int]]] = {}
+        pages: dict[int, list[tuple[AeroChunk, int]]] = {}
         for chunk in self.aero.chunks:
             if chunk.fourcc == PAGES:
                 if chunk.is_compressed:
@@ -91,15 +91,16 @@ class Source:
         bytes, so they are part of it. Raises FormatError as `index` does.
         """
         raw = self.map(number)
+        # The form decides whether two tensors can stand for one another in a merge.
         left = PLACED if tensor.absent is None else NAMED
         further = (raw[one.start : one.end] for one in fields(raw) if one.key not in left)
         return self.order, tuple(sorted(further))
 
-    def shard_of(self, number: int) -> Chunk | None:
+    def shard_of(self, number: int) -> AeroChunk | None:
         """The shard that has the tensor; None where it is in another file."""
         return self.aero.shard(self.aero.entries[number].shard_id)
 
-    def blocks(self, shard: Chunk, start: int, end: int) -> Iterator[Buffer]:
+    def blocks(self, shard: AeroChunk, start: int, end: int) -> Iterator[Buffer]:
         """Bytes [start, end) of a shard's content; raises FormatError if they can't be decoded."""
         if start < end:
             yield from pieces(self._reader.content(shard)[start:end], BLOCK)
@@ -126,7 +127,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class PlacedTensor:
     """A tensor that is written, from the shard of its file that has it.
 
     `place` is its number among all that is written.
@@ -134,7 +135,7 @@ class Part:
 
     place: int
     item: Item
-    shard: Chunk
+    shard: AeroChunk
 
     @property
     def entry(self) -> IndexEntry:
@@ -154,7 +155,7 @@ class Part:
 
 
 def _region(
-    source: Source, shard: Chunk, start: int, end: int, parts: Sequence[Part]
+    source: Source, shard: AeroChunk, start: int, end: int, parts: Sequence[PlacedTensor]
 ) -> Iterator[Buffer]:
     """Bytes [start, end) of a shard that was read, with `parts`, by offset, given anew."""
     pos = start
@@ -175,7 +176,7 @@ class NewShard(ShardContent):
     """
 
     offsets: dict[int, int]
-    sharing: tuple[Part, ...]
+    sharing: tuple[PlacedTensor, ...]
 
     def check(self, allowance: Allowance) -> None:
         """Refuse tensors that share bytes and are to have different ones; raises FormatError.
@@ -195,7 +196,7 @@ class NewShard(ShardContent):
 
 
 def as_it_was(
-    source: Source, shard: Chunk, parts: Sequence[Part], page_size: int | None
+    source: Source, shard: AeroChunk, parts: Sequence[PlacedTensor], page_size: int | None
 ) -> NewShard:
     """A shard with the same tensors as before, each in its place."""
     given = _given(parts)
@@ -205,12 +206,12 @@ def as_it_was(
     return _new_shard(segments, shard.ulen, page_size, offsets, given, _groups(parts))
 
 
-def laid_out(parts: Sequence[Part], page_size: int | None) -> NewShard:
+def laid_out(parts: Sequence[PlacedTensor], page_size: int | None) -> NewShard:
     """A shard of these tensors, aligned, in their order.
 
     Those that shared bytes come with the first of them, as far apart as they were.
     """
-    by_shard: dict[tuple[int, Chunk], list[Part]] = {}
+    by_shard: dict[tuple[int, AeroChunk], list[PlacedTensor]] = {}
     for part in parts:
         by_shard.setdefault((id(part.item.source), part.shard), []).append(part)
     sharing = [group for inside in by_shard.values() for group in _groups(inside)]
@@ -236,8 +237,8 @@ def _new_shard(
     size: int,
     page_size: int | None,
     offsets: dict[int, int],
-    given: Sequence[Part],
-    grouped: Iterable[list[Part]],
+    given: Sequence[PlacedTensor],
+    grouped: Iterable[list[PlacedTensor]],
 ) -> NewShard:
     # Tensors that share bytes are compared where one of them is given anew.
     shared = [group for group in grouped if len(group) > 1 and _given(group)]
@@ -246,17 +247,17 @@ def _new_shard(
     return NewShard(tuple(segments), size, page_size, spans, offsets, sharing)
 
 
-def _span(part: Part, offsets: dict[int, int]) -> Span:
+def _span(part: PlacedTensor, offsets: dict[int, int]) -> Span:
     """Where a tensor stands in the shard that is written."""
     start = offsets[part.place]
     return start, start + part.entry.data_len
 
 
-def _given(parts: Sequence[Part]) -> list[Part]:
+def _given(parts: Sequence[PlacedTensor]) -> list[PlacedTensor]:
     return sorted((part for part in parts if part.is_given), key=lambda part: part.entry.span)
 
 
-def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _groups(parts: Sequence[PlacedTensor]) -> Iterator[list[PlacedTensor]]:
     """Tensors of one shard that have bytes, by offset, those that share bytes together."""
     with_bytes = (part for part in parts if part.entry.data_len)
     return groups(with_bytes, lambda part: part.entry.span)

@@ -48,11 +48,14 @@ METADATA = frozenset({INTEGRITY, JSON, MANIFEST, PAGES, INDEX})
 """Chunks that MAX_METADATA_ULEN holds for."""
 NEVER_COMPRESSED = frozenset({INTEGRITY, PAGES, SHARD})
 SHARD_NAME = b"weights.shard%d"
+# An index can say any integer of MessagePack; a longer name is no shard's.
 MAX_SHARD_NAME = len(SHARD_NAME % -(2**64))
 PAGES_SUFFIX = b".phsh"
 
+# Payloads start at multiples of it, with zeros between ("Layout").
 PAYLOAD_ALIGNMENT = 16
 NAMES_ALIGNMENT = 8
+# These two are limits of the format ("Limits").
 MAX_STRING_TABLE = 512 * 2**20
 MAX_METADATA_ULEN = 2 * 2**30
 
@@ -84,7 +87,7 @@ CONTROL_ROLE = "_control"
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class FileHeader:
     """The file header's offsets and lengths."""
 
     toc_offset: int
@@ -101,7 +104,7 @@ class Header:
         names_end = self.names_offset + self.names_length if self.names_length else 0
         return max(toc_end, names_end)
 
-    def name(self, data: ByteView, chunk: Chunk, most: int | None = None) -> bytes:
+    def name(self, data: ByteView, chunk: AeroChunk, most: int | None = None) -> bytes:
         """A chunk's name in the file `data`, or its first `most` bytes."""
         start = self.names_offset + chunk.name_off
         length = chunk.name_len if most is None else min(chunk.name_len, most)
@@ -113,7 +116,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class AeroChunk:
     """Entry `place` of the TOC; `name_off` counts from the string table's start."""
 
     place: int
@@ -142,6 +145,7 @@ class Chunk:
     @property
     def is_wiped(self) -> bool:
         """Whether nothing but zeros was left of the entry."""
+        # Most entries differ here: the other fields are only looked at where these do not.
         if self.fourcc != NO_FOURCC or self.digest != NO_HASH:
             return False
         numbers = (self.flags, self.offset, self.length, self.ulen, self.name_off, self.name_len)
@@ -183,7 +187,7 @@ class IndexEntry:
         """Where in its shard's content the tensor stands."""
         return self.data_off, self.data_end
 
-    def is_inside(self, shard: Chunk) -> bool:
+    def is_inside(self, shard: AeroChunk) -> bool:
         """Whether the shard's content has the tensor's bytes."""
         return self.data_len == 0 or 0 <= self.data_off < self.data_end <= shard.ulen
 
@@ -203,6 +207,7 @@ class IndexEntry:
         element = self.element
         if element is None or any(dim < 0 for dim in self.shape):
             return None
+        # A dimension of 0 comes first: the product of the others could be over any limit.
         if 0 in self.shape:
             return 0
         size = ITEM_BYTES[element]
@@ -253,9 +258,9 @@ class Aero:
     """
 
     data: ByteView
-    header: Header
-    chunks: tuple[Chunk, ...]
-    shards: dict[bytes, Chunk]
+    header: FileHeader
+    chunks: tuple[AeroChunk, ...]
+    shards: dict[bytes, AeroChunk]
     entries: tuple[IndexEntry, ...]
     tensors: tuple[Stored, ...]
 
@@ -267,17 +272,17 @@ class Aero:
         for tensor in self.tensors:
             yield ranges.tensor(tensor)
 
-    def shard(self, shard_id: int) -> Chunk | None:
+    def shard(self, shard_id: int) -> AeroChunk | None:
         return self.shards.get(SHARD_NAME % shard_id)
 
-    def first(self, fourcc: bytes) -> Chunk | None:
+    def first(self, fourcc: bytes) -> AeroChunk | None:
         return next((chunk for chunk in self.chunks if chunk.fourcc == fourcc), None)
 
-    def stored(self, chunk: Chunk) -> ByteView:
+    def stored(self, chunk: AeroChunk) -> ByteView:
         """The chunk's bytes as they stand in the file."""
         return self.data[chunk.offset : chunk.end] if chunk.length else self.data[:0]
 
-    def name(self, chunk: Chunk) -> bytes:
+    def name(self, chunk: AeroChunk) -> bytes:
         return self.header.name(self.data, chunk)
 
     @property
@@ -285,7 +290,7 @@ class Aero:
         """Bytes of all chunk names together; they may share bytes of the string table."""
         return sum(chunk.name_len for chunk in self.chunks)
 
-    def label(self, chunk: Chunk) -> str:
+    def label(self, chunk: AeroChunk) -> str:
         """The chunk as findings call it: its name, or its type where it has none."""
         raw = self.header.name(self.data, chunk, 4 * MAX_QUOTED)
         name = raw.decode("utf-8", "backslashreplace")[:MAX_QUOTED]
@@ -299,7 +304,7 @@ def read(data: ByteView) -> Aero:
     chunks = _read_toc(data, header)
     index = next((chunk for chunk in chunks if chunk.fourcc == INDEX), None)
     entries = [] if index is None else parse_index(index_content(data, index), index.offset)
-    shards: dict[bytes, Chunk] = {}
+    shards: dict[bytes, AeroChunk] = {}
     for chunk in chunks:
         if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
             shards.setdefault(header.name(data, chunk), chunk)
@@ -307,7 +312,7 @@ def read(data: ByteView) -> Aero:
     return Aero(data, header, chunks, shards, tuple(entries), tensors)
 
 
-def index_content(data: ByteView, chunk: Chunk) -> bytes:
+def index_content(data: ByteView, chunk: AeroChunk) -> bytes:
     """The content of a TIDX of the file `data`, a byte over MAX_JSON at most.
 
     Raises FormatError where it can't be decoded.
@@ -315,10 +320,11 @@ def index_content(data: ByteView, chunk: Chunk) -> bytes:
     payload = data[chunk.offset : chunk.end] if chunk.length else data[:0]
     if chunk.is_compressed:
         return zstd_limits.decode(payload, MAX_JSON, "tidx", offset=chunk.offset)
+    # One byte more than is read shows that it is too long; copying all could take gigabytes.
     return bytes(payload[: MAX_JSON + 1])
 
 
-def _read_header(data: ByteView) -> Header:
+def _read_header(data: ByteView) -> FileHeader:
     _magic, major, minor, size, *rest = Cursor(data).record(HEADER, "file header")
     if (major, minor) != VERSION:
         fail(f"version {major}.{minor} is not 0.1", offset=4, field="version_major")
@@ -327,17 +333,17 @@ def _read_header(data: ByteView) -> Header:
     toc_offset, toc_length, names_offset, names_length, flags, uuid, _reserved = rest
     check_inside(toc_offset, toc_length, len(data), "toc")
     check_inside(names_offset, names_length, len(data), "string table")
-    return Header(toc_offset, toc_length, names_offset, names_length, flags, uuid)
+    return FileHeader(toc_offset, toc_length, names_offset, names_length, flags, uuid)
 
 
-def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
+def _read_toc(data: ByteView, header: FileHeader) -> tuple[AeroChunk, ...]:
     start = header.toc_offset
     toc = Cursor(data[: start + header.toc_length], start)
     count, _reserved0, _reserved1 = toc.record(TOC_HEADER, "toc header")
     if count > MAX_TENSORS:
         fail(f"toc lists {count} chunks", offset=start, field="entry_count", kind="limit")
     entries = TOC_ENTRY.iter_unpack(mapped(toc.take(TOC_ENTRY.size * count, "toc")))
-    chunks = tuple(Chunk(place, *fields) for place, fields in enumerate(entries))
+    chunks = tuple(AeroChunk(place, *fields) for place, fields in enumerate(entries))
     for place, chunk in enumerate(chunks):
         name, at = f"name of chunk {place}", header.entry_offset(place)
         check_inside(chunk.name_off, chunk.name_len, header.names_length, name, at)
@@ -345,9 +351,10 @@ def _read_toc(data: ByteView, header: Header) -> tuple[Chunk, ...]:
     return chunks
 
 
-def _locate(shard: Chunk | None, entry: IndexEntry) -> Stored:
+def _locate(shard: AeroChunk | None, entry: IndexEntry) -> Stored:
     """The tensor where it stands in the file, empty where it does not."""
     start = end = 0
+    # Only what stands in the file as it is decides how it is cut: nothing is decoded for that.
     if shard is not None and not shard.is_compressed:
         name = f"tensor {quoted(entry.name)}"
         check_inside(entry.data_off, entry.data_len, shard.length, name, shard.offset)

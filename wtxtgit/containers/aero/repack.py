@@ -35,7 +35,7 @@ from wtxtgit.containers.aero.read import (
     NO_HASH,
     PAGES,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span, groups
@@ -83,18 +83,23 @@ def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     replacing.refuse_errors(findings)
 
 
-def _repacked(aero: Aero, chunk: Chunk, compression: str, allowance: Allowance) -> Payload:
+def _repacked(aero: Aero, chunk: AeroChunk, compression: str, allowance: Allowance) -> Payload:
     check_length(chunk)
     allowance.decode(chunk)
     allowance.hash(chunk.ulen, chunk.offset)
     whole = (0, chunk.ulen)
     digest = digest_spans(ChunkContent(aero, chunk), [whole])[whole]
     if chunk.digest not in (NO_HASH, digest):
-        message = f"BLAKE3 of {aero.label(chunk)!a} does not hold"
-        fail(message, offset=chunk.offset, field="blake3_256", kind="blake3")
+        fail(
+            f"BLAKE3 of {aero.label(chunk)!a} does not hold",
+            offset=chunk.offset,
+            field="blake3_256",
+            kind="blake3",
+        )
     stored = stored_payload(aero, chunk)
     if chunk.fourcc == INTEGRITY and chunk is aero.first(INTEGRITY):
         return stored
+    # Weights stay plain, so that they can be mapped and a changed tensor is a small change.
     if compression == "zstd" and not chunk.is_compressed and chunk.fourcc in COMPRESSIBLE:
         raw = bytes(aero.stored(chunk))
         return metadata_payload(chunk.fourcc, stored.name, raw, flags=chunk.flags, compress=True)
@@ -132,6 +137,7 @@ def written(
             edits.append((at, at + DIGEST_SIZE, partial(iter, (payload.digest,))))
             if chunk.length:
                 edits.append((chunk.offset, chunk.end, payload.blocks))
+        # Bytes that no chunk has stay only here: they are in no payload.
         return spliced(aero.data, sorted(edits, key=lambda edit: edit[:2]))
     payloads = []
     for chunk in aero.chunks:

@@ -26,7 +26,14 @@ from wtxtgit.containers.aero.describe import json_object, shape_order
 from wtxtgit.containers.aero.hashes import MAX_PAGES
 from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
-from wtxtgit.containers.aero.new_shards import Item, NewShard, Part, Source, as_it_was, laid_out
+from wtxtgit.containers.aero.new_shards import (
+    Item,
+    NewShard,
+    PlacedTensor,
+    Source,
+    as_it_was,
+    laid_out,
+)
 from wtxtgit.containers.aero.read import (
     HASH_KEY,
     INDEX,
@@ -35,7 +42,7 @@ from wtxtgit.containers.aero.read import (
     SHARD,
     SHARD_NAME,
     Aero,
-    Chunk,
+    AeroChunk,
 )
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -98,8 +105,10 @@ def reseal(
     stays = len(items) == len(container.entries) and all(
         item.source is own and item.number == place for place, item in enumerate(items)
     )
+    # A file of which nothing changes stays byte for byte, also one with errors.
     if stays and not any(item.content for item in items) and not new.is_change:
         return pieces(container.data)
+    # Hashes are made anew below: they must not make damage look whole.
     for source in sources.values():
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
@@ -151,11 +160,14 @@ def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
             if tensor.absent is not None:
                 raise FormatError(f"{name} has no bytes: {tensor.absent}", field="entries")
             if item.content.nbytes != tensor.nbytes:
-                message = f"{name} has {tensor.nbytes} bytes, {item.content.nbytes} are given"
-                raise FormatError(message, field="entries")
+                raise FormatError(
+                    f"{name} has {tensor.nbytes} bytes, {item.content.nbytes} are given",
+                    field="entries",
+                )
         if item.source.order != order and shape != shape[::-1]:
-            message = f"{name} has the dimensions of its shape in the other order"
-            raise FormatError(message, field="entries")
+            raise FormatError(
+                f"{name} has the dimensions of its shape in the other order", field="entries"
+            )
 
 
 def _check_names(items: Sequence[Item]) -> None:
@@ -246,19 +258,20 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     """
     numbered = _numbered(own)
     made = Resharded(list(_homes(own, items, numbered)))
-    parts: dict[int, list[Part]] = {}
-    decoded: set[tuple[int, Chunk]] = set()
+    parts: dict[int, list[PlacedTensor]] = {}
+    decoded: set[tuple[int, AeroChunk]] = set()
     for place, (item, home) in enumerate(zip(items, made.homes, strict=True)):
         shard_of = item.source.shard_of(item.number)
         if home is None or shard_of is None:
             continue
-        parts.setdefault(home, []).append(Part(place, item, shard_of))
+        parts.setdefault(home, []).append(PlacedTensor(place, item, shard_of))
         if (id(item.source), shard_of) not in decoded:
             decoded.add((id(item.source), shard_of))
             allowance.decode(shard_of)
     before: dict[int, list[int]] = {}
     for number, entry in enumerate(own.aero.entries):
         before.setdefault(entry.shard_id, []).append(number)
+    # In the order of their numbers, so that the same merge gives the same bytes.
     for number in sorted(numbered.keys() | parts.keys()):
         inside = parts.get(number, [])
         numbers = sorted(part.item.number for part in inside if part.item.source is own)
@@ -274,6 +287,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
             shard = as_it_was(own, chunk, inside, page_size)
         else:
             shard = laid_out(inside, page_size)
+        # A page may be one byte: the count is refused before the pages are listed.
         if page_size is not None and -(-shard.size // page_size) > MAX_PAGES:
             raise FormatError("a shard would have too many pages", kind="limit", field="digests")
         shard.check(allowance)
@@ -292,7 +306,7 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     return made
 
 
-def _numbered(own: Source) -> dict[int, Chunk]:
+def _numbered(own: Source) -> dict[int, AeroChunk]:
     """The shards that an index can name, by number."""
     ids = {entry.shard_id for entry in own.aero.entries}
     matches = map(_NUMBERED.fullmatch, own.aero.shards)
@@ -301,7 +315,9 @@ def _numbered(own: Source) -> dict[int, Chunk]:
     return {number: chunk for number, chunk in shards if chunk is not None}
 
 
-def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> Iterator[int | None]:
+def _homes(
+    own: Source, items: Sequence[Item], numbered: dict[int, AeroChunk]
+) -> Iterator[int | None]:
     """The number of each tensor's shard, None where it is in another file."""
     elsewhere = next(
         (entry for entry in own.aero.entries if own.aero.shard(entry.shard_id) is None), None
@@ -316,6 +332,7 @@ def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> It
                     field="entries",
                 )
             yield None
+        # A tensor goes to the shard with the number that it had ("Resealing").
         elif item.source is own or entry.shard_id in numbered:
             yield entry.shard_id
         elif numbered:
@@ -330,7 +347,7 @@ def _homes(own: Source, items: Sequence[Item], numbered: dict[int, Chunk]) -> It
             )
 
 
-def _payload(own: Source, chunk: Chunk, shard: NewShard) -> Payload:
+def _payload(own: Source, chunk: AeroChunk, shard: NewShard) -> Payload:
     name = own.aero.name(chunk)
     digest = NO_HASH if chunk.digest == NO_HASH else shard.digests[0, shard.size]
     blocks = partial(_compressed, shard) if chunk.is_compressed else shard.blocks

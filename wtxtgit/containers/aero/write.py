@@ -1,29 +1,41 @@
-"""Writing AERO files and sets.
+"""Writing AERO files and sets: parts, their common index, and the JSON file that lists them.
 
-Spec: `docs/spec/aero.md`, "What is written".
+Spec: `docs/spec/aero.md`, "What is written" and "AEROSET".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 
 from wtxtgit.containers.aero import chunks
+from wtxtgit.containers.aero.aeroset import FORMAT_NAME, MAX_PARTS, VERSIONS, is_local
 from wtxtgit.containers.aero.chunks import (
     DTYPES,
     UUID_SIZE,
+    Payload,
+    Shard,
     assemble,
+    check_payloads,
     check_tensors,
     content_uuid,
     file_payloads,
+    model,
     plan,
 )
-from wtxtgit.containers.aero.repack import repack
-from wtxtgit.containers.aero.write_set import build_set
+from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
-__all__ = ["DTYPES", "build", "build_model", "build_set", "repack"]
+__all__ = ["DTYPES", "build", "build_model", "build_set"]
+
+SET_NAME = "{}.aeroset.json"
+INDEX_NAME = "{}-index.aero"
+PART_NAME = "{}-part-{:03}.aero"
 
 
 def build(
@@ -70,3 +82,93 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     installed. Raises FormatError as `build` does.
     """
     return build(tensors, tags=tags, ihsh=True, compress_metadata=False)
+
+
+class _NewFile:
+    """A file of a set to be written.
+
+    What was gone through to its end is known by size and SHA-256: where a
+    set's files are written in order, each is made once.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Iterator[Buffer]]) -> None:
+        self.name = name
+        self._make = make
+        self._known: tuple[int, str] | None = None
+
+    def pieces(self) -> Iterator[Buffer]:
+        """The file's bytes, in order; the same each time."""
+        hasher, size = sha256(), 0
+        for piece in self._make():
+            hasher.update(piece)
+            size += len(piece)
+            yield piece
+        self._known = size, hasher.hexdigest()
+
+    def identity(self) -> tuple[int, str]:
+        """Size and SHA-256 in hex."""
+        while self._known is None:
+            for _ in self.pieces():
+                pass
+        return self._known
+
+
+def build_set(
+    tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_part: int
+) -> Iterator[tuple[str, Iterator[Buffer]]]:
+    """The files of a set: their names in its folder, which start with `stem`, and their bytes.
+
+    The parts come first, then their index, then the JSON that lists them: it
+    has their SHA-256, so what was not gone through before is made once more.
+    A part has one weight shard, of up to `max_part` bytes or one larger
+    tensor. Chunks are as `build_model` writes them.
+    Raises FormatError for what the format can't hold, before anything is given.
+    """
+    check_tensors(tensors)
+    # In its part each shard is the first one.
+    shards = [replace(shard, number=0) for shard in plan(tensors, max_part)]
+    if len(shards) > MAX_PARTS:
+        raise FormatError(f"{len(shards)} parts are too many", kind="limit", field="parts")
+    if not is_local(SET_NAME.format(stem)):
+        raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
+    parts = [
+        _NewFile(PART_NAME.format(stem, number), partial(_part, shard, tags))
+        for number, shard in enumerate(shards)
+    ]
+    index = _NewFile(INDEX_NAME.format(stem), partial(_index, shards, tags))
+    listed = _NewFile(SET_NAME.format(stem), partial(_set, parts, index, tags))
+    return ((file.name, file.pieces()) for file in (*parts, index, listed))
+
+
+def _part(shard: Shard, tags: Mapping[str, str]) -> Iterator[Buffer]:
+    entries = shard.entries(0, tensor_hash=True)
+    return _file(file_payloads([shard], entries, tags, ihsh=True, compress_metadata=False))
+
+
+def _index(shards: Sequence[Shard], tags: Mapping[str, str]) -> Iterator[Buffer]:
+    entries = [
+        entry
+        for number, shard in enumerate(shards)
+        for entry in shard.entries(number, tensor_hash=True)
+    ]
+    return _file(file_payloads([], entries, tags, ihsh=True, compress_metadata=False))
+
+
+def _file(payloads: Sequence[Payload]) -> Iterator[Buffer]:
+    check_payloads(payloads)
+    return assemble(payloads, content_uuid(payloads))
+
+
+def _set(parts: Sequence[_NewFile], index: _NewFile, tags: Mapping[str, str]) -> Iterator[Buffer]:
+    listed = {
+        "format": {"name": FORMAT_NAME, "version": list(VERSIONS[0])},
+        "model": model(tags),
+        "parts": [_member(part) | {"shards": [number]} for number, part in enumerate(parts)],
+        "global_tidx": _member(index),
+    }
+    yield json.dumps(listed, indent=2).encode() + b"\n"
+
+
+def _member(file: _NewFile) -> dict[str, object]:
+    size, digest = file.identity()
+    return {"path": file.name, "sha256": digest, "size_bytes": size}

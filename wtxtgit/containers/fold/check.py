@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import reduce
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
@@ -21,8 +22,8 @@ from wtxtgit.containers.fold.payloads import (
     MANIFEST_HASH,
     TAG_BYTES,
     Digests,
+    HashVerdict,
     Payloads,
-    Verdict,
 )
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
@@ -31,8 +32,8 @@ from wtxtgit.containers.fold.read import (
     TRUST_BLOCK,
     UNCOMPRESSED,
     ZSTD,
-    Chunk,
     Fold,
+    FoldChunk,
     parity_bytes,
     parity_len,
 )
@@ -67,7 +68,7 @@ _SHOWN_DIGITS = 16
 def check(container: Fold, options: ReadOptions) -> Findings:
     """Check everything that the file says of itself; raises nothing."""
     findings = Findings()
-    report: Report[Chunk] = Report(findings, attrgetter("name"))
+    report: Report[FoldChunk] = Report(findings, attrgetter("name"))
     _check_index(container, report)
     _check_layout(container, report)
     _check_trust_block(container, report)
@@ -80,18 +81,26 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     unchecked = keyed.count(None)
     if unchecked:
         hashes = "1 hash" if unchecked == 1 else f"{unchecked} hashes"
-        message = f"{hashes} can't be checked: HMACs need their key"
-        report.warn(message, "sha256", container.index_start, kind="hmac")
+        report.warn(
+            f"{hashes} can't be checked: HMACs need their key",
+            "sha256",
+            container.index_start,
+            kind="hmac",
+        )
     if chunks.locked:
         locked = counted(chunks.locked, "encrypted chunk")
-        message = f"content of {locked} can't be checked: no key is given"
-        report.warn(message, "encrypted", container.index_start)
+        report.warn(
+            f"content of {locked} can't be checked: no key is given",
+            "encrypted",
+            container.index_start,
+        )
     if options.integrity_key is not None and keyed:
+        # One keyed hash a chunk, and the one over the metadata: anything less proves a part.
         findings.authenticated = all(keyed) and len(keyed) > len(container.chunks)
     return findings
 
 
-def _check_index(fold: Fold, report: Report[Chunk]) -> None:
+def _check_index(fold: Fold, report: Report[FoldChunk]) -> None:
     """What readers want of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
@@ -103,10 +112,12 @@ def _check_index(fold: Fold, report: Report[Chunk]) -> None:
         report.error("metadata is not an object", "metadata", offset)
 
 
-def _check_layout(fold: Fold, report: Report[Chunk]) -> None:
+def _check_layout(fold: Fold, report: Report[FoldChunk]) -> None:
     """Warn of bytes that two parts have, and of bytes that no part has."""
     # The index (None) comes before the chunks that start where it does.
-    parts: list[tuple[int, int, int, Chunk | None]] = [(fold.index_start, 0, fold.index_end, None)]
+    parts: list[tuple[int, int, int, FoldChunk | None]] = [
+        (fold.index_start, 0, fold.index_end, None)
+    ]
     parts += [(chunk.offset, 1, chunk.end, chunk) for chunk in fold.chunks]
     reached = HEADER.size
     for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
@@ -114,15 +125,15 @@ def _check_layout(fold: Fold, report: Report[Chunk]) -> None:
         if start < reached:
             report.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
         elif start > reached:
-            message = f"{start - reached} bytes before {what} are in no chunk"
-            report.warn(message, "offset", reached, chunk)
+            report.warn(
+                f"{start - reached} bytes before {what} are in no chunk", "offset", reached, chunk
+            )
         reached = max(reached, end)
     if reached < len(fold.data):
-        message = f"{len(fold.data) - reached} bytes follow the last part"
-        report.warn(message, "index_len", reached)
+        report.warn(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
 
 
-def _check_trust_block(fold: Fold, report: Report[Chunk]) -> None:
+def _check_trust_block(fold: Fold, report: Report[FoldChunk]) -> None:
     """A trust block is a JSON object in a string; what it signs is not checked."""
     text = fold.index.get(TRUST_BLOCK)
     try:
@@ -131,45 +142,59 @@ def _check_trust_block(fold: Fold, report: Report[Chunk]) -> None:
     except (FormatError, UnicodeEncodeError):
         block = None
     if text is not None and not isinstance(block, dict):
-        message = "trust_block is no JSON object in a string"
-        report.warn(message, TRUST_BLOCK, fold.index_start)
+        report.warn("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
 
 
-def check_chunk(chunk: Chunk, report: Report[Chunk]) -> None:
+def check_chunk(chunk: FoldChunk, report: Report[FoldChunk]) -> None:
     """Hold a chunk's header against the index."""
     entry, at = chunk.entry, chunk.offset
     if entry.get("ctype") != chunk.ctype_text:
-        message = f"ctype is {quoted(chunk.ctype_text)}, index has {shown(entry.get('ctype'))}"
-        report.error(message, "ctype", at, chunk)
+        report.error(
+            f"ctype is {quoted(chunk.ctype_text)}, index has {shown(entry.get('ctype'))}",
+            "ctype",
+            at,
+            chunk,
+        )
     for field, place in HEADER_FIELDS:
         stated, held = entry.get(field), getattr(chunk, field)
         if type(stated) is not int or stated != held:
             report.error(f"{field} is {held}, index has {shown(stated)}", field, at + place, chunk)
     header_len = entry.get("header_len")
     if type(header_len) is not int or header_len != CHUNK_HEADER.size:
-        message = f"header_len in the index is {shown(header_len)}, not {CHUNK_HEADER.size}"
-        report.error(message, "header_len", at, chunk)
+        report.error(
+            f"header_len in the index is {shown(header_len)}, not {CHUNK_HEADER.size}",
+            "header_len",
+            at,
+            chunk,
+        )
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         report.error(f"flags {chunk.flags:#x} are unknown", "flags", at + 4, chunk)
     if payloads.parse_hash(entry.get("sha256")) is None:
-        message = f"sha256 in the index is {shown(entry.get('sha256'))}, which is no hash"
-        report.error(message, "sha256", at, chunk)
+        report.error(
+            f"sha256 in the index is {shown(entry.get('sha256'))}, which is no hash",
+            "sha256",
+            at,
+            chunk,
+        )
     # The original writer binds an encrypted chunk to its name.
     if chunk.encrypted and entry.get("aad", chunk.name) != chunk.name:
         report.warn("aad in the index is not the chunk's name", "aad", at, chunk)
     n, algorithm = parity_bytes(chunk.ecc_algo), shown(chunk.ecc_algo)
     if n is None:
-        message = f"ecc_algo in the index is {algorithm}, not none or rs(n)"
-        report.error(message, "ecc_algo", at + 28, chunk)
-    elif parity_len(chunk.comp_len, n) != chunk.ecc_len:
-        message = (
-            f"ecc_len is {chunk.ecc_len}, {algorithm} of {chunk.comp_len} bytes has "
-            f"{parity_len(chunk.comp_len, n)}"
+        report.error(
+            f"ecc_algo in the index is {algorithm}, not none or rs(n)", "ecc_algo", at + 28, chunk
         )
-        report.error(message, "ecc_len", at + 28, chunk)
+    elif parity_len(chunk.comp_len, n) != chunk.ecc_len:
+        report.error(
+            f"ecc_len is {chunk.ecc_len}, {algorithm} of {chunk.comp_len} bytes has "
+            f"{parity_len(chunk.comp_len, n)}",
+            "ecc_len",
+            at + 28,
+            chunk,
+        )
 
 
-def check_metadata(fold: Fold, key: bytes | None, report: Report[Chunk]) -> list[bool | None]:
+def check_metadata(fold: Fold, key: bytes | None, report: Report[FoldChunk]) -> list[bool | None]:
     """Check the hashes over hashes; return what becomes of the ones that need a key."""
     metadata, offset = fold.index.get("metadata"), fold.index_start
     keyed: list[bool | None] = []
@@ -177,18 +202,24 @@ def check_metadata(fold: Fold, key: bytes | None, report: Report[Chunk]) -> list
         if CHUNK_HASHES in metadata:
             _check_chunk_hashes(fold, metadata[CHUNK_HASHES], report)
             if MANIFEST_HASH not in metadata:
-                message = (
-                    "metadata has chunk_hashes and no manifest_hash, which no writer leaves out"
+                report.warn(
+                    "metadata has chunk_hashes and no manifest_hash, which no writer leaves out",
+                    MANIFEST_HASH,
+                    offset,
+                    kind="manifest",
                 )
-                report.warn(message, MANIFEST_HASH, offset, kind="manifest")
         if MANIFEST_HASH in metadata:
             wanted = payloads.parse_hash(metadata[MANIFEST_HASH])
             holds = wanted is not None and wanted.holds(payloads.manifest_sha256(metadata), key)
             if wanted is not None and wanted.needs_key:
                 keyed.append(holds)
             if holds is False:
-                message = "manifest_hash is not that of the metadata"
-                report.error(message, MANIFEST_HASH, offset, kind="manifest")
+                report.error(
+                    "manifest_hash is not that of the metadata",
+                    MANIFEST_HASH,
+                    offset,
+                    kind="manifest",
+                )
     _check_merkle_root(fold, report)
     return keyed
 
@@ -202,7 +233,7 @@ def shown(value: object) -> str:
     return str(value) if isinstance(value, int | float) else "something else"
 
 
-def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[Chunk]) -> None:
+def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[FoldChunk]) -> None:
     offset = fold.index_start
     if not isinstance(hashes, dict):
         report.error("chunk_hashes is not an object", CHUNK_HASHES, offset, kind="manifest")
@@ -213,21 +244,34 @@ def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[Chunk]) -> No
             continue
         if last[chunk.name] is not chunk:
             # The original writer keeps one hash a name.
-            message = "chunk_hashes has the hash of a later chunk of the same name"
-            report.warn(message, CHUNK_HASHES, offset, chunk, kind="manifest")
+            report.warn(
+                "chunk_hashes has the hash of a later chunk of the same name",
+                CHUNK_HASHES,
+                offset,
+                chunk,
+                kind="manifest",
+            )
         else:
             differs = chunk.name in hashes
-            message = f"chunk_hashes {'and sha256 differ' if differs else 'lacks the chunk'}"
-            report.error(message, CHUNK_HASHES, offset, chunk, kind="manifest")
+            report.error(
+                f"chunk_hashes {'and sha256 differ' if differs else 'lacks the chunk'}",
+                CHUNK_HASHES,
+                offset,
+                chunk,
+                kind="manifest",
+            )
     for name in hashes:
         if name not in last:
-            message = "chunk_hashes has a chunk that the index lacks"
             report.findings.error(
-                "manifest", message, offset=offset, field=CHUNK_HASHES, chunk=name
+                "manifest",
+                "chunk_hashes has a chunk that the index lacks",
+                offset=offset,
+                field=CHUNK_HASHES,
+                chunk=name,
             )
 
 
-def _check_merkle_root(fold: Fold, report: Report[Chunk]) -> None:
+def _check_merkle_root(fold: Fold, report: Report[FoldChunk]) -> None:
     stated, metadata = fold.index.get(MERKLE_ROOT), fold.index.get("metadata")
     features = metadata.get("security_features") if isinstance(metadata, dict) else None
     # Without chunks there is no root.
@@ -235,15 +279,20 @@ def _check_merkle_root(fold: Fold, report: Report[Chunk]) -> None:
         return
     if stated is None:
         if isinstance(features, dict) and features.get("merkle") is True:
-            message = "security_features say that there is a merkle_root, and there is none"
-            report.warn(message, MERKLE_ROOT, fold.index_start, kind="merkle")
+            report.warn(
+                "security_features say that there is a merkle_root, and there is none",
+                MERKLE_ROOT,
+                fold.index_start,
+                kind="merkle",
+            )
         return
     root = payloads.merkle_root(
         (chunk.name, chunk.offset, chunk.entry.get("sha256")) for chunk in fold.chunks
     )
     if stated != root:
-        message = "merkle_root is not that of the chunks"
-        report.error(message, MERKLE_ROOT, fold.index_start, kind="merkle")
+        report.error(
+            "merkle_root is not that of the chunks", MERKLE_ROOT, fold.index_start, kind="merkle"
+        )
 
 
 class _ChunkCheck:
@@ -253,7 +302,7 @@ class _ChunkCheck:
     of encrypted chunks for which there is none.
     """
 
-    def __init__(self, fold: Fold, options: ReadOptions, report: Report[Chunk]) -> None:
+    def __init__(self, fold: Fold, options: ReadOptions, report: Report[FoldChunk]) -> None:
         self._data = fold.data
         self._options = options
         self._report = report
@@ -264,7 +313,7 @@ class _ChunkCheck:
         self.keyed: list[bool | None] = []
         self.locked = 0
 
-    def check(self, chunk: Chunk) -> None:
+    def check(self, chunk: FoldChunk) -> None:
         try:
             payloads.check_limits(chunk, self._options)
             self._payloads.passes.take(chunk.comp_len, chunk.offset)
@@ -275,10 +324,11 @@ class _ChunkCheck:
             return
         self._check_payload(chunk)
 
-    def _check_payload(self, chunk: Chunk) -> None:
+    def _check_payload(self, chunk: FoldChunk) -> None:
         if chunk.encrypted and self._options.decryption_key is None:
             self.locked += 1
         stored = chunk.payload(self._data)
+        # Hashes take in what the decoder has seen, while it is in the processor's cache.
         digests = Digests(stored)
         content, failure = self._decode(stored, chunk, digests)
         verdict = payloads.judged(digests.finish(), chunk, self._options)
@@ -287,14 +337,22 @@ class _ChunkCheck:
             if new_verdict.intact:
                 stored, digests, verdict = mended.payload, new_digests, new_verdict
                 content, failure = self._decode(stored, chunk, None)
-                message = (
-                    f"payload is damaged in {mended.damaged} blocks, which its parity can mend"
+                self._report.warn(
+                    f"payload is damaged in {mended.damaged} blocks, which its parity can mend",
+                    "ecc_payload",
+                    chunk.payload_start,
+                    chunk,
+                    kind="ecc",
                 )
-                self._report.warn(message, "ecc_payload", chunk.payload_start, chunk, kind="ecc")
             elif mended.damaged:
                 blocks = f"{mended.given_up} of {mended.damaged} damaged blocks"
-                message = f"parity can't mend {blocks if mended.given_up else 'the payload'}"
-                self._report.error(message, "ecc_payload", chunk.payload_end, chunk, kind="ecc")
+                self._report.error(
+                    f"parity can't mend {blocks if mended.given_up else 'the payload'}",
+                    "ecc_payload",
+                    chunk.payload_end,
+                    chunk,
+                    kind="ecc",
+                )
         elif verdict.intact:
             self._check_parity(stored, chunk)
         self._tell_hashes(stored, chunk, digests, verdict)
@@ -304,7 +362,7 @@ class _ChunkCheck:
             self._check_json(chunk, content)
 
     def _decode(
-        self, stored: ByteView, chunk: Chunk, digests: Digests | None
+        self, stored: ByteView, chunk: FoldChunk, digests: Digests | None
     ) -> tuple[bytes | None, FormatError | None]:
         """Decode a payload: its content if it is JSON, and why it can't be decoded."""
         if chunk.flags not in (UNCOMPRESSED, ZSTD):
@@ -323,27 +381,43 @@ class _ChunkCheck:
         return (bytes(content) if is_json else None), None
 
     def _tell_hashes(
-        self, stored: ByteView, chunk: Chunk, digests: Digests, verdict: Verdict
+        self, stored: ByteView, chunk: FoldChunk, digests: Digests, verdict: HashVerdict
     ) -> None:
         wanted = payloads.parse_hash(chunk.entry.get("sha256"))
         if wanted is not None and wanted.needs_key:
             self.keyed.append(verdict.hash_holds)
         if wanted is not None and verdict.hash_holds is False:
-            message = (
+            self._report.error(
                 f"sha256 of the payload is {digests.sha256[:_SHOWN_DIGITS]}..., "
-                f"index has {str(wanted)[: _SHOWN_DIGITS + len('hmac-sha256:')]}..."
+                f"index has {str(wanted)[: _SHOWN_DIGITS + len('hmac-sha256:')]}...",
+                "sha256",
+                chunk.payload_start,
+                chunk,
+                kind=wanted.kind,
             )
-            self._report.error(message, "sha256", chunk.payload_start, chunk, kind=wanted.kind)
         if verdict.crc_holds:
             return
-        if verdict.hash_holds and _zlib_crc32(stored) == chunk.crc32c:
-            message = "crc32c holds the CRC-32 of zlib, as an old writer put it there"
-            self._report.warn(message, "crc32c", chunk.offset + 24, chunk, kind="crc32c")
+        if (
+            verdict.hash_holds
+            and reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0) == chunk.crc32c
+        ):
+            self._report.warn(
+                "crc32c holds the CRC-32 of zlib, as an old writer put it there",
+                "crc32c",
+                chunk.offset + 24,
+                chunk,
+                kind="crc32c",
+            )
             return
-        message = f"crc32c of the payload is {digests.crc32c:08x}, header has {chunk.crc32c:08x}"
-        self._report.error(message, "crc32c", chunk.payload_start, chunk, kind="crc32c")
+        self._report.error(
+            f"crc32c of the payload is {digests.crc32c:08x}, header has {chunk.crc32c:08x}",
+            "crc32c",
+            chunk.payload_start,
+            chunk,
+            kind="crc32c",
+        )
 
-    def _check_parity(self, stored: ByteView, chunk: Chunk) -> None:
+    def _check_parity(self, stored: ByteView, chunk: FoldChunk) -> None:
         """Warn where parity would not help, as far as the first blocks tell."""
         n = payloads.usable_parity(chunk)
         if not n or self._parity_left < PARITY_BLOCKS:
@@ -353,12 +427,15 @@ class _ChunkCheck:
 
         parity = self._data[chunk.payload_end : chunk.end]
         if not reed_solomon.is_parity(stored, parity, n, PARITY_BLOCKS):
-            message = (
-                "parity is not that of the payload, as an old writer made it: it can mend nothing"
+            self._report.warn(
+                "parity is not that of the payload, as an old writer made it: it can mend nothing",
+                "ecc_payload",
+                chunk.payload_end,
+                chunk,
+                kind="ecc",
             )
-            self._report.warn(message, "ecc_payload", chunk.payload_end, chunk, kind="ecc")
 
-    def _check_json(self, chunk: Chunk, content: bytes) -> None:
+    def _check_json(self, chunk: FoldChunk, content: bytes) -> None:
         reason = None
         try:
             json_text.parse(memoryview(content), "JSON chunk")
@@ -370,8 +447,9 @@ class _ChunkCheck:
             self._report.warn(reason, "comp_payload", chunk.payload_start, chunk)
 
 
-def _wrong_locked_length(chunk: Chunk) -> FormatError | None:
+def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
     """What the lengths of an encrypted chunk say without its key."""
+    # The tag is counted in comp_len; that much is known without the key.
     length = chunk.comp_len - TAG_BYTES
     if length < 0 or (chunk.flags == UNCOMPRESSED and length != chunk.uncomp_len):
         return FormatError(
@@ -392,8 +470,5 @@ def _has_constants(content: bytes) -> bool:
     return bool(found)
 
 
-def _zlib_crc32(held: ByteView) -> int:
-    found = 0
-    for piece in pieces(held):
-        found = zlib.crc32(piece, found)
-    return found
+def _zlib_crc32(stored: ByteView) -> int:
+    return reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0)

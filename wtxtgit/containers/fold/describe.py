@@ -25,8 +25,8 @@ from wtxtgit.containers.fold.read import (
     TENSOR_CTYPE,
     UNCOMPRESSED,
     ZSTD,
-    Chunk,
     Fold,
+    FoldChunk,
     read,
 )
 from wtxtgit.containers.json_text import texts
@@ -39,6 +39,7 @@ from wtxtgit.model.tensor import Description, Nested, Packed, PartNote, ReadOpti
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
 JSON_CTYPE = b"JSON"
+# All of them are held at once for a comparison.
 MAX_JSON_CHUNKS = 16 * 1024 * 1024
 """Bytes of all JSON chunks whose values are told."""
 TAGS = "tags"
@@ -58,7 +59,7 @@ OF_THE_WRITING = frozenset(
 
 def describe(fold: Fold, options: ReadOptions) -> Description:
     """What a file says of itself; raises FormatError (limit) for too many names."""
-    chunks = _Chunks(fold, options)
+    chunks = _SortedChunks(fold, options)
     for chunk in fold.chunks:
         chunks.add(chunk)
     metadata = fold.index.get("metadata")
@@ -74,7 +75,7 @@ def describe(fold: Fold, options: ReadOptions) -> Description:
     )
 
 
-class _Chunks:
+class _SortedChunks:
     """Sorts chunks into tensors, files and the rest, and counts what that takes."""
 
     def __init__(self, fold: Fold, options: ReadOptions) -> None:
@@ -83,6 +84,7 @@ class _Chunks:
         self._passes = payloads.Payloads(fold.data, options).passes
         self._decoded = DecodedParts(options).of_file(len(fold.data))
         message = "chunks list too many tensors"
+        # What is read before it was mended was counted when the index was read.
         self._mended_tensors = Budget(MAX_TENSORS, message, "tensors")
         self._mended_characters = Budget(MAX_NESTED_NAMES, message, "tensors")
         self._opened: set[int] = set()
@@ -90,7 +92,7 @@ class _Chunks:
         self.nested: list[Nested] = []
         self.untold: list[str] = []
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: FoldChunk) -> None:
         is_plain = chunk.flags == UNCOMPRESSED and not chunk.encrypted
         mended = self._mended(chunk) if is_plain and chunk.ctype in FILE_CTYPES else None
         if mended is None and chunk.nested is not None:
@@ -115,18 +117,18 @@ class _Chunks:
         else:
             self.untold.append(f"chunk {quoted(chunk.name)}")
 
-    def _is_readable(self, chunk: Chunk) -> bool:
+    def _is_readable(self, chunk: FoldChunk) -> bool:
         has_key = self._options.decryption_key is not None
         return chunk.flags in (UNCOMPRESSED, ZSTD) and (has_key or not chunk.encrypted)
 
-    def _mended(self, chunk: Chunk) -> ByteView | None:
+    def _mended(self, chunk: FoldChunk) -> ByteView | None:
         """The payload where it is damaged and its parity mends it."""
         is_small = chunk.comp_len <= self._options.max_chunk
         if is_small and payloads.usable_parity(chunk) and self._passes.spend(chunk.comp_len):
             return payloads.mended(self._data, chunk, self._options)
         return None
 
-    def _listed(self, chunk: Chunk, mended: ByteView) -> bool:
+    def _listed(self, chunk: FoldChunk, mended: ByteView) -> bool:
         """List the tensors of a mended safetensors file; False if it is none.
 
         Those that damage missed have an offset: their bytes stand in the file.
@@ -197,7 +199,7 @@ def chunk_values(data: ByteView, options: ReadOptions) -> Iterator[tuple[str, ob
             continue
 
 
-def _part(chunk: Chunk) -> PartNote:
+def _part(chunk: FoldChunk) -> PartNote:
     words = [chunk.ctype_text]
     if chunk.flags == ZSTD:
         words.append(f"zstd, {chunk.uncomp_len} bytes decoded")
@@ -206,7 +208,7 @@ def _part(chunk: Chunk) -> PartNote:
     return PartNote(chunk.payload_start, ", ".join(words), chunk.flags == ZSTD, chunk.encrypted)
 
 
-def _chunk(chunk: Chunk) -> dict[str, object]:
+def _chunk(chunk: FoldChunk) -> dict[str, object]:
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
     return _sizes(chunk) | {
         "ecc_algo": chunk.ecc_algo,
@@ -218,29 +220,27 @@ def _chunk(chunk: Chunk) -> dict[str, object]:
 
 NAME = "chunk"
 """What nameless chunks are called, with their number after it."""
+# Only printable types count ("Files that were not finalized").
 FIRST_PRINTED, LAST_PRINTED = 0x20, 0x7E
 
 
 def is_unfinalized(data: ByteView) -> bool:
     """Whether a file with the format's magic has no index yet."""
-    if len(data) < HEADER.size:
-        return False
-    _magic, _header_len, index_off, index_len = unpack_at(HEADER, data, 0)
-    return (index_off, index_len) == (0, 0)
+    return len(data) >= HEADER.size and unpack_at(HEADER, data, 0)[2:] == (0, 0)
 
 
-def walk(data: ByteView) -> list[tuple[Chunk, bool]]:
+def walk(data: ByteView) -> list[tuple[FoldChunk, bool]]:
     """The whole chunks from the header of a file on, and whether each has its crc32c.
 
     They end at what is no chunk. Of a chunk whose writer died in it nothing is
     told. Raises FormatError where not even the file header is there.
     """
     pos = Cursor(data).skip(HEADER.size, "file header") + HEADER.size
-    chunks: list[tuple[Chunk, bool]] = []
+    chunks: list[tuple[FoldChunk, bool]] = []
     while pos + CHUNK_HEADER.size <= len(data) and len(chunks) < MAX_TENSORS:
         ctype, flags, uncomp_len, comp_len, crc, ecc_len = unpack_at(CHUNK_HEADER, data, pos)
         lengths = (comp_len, uncomp_len, crc, ecc_len)
-        chunk = Chunk(f"{NAME}{len(chunks)}", ctype, flags, pos, *lengths, False, {}, None)
+        chunk = FoldChunk(f"{NAME}{len(chunks)}", ctype, flags, pos, *lengths, False, {}, None)
         # Nothing marks where chunks start: only headers that could be one count.
         is_text = all(FIRST_PRINTED <= byte <= LAST_PRINTED for byte in ctype)
         if not is_text or flags not in (UNCOMPRESSED, ZSTD) or chunk.end > len(data):
@@ -280,7 +280,7 @@ def describe_unfinalized(data: ByteView, options: ReadOptions) -> Description:
     return Description("fold", (), metadata, nested)
 
 
-def _sizes(chunk: Chunk) -> dict[str, object]:
+def _sizes(chunk: FoldChunk) -> dict[str, object]:
     """What a chunk's own header says of it."""
     return {
         "name": chunk.name,

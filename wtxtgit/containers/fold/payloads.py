@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, Chunk, parity_bytes, parity_len
+from wtxtgit.containers.fold.read import UNCOMPRESSED, ZSTD, FoldChunk, parity_bytes, parity_len
 from wtxtgit.containers.zstd_limits import Frame
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, pieces
@@ -41,7 +41,7 @@ KEY_BYTES = 32
 _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
 
 
-def payload(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
+def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
     """The decoded payload of a chunk of the file `data`.
 
     A damaged one is mended if it has parity that does it, else decoded as it
@@ -58,8 +58,9 @@ def payload(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
     return memoryview(decoded).toreadonly()
 
 
-def check_limits(chunk: Chunk, options: ReadOptions) -> None:
+def check_limits(chunk: FoldChunk, options: ReadOptions) -> None:
     """Raise FormatError (limit) for lengths over `options.max_chunk`."""
+    # Before a byte is allocated: a header can claim any length ("Limits").
     for field, length, at in (
         ("comp_len", chunk.comp_len, 16),
         ("uncomp_len", chunk.uncomp_len, 8),
@@ -73,13 +74,13 @@ def check_limits(chunk: Chunk, options: ReadOptions) -> None:
             )
 
 
-def stored(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView:
+def stored(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
     """The payload as it is stored, mended if it is damaged and its parity mends it."""
     whole = mended(data, chunk, options)
     return chunk.payload(data) if whole is None else whole
 
 
-def mended(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView | None:
+def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView | None:
     """The stored payload where it is damaged and its parity mends it, else None."""
     held = chunk.payload(data)
     if not usable_parity(chunk) or verdict(held, chunk, options).intact:
@@ -88,27 +89,27 @@ def mended(data: ByteView, chunk: Chunk, options: ReadOptions) -> ByteView | Non
     return whole.payload if verdict_after.intact else None
 
 
-def verdict(held: ByteView, chunk: Chunk, options: ReadOptions) -> Verdict:
+def verdict(held: ByteView, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
     """What the hashes of a chunk say of its stored payload."""
     return judged(Digests(held).finish(), chunk, options)
 
 
-def judged(digests: Digests, chunk: Chunk, options: ReadOptions) -> Verdict:
+def judged(digests: Digests, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
     """What the hashes of a chunk say of a stored payload that has these digests."""
     wanted = parse_hash(chunk.entry.get("sha256"))
     holds = None if wanted is None else wanted.holds(digests.sha256, options.integrity_key)
-    return Verdict(digests.crc32c == chunk.crc32c, holds)
+    return HashVerdict(digests.crc32c == chunk.crc32c, holds)
 
 
-def usable_parity(chunk: Chunk) -> int:
+def usable_parity(chunk: FoldChunk) -> int:
     """n where the chunk has `rs(n)` parity of the length that its payload needs, else 0."""
     n = parity_bytes(chunk.ecc_algo)
     return n if n and 0 < chunk.ecc_len == parity_len(chunk.comp_len, n) else 0
 
 
 def mend(
-    data: ByteView, chunk: Chunk, options: ReadOptions, most: int | None = None
-) -> tuple[Mended, Digests, Verdict]:
+    data: ByteView, chunk: FoldChunk, options: ReadOptions, most: int | None = None
+) -> tuple[Mended, Digests, HashVerdict]:
     """Mend a payload from its parity, which has to be usable, and check it again.
 
     At most `most` damaged blocks are tried, MAX_DAMAGED unless it says
@@ -125,7 +126,7 @@ def mend(
 
 def content(
     held: ByteView,
-    chunk: Chunk,
+    chunk: FoldChunk,
     options: ReadOptions,
     seen: Callable[[int], None] | None = None,
 ) -> Iterator[Buffer]:
@@ -160,6 +161,7 @@ def content(
         raise
     if length != chunk.uncomp_len:
         _wrong_length(chunk, str(length))
+    # A frame must be the whole payload ("Payloads").
     if frame.end != len(held):
         fail(
             f"comp_payload of {quoted(chunk.name)} has {len(held) - frame.end} bytes "
@@ -169,13 +171,13 @@ def content(
         )
 
 
-def _of_length(held: ByteView, chunk: Chunk) -> ByteView:
+def _of_length(held: ByteView, chunk: FoldChunk) -> ByteView:
     if len(held) != chunk.uncomp_len:
         _wrong_length(chunk, str(len(held)))
     return held
 
 
-def _wrong_length(chunk: Chunk, length: str) -> NoReturn:
+def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
     fail(
         f"uncomp_len of chunk {quoted(chunk.name)} is {chunk.uncomp_len}, its content has {length}",
         offset=chunk.offset + 8,
@@ -183,7 +185,7 @@ def _wrong_length(chunk: Chunk, length: str) -> NoReturn:
     )
 
 
-def _decrypt(held: ByteView, chunk: Chunk, key: bytes | None) -> ByteView:
+def _decrypt(held: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
     """What an encrypted payload was before, its tag checked."""
     name = quoted(chunk.name)
     if key is None:
@@ -249,6 +251,7 @@ class Hash:
         """Whether it is the hash of what has that SHA-256 (hex), None without its key."""
         if self.needs_key and key is None:
             return None
+        # In constant time: the key is a secret.
         return hmac.compare_digest(str(self), str(make_hash(self.prefix, sha256, key)))
 
 
@@ -292,7 +295,7 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HashVerdict:
     """What a payload's hashes say; `hash_holds` is None where it can't be checked."""
 
     crc_holds: bool
@@ -300,12 +303,14 @@ class Verdict:
 
     @property
     def intact(self) -> bool:
+        # The hash decides where it can be checked: old writers stored another CRC ("Checks").
         return self.crc_holds if self.hash_holds is None else self.hash_holds
 
 
 def manifest_sha256(metadata: dict[str, object]) -> str:
     """The SHA-256 (hex) of metadata without its `manifest_hash`."""
     hashed = {name: value for name, value in metadata.items() if name != MANIFEST_HASH}
+    # Escaped and sorted as the original writer does it ("Hashes").
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -326,6 +331,7 @@ def merkle_root(chunks: Iterable[tuple[object, object, object]]) -> str | None:
     ]
     if not level:
         return None
+    # The last one of an odd row is its own sibling ("Hashes").
     while len(level) > 1:
         if len(level) % 2:
             level.append(level[-1])
@@ -357,16 +363,16 @@ class Payloads:
         self.passes = Budget(MAX_PASSES * len(data), message, "offset")
         self._mending_left = MAX_MENDED_BLOCKS
 
-    def is_whole(self, chunk: Chunk) -> bool:
+    def is_whole(self, chunk: FoldChunk) -> bool:
         return verdict(chunk.payload(self.data), chunk, self.options).intact
 
-    def mend(self, chunk: Chunk) -> tuple[Mended, Digests, Verdict]:
+    def mend(self, chunk: FoldChunk) -> tuple[Mended, Digests, HashVerdict]:
         """As `mend`; the blocks that are tried are counted."""
         mending = mend(self.data, chunk, self.options, self._mending_left)
         self._mending_left = max(self._mending_left - mending[0].damaged, 0)
         return mending
 
-    def condition(self, chunk: Chunk) -> Condition:
+    def condition(self, chunk: FoldChunk) -> Condition:
         """The condition of a chunk; raises FormatError (limit) where chunks overlap too much."""
         # Parity counts as well: it can be many times its payload, and overlap too.
         self.passes.take(chunk.end - chunk.offset, chunk.offset)

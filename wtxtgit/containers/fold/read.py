@@ -38,7 +38,7 @@ MAX_NESTED_NAMES = MAX_JSON
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
+class FoldChunk:
     """A chunk: what the index and what its own header say.
 
     `entry` is the index's object; of it, name, offset and encrypted count
@@ -107,7 +107,7 @@ class Fold:
     index_start: int
     index_end: int
     index: dict[str, object]
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[FoldChunk, ...]
 
     def ranges(self) -> Iterator[Range]:
         yield ranges.literal(0, HEADER.size)
@@ -121,6 +121,7 @@ def read(data: ByteView) -> Fold:
     _magic, header_len, index_off, index_len = Cursor(data).record(HEADER, "file header")
     if header_len != HEADER.size:
         fail(f"header_len is {header_len}, not {HEADER.size}", offset=8, field="header_len")
+    # A writer that died: `salvage` finds the chunks ("Files that were not finalized").
     if index_off == 0 and index_len == 0:
         raise FormatError(
             "file is not finalized: index_off and index_len are 0", offset=12, field="index_off"
@@ -153,7 +154,7 @@ class _ChunkReader:
         self._tensors = 0
         self._name_characters = 0
 
-    def read(self, entry: object) -> Chunk:
+    def read(self, entry: object) -> FoldChunk:
         if not isinstance(entry, dict):
             raise FormatError(
                 "index has a chunk that is no object", offset=self._index_off, field="chunks"
@@ -169,6 +170,7 @@ class _ChunkReader:
                 offset=self._index_off,
                 field="offset",
             )
+        # A name becomes that of an array of the text, which is UTF-8.
         json_text.check_name(name, "chunk name", offset=self._index_off)
         field = f"header of {quoted(name)}"
         check_inside(offset, CHUNK_HEADER.size, len(self._data), field, self._index_off)
@@ -178,11 +180,12 @@ class _ChunkReader:
         start = offset + CHUNK_HEADER.size
         check_inside(start, comp_len, len(self._data), f"payload of {quoted(name)}")
         check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
+        # Nothing in a chunk's own header says that it is encrypted.
         encrypted = entry.get("encrypted") is True
         nested = None
         if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:
             nested = self._read_nested(name, start, start + comp_len)
-        return Chunk(
+        return FoldChunk(
             name,
             ctype,
             flags,

@@ -12,7 +12,7 @@ from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import payloads
 from wtxtgit.containers.fold.payloads import Payloads
-from wtxtgit.containers.fold.read import TRUST_BLOCK, Chunk, Fold
+from wtxtgit.containers.fold.read import TRUST_BLOCK, Fold, FoldChunk
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
@@ -55,17 +55,21 @@ def broken_by_repack(container: Fold) -> tuple[str, ...]:
     return (TRUST_BLOCK,) if container.index.get(TRUST_BLOCK) is not None else ()
 
 
-def _source(inside: Payloads, chunk: Chunk) -> ChunkSource:
+def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:
     name, options = quoted(chunk.name), inside.options
     if chunk.encrypted:
-        message = f"chunk {name} is encrypted: such files are not repacked"
-        raise FormatError(message, offset=chunk.offset, field="encrypted")
+        raise FormatError(
+            f"chunk {name} is encrypted: such files are not repacked",
+            offset=chunk.offset,
+            field="encrypted",
+        )
     payloads.check_limits(chunk, options)
     inside.passes.take(chunk.comp_len, chunk.offset)
     stored = payloads.stored(inside.data, chunk, options)
     if not payloads.verdict(stored, chunk, options).intact:
-        message = f"chunk {name} is damaged"
-        raise FormatError(message, offset=chunk.payload_start, field="comp_payload")
+        raise FormatError(
+            f"chunk {name} is damaged", offset=chunk.payload_start, field="comp_payload"
+        )
     blocks = partial(payloads.content, stored, chunk, options)
     return ChunkSource(chunk.name, chunk.ctype, chunk.uncomp_len, blocks)
 
@@ -93,6 +97,7 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
     lost: list[str] = []
     reached = 0
     inside = Payloads(container.data, options)
+    # In the order of the file, so that patches never overlap.
     for chunk in sorted(container.chunks, key=lambda chunk: (chunk.offset, chunk.end)):
         needed: list[Patch] | None = None
         if inside.passes.spend(chunk.comp_len):
@@ -111,7 +116,7 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
     return replacing.spliced(container.data, edits), mended, lost
 
 
-def _patches(inside: Payloads, chunk: Chunk) -> list[Patch] | None:
+def _patches(inside: Payloads, chunk: FoldChunk) -> list[Patch] | None:
     """What makes a chunk whole, None where nothing does."""
     data, n = inside.data, payloads.usable_parity(chunk)
     is_whole = inside.is_whole(chunk)

@@ -21,7 +21,7 @@ from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Payloads
-from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Chunk, Fold
+from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Fold, FoldChunk
 from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.containers.fold.write import (
     ChunkSource,
@@ -115,6 +115,7 @@ def reseal(
     HMACs to be made without `options.integrity_key`, and (limit) for what is
     over `options.max_chunk` or overlaps too much.
     """
+    # Only then can offsets stay, and with them the spelling of the index.
     own = values is None and [(one.source, one.number) for one in placed] == [
         (container, number) for number in range(len(container.chunks))
     ]
@@ -152,7 +153,7 @@ def broken(container: Fold) -> tuple[str, ...]:
     return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
 
 
-def _entry(chunk: Chunk, inside: Payloads, decoded: DecodedParts) -> Entry:
+def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     form, options = _form(chunk), inside.options
     try:
         payloads.check_limits(chunk, options)
@@ -173,7 +174,7 @@ def _entry(chunk: Chunk, inside: Payloads, decoded: DecodedParts) -> Entry:
     return Entry(chunk.name, form, stored, file=Packed(chunk.uncomp_len, opened))
 
 
-def _form(chunk: Chunk) -> tuple[object, ...]:
+def _form(chunk: FoldChunk) -> tuple[object, ...]:
     """What the records of a chunk say beside its name, its place and its content."""
     stored = payloads.parse_hash(chunk.entry.get("sha256"))
     further = {key: value for key, value in chunk.entry.items() if key not in OF_THE_PLACE}
@@ -186,7 +187,7 @@ def _form(chunk: Chunk) -> tuple[object, ...]:
     )
 
 
-def _why_unread(chunk: Chunk, options: ReadOptions) -> str | None:
+def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
     """Why a payload whose hash holds can't be opened, as far as its records tell."""
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
         return f"flags are {chunk.flags}, which are unknown"
@@ -205,14 +206,16 @@ def _chunk(one: Placed, inside: Payloads) -> Laid:
     refuse_errors(findings)
     payloads.check_limits(chunk, options)
     if inside.condition(chunk) == "damaged":
-        message = f"{named} is damaged"
-        raise FormatError(message, offset=chunk.payload_start, field="comp_payload")
+        raise FormatError(f"{named} is damaged", offset=chunk.payload_start, field="comp_payload")
     if one.content is None:
         stored = inside.data[chunk.offset : chunk.end]
         return Laid(chunk.entry, len(stored), partial(pieces, stored), is_new=False)
     if chunk.encrypted:
-        message = f"{named} is encrypted: it can't have other content"
-        raise FormatError(message, offset=chunk.offset, field="encrypted")
+        raise FormatError(
+            f"{named} is encrypted: it can't have other content",
+            offset=chunk.offset,
+            field="encrypted",
+        )
     if one.content.nbytes > options.max_chunk:
         raise FormatError(
             f"content of chunk {quoted(chunk.name)} is over {options.max_chunk} bytes",
@@ -235,6 +238,7 @@ def _with_values(
     if not isinstance(metadata, dict):
         raise FormatError("metadata is not an object", field="metadata")
     given = {key: value for key, value in values.items() if key not in OF_THE_WRITING}
+    # Keys keep their order, those that the file has not go last ("Resealing").
     kept = {
         key: given.get(key, value)
         for key, value in metadata.items()
@@ -265,6 +269,7 @@ def patched(
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
     made = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
     moved = len(made) != fold.index_end - fold.index_start
+    # The index may grow or shrink where nothing but other bytes follow it.
     if moved and (
         len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):

@@ -28,7 +28,7 @@ from wtxtgit.containers.fold.read import (
     MERKLE_ROOT,
     UNCOMPRESSED,
     ZSTD,
-    Chunk,
+    FoldChunk,
     parity_bytes,
     parity_len,
 )
@@ -119,6 +119,7 @@ def _model(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
 Compression = Literal["none", "zstd"]
 COMPRESSIONS = ("none", "zstd")
 CTYPE_BYTES = 4
+# The field in the chunk header has 4 bytes.
 MAX_ECC_LEN = 2**32 - 1
 
 
@@ -163,7 +164,7 @@ class Laid:
         """The same chunk, at `offset`."""
         return replace(self, entry={**self.entry, "offset": offset})
 
-    def like(self, chunk: Chunk) -> Laid:
+    def like(self, chunk: FoldChunk) -> Laid:
         """The same chunk with what else the index says of `chunk`."""
         return replace(self, entry={**chunk.entry, **self.entry})
 
@@ -231,7 +232,7 @@ def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Laid]:
     return planned
 
 
-def form_of(chunk: Chunk, compression: Compression, level: int, options: ReadOptions) -> Form:
+def form_of(chunk: FoldChunk, compression: Compression, level: int, options: ReadOptions) -> Form:
     """How a chunk is stored whose parity and form of hash are those of `chunk`.
 
     Raises FormatError where these are unknown, or an HMAC whose key is not given.
@@ -271,6 +272,7 @@ def _stored(source: ChunkSource, form: Form) -> Iterator[Buffer]:
         return
     import zstandard
 
+    # The size goes into the frame; a checksum would repeat the hash ("What is written").
     packer = zstandard.ZstdCompressor(level=form.level).compressobj(size=source.length)
     for block in blocks:
         yield packer.compress(block)
@@ -336,5 +338,6 @@ def format_index(index: dict[str, object]) -> bytes:
         raise FormatError("index can't be written as JSON", field="metadata") from None
     if len(encoded) > MAX_JSON:
         raise FormatError(f"index of {len(encoded)} bytes is too long", kind="limit", field="index")
+    # Plain data may still be too deep, or have integers over 64 bits.
     json_text.parse(memoryview(encoded), "index")
     return encoded

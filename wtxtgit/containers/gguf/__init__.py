@@ -3,12 +3,13 @@
 from wtxtgit.containers.format import Format, Lazy
 
 MAGIC = b"GGUF"
+ALIGNMENT_KEY = "general.alignment"
+MAX_KEY = 65_535
 
 
-def _keeps_tag(key: str) -> bool:
-    from wtxtgit.containers.gguf.write import keeps_tag
-
-    return keeps_tag(key)
+def keeps_tag(key: str) -> bool:
+    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and free."""
+    return 0 < len(key) <= MAX_KEY and key.isascii() and key != ALIGNMENT_KEY
 
 
 FORMAT = Format(
@@ -19,6 +20,6 @@ FORMAT = Format(
     magic=MAGIC,
     endings=(".gguf",),
     write=Lazy(f"{__name__}.write"),
-    keeps_tag=_keeps_tag,
+    keeps_tag=keeps_tag,
     reseal=Lazy(f"{__name__}.reseal"),
 )

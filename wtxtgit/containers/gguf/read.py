@@ -1,10 +1,13 @@
-"""GGUF, versions 2 and 3, of either byte order, and the types of ggml's tensors.
+"""GGUF, versions 2 and 3, of either byte order: metadata, tensor infos, ggml's types.
 
 Header (24 bytes), metadata, tensor infos, padding to `general.alignment`,
-tensor bytes at offsets that count from there. A type whose block is one item
-is a number; the others are quantised, and their items are known by block
-alone. Of the numbers that ggml has given up 31 to 33 stood in files; 4, 5 and
-36 to 38 stay unknown.
+tensor bytes at offsets that count from there. A key is a string (u64 length,
+bytes), a value its type (u32) and its bytes; an array has the type of its items
+(u32) and their count (u64) first. Values are walked when a file is read and
+only decoded when they are asked for. A ggml type whose block is one item is a
+number; the others are quantised, and their items are known by block alone. Of
+the numbers that ggml has given up 31 to 33 stood in files; 4, 5 and 36 to 38
+stay unknown.
 Spec: `docs/spec/gguf.md`; types:
 https://github.com/ggml-org/ggml/blob/master/include/ggml.h
 """
@@ -19,20 +22,153 @@ from typing import Literal
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
-from wtxtgit.containers.gguf import MAGIC
-from wtxtgit.containers.gguf.metadata import (
-    COUNT_SIZE,
-    MAX_ENTRIES,
-    TYPE_SIZE,
-    UINT32,
-    Entry,
-    decode,
-    read_entry,
-)
+from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
+from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import Description, ReadOptions
+
+MAX_ENTRIES = MAX_TENSORS
+"""Key-value pairs that one file may have."""
+MAX_LISTED = 64
+"""Items of an array that a description lists; longer ones are told by their count."""
+
+UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9
+NUMBERS = {
+    0: ("uint8", "B"),
+    1: ("int8", "b"),
+    2: ("uint16", "H"),
+    3: ("int16", "h"),
+    UINT32: ("uint32", "I"),
+    5: ("int32", "i"),
+    6: ("float32", "f"),
+    BOOL: ("bool", "?"),
+    10: ("uint64", "Q"),
+    11: ("int64", "q"),
+    12: ("float64", "d"),
+}
+"""Value types of a fixed width: their names and struct codes."""
+NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
+    STRING: "string",
+    ARRAY: "array",
+}
+TYPE_SIZE = 4
+COUNT_SIZE = 8
+# Mapping each string of a vocabulary apart would take longer than reading it.
+STRINGS_STEP = 1 << 16
+"""Bytes of strings that are looked at together."""
+LAYOUTS = {
+    order: {number: Struct(sign + code) for number, (_, code) in NUMBERS.items()}
+    for order, sign in (("little", "<"), ("big", ">"))
+}
+LEAST_SIZES = {number: layout.size for number, layout in LAYOUTS["little"].items()} | {
+    STRING: COUNT_SIZE,
+    ARRAY: TYPE_SIZE + COUNT_SIZE,
+}
+"""Bytes that a value of each type has at the least."""
+ARRAY_HEADS = {"little": Struct("<IQ"), "big": Struct(">IQ")}
+"""The type and the count of an array's items."""
+LENGTHS = {"little": Struct("<Q"), "big": Struct(">Q")}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key-value pair; `offset` is where its key stands, `start` its value."""
+
+    key: str
+    value_type: int
+    offset: int
+    start: int
+
+
+def read_entry(cursor: Cursor) -> KeyValue:
+    """Read a key and pass over its value; raises FormatError."""
+    offset = cursor.pos
+    key = cursor.text(cursor.integer(COUNT_SIZE, "key length"), "key")
+    value_type = cursor.integer(TYPE_SIZE, "value_type")
+    start = cursor.pos
+    skip(cursor, value_type)
+    return KeyValue(key, value_type, offset, start)
+
+
+def skip(cursor: Cursor, value_type: int, depth: int = 1) -> None:
+    """Pass over a value; raises FormatError."""
+    if value_type in NUMBERS:
+        cursor.skip(LEAST_SIZES[value_type], "value")
+    elif value_type == STRING:
+        cursor.skip(cursor.integer(COUNT_SIZE, "string length"), "string")
+    elif value_type == ARRAY:
+        item_type, count = read_array_head(cursor)
+        skip_items(cursor, item_type, count, depth)
+    else:
+        fail(
+            f"value type {value_type} is not known",
+            offset=cursor.pos - TYPE_SIZE,
+            field="value_type",
+        )
+
+
+def read_array_head(cursor: Cursor) -> tuple[int, int]:
+    """The type and the count of an array's items, which the bytes at hand can hold."""
+    head = cursor.pos
+    item_type, count = cursor.record(ARRAY_HEADS[cursor.order], "array type")
+    least = LEAST_SIZES.get(item_type)
+    if least is None:
+        fail(f"array type {item_type} is not known", offset=head, field="array type")
+    # Nothing is allocated from a count that the bytes at hand can't hold ("Limits").
+    cursor.pos = cursor.skip(count * least, "array")
+    return item_type, count
+
+
+def skip_items(cursor: Cursor, item_type: int, count: int, depth: int = 1) -> None:
+    """Pass over the items of an array that is `depth` deep; raises FormatError."""
+    if depth > MAX_DEPTH:
+        fail("value is nested too deeply", offset=cursor.pos, field="array", kind="limit")
+    if item_type == STRING:
+        _skip_strings(cursor, count)
+    elif item_type == ARRAY:
+        for _ in range(count):
+            inner_type, inner_count = read_array_head(cursor)
+            skip_items(cursor, inner_type, inner_count, depth + 1)
+    else:
+        cursor.skip(count * LEAST_SIZES[item_type], "array")
+
+
+def decode(cursor: Cursor, value_type: int) -> object:
+    """The value at the cursor, which was passed over before, as plain data.
+
+    Arrays of over MAX_LISTED items are `{"type": ..., "count": ...}`. Bytes
+    of a string that are no UTF-8 become U+FFFD.
+    """
+    if value_type == STRING:
+        raw = cursor.take(cursor.integer(COUNT_SIZE, "string length"), "string")
+        return bytes(raw).decode(errors="replace")
+    if value_type != ARRAY:
+        (value,) = cursor.record(LAYOUTS[cursor.order][value_type], "value")
+        return value
+    item_type, count = read_array_head(cursor)
+    if count > MAX_LISTED:
+        skip_items(cursor, item_type, count)
+        return {"type": NAMES[item_type], "count": count}
+    return [decode(cursor, item_type) for _ in range(count)]
+
+
+def _skip_strings(cursor: Cursor, count: int) -> None:
+    """Pass over `count` strings; vocabularies have millions of them."""
+    data, start, last = cursor.data, cursor.pos, cursor.size - COUNT_SIZE
+    length = LENGTHS[cursor.order].unpack_from
+    pos = first = end = start
+    for _ in range(count):
+        # The cursor refuses it below, with the place.
+        if pos > last:
+            pos += COUNT_SIZE
+            break
+        if pos + COUNT_SIZE > end:
+            first, held = pos, mapped(data[pos : pos + STRINGS_STEP])
+            end = first + len(held)
+        pos += COUNT_SIZE + length(held, pos - first)[0]
+    cursor.skip(pos - start, "string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +228,13 @@ def unknown(number: int) -> GgmlType:
 
 
 VERSIONS = (2, 3)
-ALIGNMENT_KEY = "general.alignment"
+ARCHITECTURE_KEY = "general.architecture"
+GGML_DIMENSIONS = 4
+# ggml has 64, the last of them a NUL.
+GGML_NAME = 63
+"""Bytes of a tensor's name that ggml has room for."""
 DEFAULT_ALIGNMENT = 32
+# So that a shape is never long ("Limits").
 MAX_DIMENSIONS = 8
 """Dimensions of a tensor; ggml has four."""
 MAX_TAG = 65_536
@@ -132,7 +273,7 @@ class Gguf:
     data: ByteView
     version: int
     byteorder: Literal["little", "big"]
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyValue, ...]
     alignment: int
     infos: tuple[Info, ...]
     infos_end: int
@@ -243,7 +384,7 @@ def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) 
     cursor.pos = cursor.skip(count * least, field)
 
 
-def alignment_of(cursor: Cursor, entries: tuple[Entry, ...]) -> int:
+def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
     """What the metadata, which the cursor has read, say of the alignment; raises FormatError."""
     found = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
     if not found:
@@ -253,6 +394,7 @@ def alignment_of(cursor: Cursor, entries: tuple[Entry, ...]) -> int:
         fail(f"{ALIGNMENT_KEY} is no uint32", offset=entry.offset, field=ALIGNMENT_KEY)
     at = Cursor(cursor.data, entry.start, order=cursor.order)
     alignment = at.integer(TYPE_SIZE, ALIGNMENT_KEY)
+    # Offsets are rounded by it: 0 would divide by zero.
     if alignment.bit_count() != 1:
         fail(
             f"{ALIGNMENT_KEY} is {alignment}, no power of two",
@@ -292,6 +434,7 @@ def _info(raw: _RawInfo, base: int, size: int, order: Literal["little", "big"]) 
     row_bytes = _fastest(shape) // ggml_type.block * ggml_type.size
     length = row_bytes * prod(shape[1:])
     start = base + offset
+    # Tensors without bytes may stand anywhere.
     if length and start + length > size:
         check_inside(start, length, size, f"tensor {quoted(name)}")
     tensor = Stored(

@@ -13,13 +13,23 @@ from wtxtgit.containers import intervals, replacing
 from wtxtgit.containers.cursor import Cursor, quoted
 from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.check import check
-from wtxtgit.containers.gguf.metadata import COUNT_SIZE, MAX_ENTRIES, TYPE_SIZE, read_entry
-from wtxtgit.containers.gguf.read import UNKNOWN_TYPE, Gguf, Info, aligned, alignment_of
+from wtxtgit.containers.gguf.read import (
+    COUNT_SIZE,
+    MAX_ENTRIES,
+    TYPE_SIZE,
+    UNKNOWN_TYPE,
+    Gguf,
+    Info,
+    aligned,
+    alignment_of,
+    read_entry,
+)
+from wtxtgit.containers.gguf.write import file_pieces
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import PIECE, Buffer, ByteView
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import ZEROS_ALLOWANCE
 from wtxtgit.model.tensor import Entry, Placed, ReadOptions
 
@@ -35,6 +45,7 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
     Of one of an unknown type `stored` is all up to the next tensor: its
     length can't be told.
     """
+    # The length of a tensor of an unknown type can't be told ("Resealing").
     starts = sorted({info.tensor.start for info in container.infos})
     found: list[Entry] = []
     for number, info in enumerate(container.infos):
@@ -98,7 +109,7 @@ def reseal(
     metadata, alignment = _metadata(given, container.byteorder)
     header = _header(container, metadata, len(given), _infos(container, placed, alignment))
     _check_padding(header, parts, alignment)
-    return _pieces(header, parts, alignment)
+    return file_pieces(header, parts, alignment)
 
 
 def _values(container: Gguf) -> dict[str, Value]:
@@ -195,6 +206,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
             *infos,
         )
     )
+    # No reader would take it ("Limits").
     if len(header) > MAX_JSON:
         raise FormatError(
             f"header of {len(header)} bytes is too long", kind="limit", field="header"
@@ -205,31 +217,12 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
 def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> None:
     """Refuse a few tensors with an alignment that makes them a huge file."""
     sizes = [len(header), *(part.nbytes for part in parts)]
+    # An alignment of 2 GiB is a power of two as well.
     padding = sum(-size % alignment for size in sizes)
     if padding > ZEROS_ALLOWANCE + sum(sizes):
         raise FormatError(
             f"alignment {alignment} makes {padding} bytes of padding", kind="limit", field="padding"
         )
-
-
-def _pieces(header: bytes, parts: Sequence[WrittenTensor], alignment: int) -> Iterator[Buffer]:
-    yield header
-    # A file without tensors ends where the header does.
-    size = len(header)
-    for part in parts:
-        yield from _padding(size, alignment)
-        yield from part.blocks()
-        size = part.nbytes
-    if parts:
-        yield from _padding(size, alignment)
-
-
-def _padding(size: int, alignment: int) -> Iterator[Buffer]:
-    left = -size % alignment
-    while left:
-        zeros = bytes(min(left, PIECE))
-        yield zeros
-        left -= len(zeros)
 
 
 def _info(placed: Placed) -> Info:

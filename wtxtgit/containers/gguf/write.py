@@ -10,19 +10,22 @@ from math import prod
 from struct import pack
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.gguf import MAGIC
-from wtxtgit.containers.gguf.metadata import STRING
-from wtxtgit.containers.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, TYPES, aligned
+from wtxtgit.containers.gguf import MAGIC, keeps_tag
+from wtxtgit.containers.gguf.read import (
+    ARCHITECTURE_KEY,
+    DEFAULT_ALIGNMENT,
+    GGML_DIMENSIONS,
+    GGML_NAME,
+    STRING,
+    TYPES,
+    aligned,
+)
+from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 VERSION = 3
-MAX_DIMENSIONS = 4
-MAX_NAME = 63
-"""Bytes of a tensor's name: ggml has 64, the last of them a NUL."""
-MAX_KEY = 65_535
-ARCHITECTURE_KEY = "general.architecture"
 UNKNOWN_ARCHITECTURE = "unknown"
 
 DTYPES = {
@@ -43,6 +46,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     dtype, over 4 dimensions, a name over 63 bytes or twice there, a key that
     is not 1 to 65,535 ASCII characters or the alignment's.
     """
+    # A check warns of files without it ("Checks").
     values = {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}
     names: set[str] = set()
     infos: list[bytes] = []
@@ -55,19 +59,31 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
         end = aligned(end + tensor.nbytes, DEFAULT_ALIGNMENT)
     header = [MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]
     header += [_entry(key, value) for key, value in sorted(values.items())]
-    return _pieces(b"".join(header + infos), tensors)
+    return file_pieces(b"".join(header + infos), tensors, DEFAULT_ALIGNMENT)
 
 
-def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
+def file_pieces(
+    header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor], alignment: int
+) -> Iterator[Buffer]:
+    """The bytes of a file: its header, and tensors that are padded to the alignment."""
+    yield header
     # A file without tensors ends where the header does.
-    yield header + _padding(len(header)) if tensors else header
+    size = len(header)
     for tensor in tensors:
+        yield from _padding(size, alignment)
         yield from tensor.blocks()
-        yield _padding(tensor.nbytes)
+        size = tensor.nbytes
+    if tensors:
+        yield from _padding(size, alignment)
 
 
-def _padding(length: int) -> bytes:
-    return bytes(-length % DEFAULT_ALIGNMENT)
+def _padding(size: int, alignment: int) -> Iterator[Buffer]:
+    # An alignment may be up to 2 GiB.
+    left = -size % alignment
+    while left:
+        zeros = bytes(min(left, PIECE))
+        yield zeros
+        left -= len(zeros)
 
 
 def _info(tensor: TensorSource, offset: int) -> bytes:
@@ -75,23 +91,19 @@ def _info(tensor: TensorSource, offset: int) -> bytes:
     number = DTYPES.get(tensor.element)
     if number is None:
         raise FormatError(f"{named} is {tensor.element}, which GGUF does not have", field="type")
-    if len(tensor.shape) > MAX_DIMENSIONS:
+    if len(tensor.shape) > GGML_DIMENSIONS:
         raise FormatError(
-            f"{named} has {len(tensor.shape)} dimensions, GGUF has {MAX_DIMENSIONS}",
+            f"{named} has {len(tensor.shape)} dimensions, GGUF has {GGML_DIMENSIONS}",
             field="n_dimensions",
         )
     if tensor.nbytes != ITEM_BYTES[tensor.element] * prod(tensor.shape):
         raise FormatError(f"{named} has {tensor.nbytes} bytes, not those of its shape")
     name = _string(tensor.name, named)
-    if len(name) - 8 > MAX_NAME:
-        raise FormatError(f"{named} has a name of over {MAX_NAME} bytes", field="name")
+    if len(name) - 8 > GGML_NAME:
+        raise FormatError(f"{named} has a name of over {GGML_NAME} bytes", field="name")
+    # The fastest dimension comes first ("Tensor infos").
     shape = tensor.shape[::-1]
     return name + pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, offset)
-
-
-def keeps_tag(key: str) -> bool:
-    """Whether a tag can be a key of ggml's: 1 to MAX_KEY ASCII characters, and free."""
-    return 0 < len(key) <= MAX_KEY and key.isascii() and key != ALIGNMENT_KEY
 
 
 def _entry(key: str, value: str) -> bytes:

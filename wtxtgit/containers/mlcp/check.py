@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp.read import (
@@ -19,11 +20,14 @@ from wtxtgit.containers.mlcp.read import (
     ELEMENTS,
     Mlcp,
     Placement,
-    Record,
+    TensorRecord,
+    shard_list,
 )
+from wtxtgit.containers.problems import Report
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
+# Sizes are int64.
 MAX_SIZE = 2**63 - 1
 """Largest size that a record can state."""
 
@@ -31,112 +35,92 @@ MAX_SIZE = 2**63 - 1
 def check(container: Mlcp, _options: ReadOptions) -> Findings:
     """Check everything in the file; raises nothing."""
     findings = Findings()
-    _check_version(container, findings)
-    _check_shards(container, findings)
+    report: Report[object] = Report(findings, str)
+    _check_version(container, report)
+    _check_shards(container, report)
     for record in container.body.records:
-        _check_record(record, findings)
-    _check_placement(container, findings)
+        _check_record(record, report)
+    placement, body = container.body.placement, container.body
+    if placement is not Placement.NOWHERE:
+        first = next((record.end for record in body.records), body.end)
+        message = (
+            f"bytes of tensors stand {placement.value}, which the original reader does not read"
+        )
+        at = first if placement is Placement.AFTER_EACH else body.end
+        report.warn(message, "tensor bytes", at)
     return findings
 
 
-def _check_version(container: Mlcp, findings: Findings) -> None:
-    metadata = container.metadata
+def _check_version(container: Mlcp, report: Report[object]) -> None:
+    metadata, at = container.metadata, container.metadata_start
     if not isinstance(metadata, dict):
-        findings.warn(
-            "structure",
-            "metadata is not a JSON object, the original reader refuses it",
-            offset=container.metadata_start,
-            field="metadata",
-        )
-        return
-    listed = metadata.get("version")
-    if listed != container.version:
-        said = quoted(listed) if isinstance(listed, str) else _word(listed)
-        findings.warn(
-            "structure",
-            f"version is {said} in the metadata, {quoted(container.version)} before it",
-            offset=container.metadata_start,
-            field="version",
-        )
+        report.warn("metadata is not a JSON object, the original reader refuses it", "metadata", at)
+    elif metadata.get("version") != container.version:
+        before, inside = quoted(container.version), _word(metadata.get("version"))
+        report.warn(f"version is {inside} in the metadata, {before} before it", "version", at)
 
 
-def _check_shards(container: Mlcp, findings: Findings) -> None:
+def _check_shards(container: Mlcp, report: Report[object]) -> None:
     """The metadata says how many shards to read; the records say how many there are."""
-    metadata, body = container.metadata, container.body
-    listed = metadata.get("shards") if isinstance(metadata, dict) else None
-    at = container.metadata_start
+    metadata = container.metadata if isinstance(container.metadata, dict) else {}
+    body, at = container.body, container.metadata_start
+    listed, shards = metadata.get("shards"), shard_list(metadata)
     if listed is not None and not isinstance(listed, list):
-        message = f"shards is {_word(listed)}, not a list"
-        findings.warn("structure", message, offset=at, field="shards")
-    shards = listed if isinstance(listed, list) else []
+        report.warn(f"shards is {_word(listed)}, not a list", "shards", at)
+    message = f"the metadata lists {len(shards)} shards, the file "
     if len(shards) > body.shard_count:
-        findings.error(
-            "structure",
-            f"the metadata lists {len(shards)} shards, the file ends after {body.shard_count}",
-            offset=body.end,
-            field="shards",
-        )
+        report.error(f"{message}ends after {body.shard_count}", "shards", body.end)
     elif len(shards) < body.shard_count:
-        findings.warn(
-            "structure",
-            f"the metadata lists {len(shards)} shards, the file has {body.shard_count}: "
-            "the original reader leaves out the others",
-            offset=at,
-            field="shards",
-        )
+        message += f"has {body.shard_count}: the original reader leaves out the others"
+        report.warn(message, "shards", at)
     for number, records in _records_of(body.records, min(len(shards), body.shard_count)):
         shard = shards[number]
         tensors = shard.get("tensors") if isinstance(shard, dict) else None
         if isinstance(tensors, list):
-            _compare(tensors, records, f"shard {number}", at, findings)
+            _compare(tensors, records, f"shard {number}", at, report)
         elif tensors is not None or not isinstance(shard, dict):
-            message = f"shard {number} has no list of tensors"
-            findings.warn("structure", message, offset=at, field="tensors")
-    tensors = metadata.get("tensorInfos") if isinstance(metadata, dict) else None
+            report.warn(f"shard {number} has no list of tensors", "tensors", at)
+    tensors = metadata.get("tensorInfos")
     if isinstance(tensors, list):
-        _compare(tensors, body.records, "tensorInfos", at, findings)
+        _compare(tensors, body.records, "tensorInfos", at, report)
 
 
-def _records_of(records: Sequence[Record], count: int) -> Iterator[tuple[int, Sequence[Record]]]:
+def _records_of(
+    records: Sequence[TensorRecord], count: int
+) -> Iterator[tuple[int, Sequence[TensorRecord]]]:
     """The first `count` shards with their records, of which some have none."""
-    groups = groupby(records, lambda record: record.shard)
-    ahead = next(groups, None)
-    for number in range(count):
-        if ahead is not None and ahead[0] == number:
-            yield number, tuple(ahead[1])
-            ahead = next(groups, None)
-        else:
-            yield number, ()
+    groups = {shard: tuple(group) for shard, group in groupby(records, attrgetter("shard"))}
+    return ((number, groups.get(number, ())) for number in range(count))
 
 
 def _compare(
-    listed: Sequence[object], records: Sequence[Record], where: str, at: int, findings: Findings
+    listed: Sequence[object],
+    records: Sequence[TensorRecord],
+    where: str,
+    at: int,
+    report: Report[object],
 ) -> None:
     """Warn where a list of tensors in the metadata is not that of the records."""
     if len(listed) != len(records):
-        findings.warn(
-            "structure",
+        report.warn(
             f"{where}: the metadata lists {len(listed)} tensors, the file has {len(records)}",
-            offset=at,
-            field="tensors",
+            "tensors",
+            at,
         )
         return
     for item, record in zip(listed, records, strict=True):
+        name = quoted(record.name)
         if not isinstance(item, dict):
-            message = f"{where}: what is listed for {quoted(record.name)} is {_word(item)}"
-            findings.warn("structure", message, offset=record.start, field="tensors")
+            report.warn(
+                f"{where}: what is listed for {name} is {_word(item)}", "tensors", record.start
+            )
             continue
         for field in _different(item, record):
-            findings.warn(
-                "structure",
-                f"{where}: {field} of tensor {quoted(record.name)} is "
-                f"{_word(item.get(field))} in the metadata, not as in its record",
-                offset=record.start,
-                field=field,
-            )
+            said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
+            report.warn(f"{said} in the metadata, not as in its record", field, record.start)
 
 
-def _different(item: dict[str, object], record: Record) -> Iterator[str]:
+def _different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
     """The JSON's names of what it says otherwise than the record."""
     if item.get("name") != record.name:
         yield "name"
@@ -166,37 +150,30 @@ def _is_dtype(value: object, dtype: str) -> bool:
     return value == dtype
 
 
-def _check_record(record: Record, findings: Findings) -> None:
+def _check_record(record: TensorRecord, report: Report[object]) -> None:
     size_at = record.end - DIM_SIZE
     shape_at = size_at - DIM_SIZE * len(record.shape)
-    name = quoted(record.name)
+    name = f"tensor {quoted(record.name)}"
     if record.dtype not in DTYPE_NUMBERS:
-        findings.warn(
-            "structure",
-            f"tensor {name} has the unknown dtype {quoted(record.dtype)}",
-            offset=shape_at - COUNT_SIZE - len(record.dtype.encode()),
-            field="dtype",
-        )
+        at = shape_at - COUNT_SIZE - len(record.dtype.encode())
+        report.warn(f"{name} has the unknown dtype {quoted(record.dtype)}", "dtype", at)
     negative = next((dim for dim in record.shape if dim < 0), None)
     if negative is not None:
-        message = f"tensor {name} has the dimension {negative}"
-        findings.warn("structure", message, offset=shape_at, field="shape")
+        report.warn(f"{name} has the dimension {negative}", "shape", shape_at)
     if record.size < 0:
-        message = f"tensor {name} has the size {record.size}"
-        findings.warn("structure", message, offset=size_at, field="size")
+        report.warn(f"{name} has the size {record.size}", "size", size_at)
     elif negative is None and record.dtype in DTYPE_NUMBERS:
         wanted = _size(record)
         if wanted != record.size:
-            said = "more than a size can say" if wanted is None else f"{wanted} bytes"
-            findings.warn(
-                "structure",
-                f"tensor {name} has the size {record.size}, its dtype and shape make {said}",
-                offset=size_at,
-                field="size",
+            makes = "more than a size can say" if wanted is None else f"{wanted} bytes"
+            report.warn(
+                f"{name} has the size {record.size}, its dtype and shape make {makes}",
+                "size",
+                size_at,
             )
 
 
-def _size(record: Record) -> int | None:
+def _size(record: TensorRecord) -> int | None:
     """Bytes that dtype and shape make, None where no size can say so many."""
     if 0 in record.shape:
         return 0
@@ -206,19 +183,6 @@ def _size(record: Record) -> int | None:
         if total > MAX_SIZE:
             return None
     return total
-
-
-def _check_placement(container: Mlcp, findings: Findings) -> None:
-    placement = container.body.placement
-    if placement is Placement.NOWHERE:
-        return
-    first = next((record.end for record in container.body.records), container.body.end)
-    findings.warn(
-        "structure",
-        f"bytes of tensors stand {placement.value}, which the original reader does not read",
-        offset=first if placement is Placement.AFTER_EACH else container.body.end,
-        field="tensor bytes",
-    )
 
 
 def _word(value: object) -> str:

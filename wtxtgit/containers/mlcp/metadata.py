@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, Record, shard_list
+from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, TensorRecord, shard_list
 from wtxtgit.containers.mlcp.write import format_json
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -32,12 +32,17 @@ WHOLE = "metadata"
 """The one value of a file whose metadata are no JSON object."""
 REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
 """What the metadata say of a tensor that its record says, or that follows from the others."""
+CRLF = b"\r\n"
+MAX_DIGITS = 10
+"""Digits of a dtype that is a number."""
+OTHER = "another list"
+"""Stands before the hash of a list whose items are not those of the records."""
 
 Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class StatedTensor:
     """What the metadata say of a record: in its shard's list, and among all tensors."""
 
     in_shard: Json | None
@@ -49,7 +54,7 @@ class Listed:
         return _further(self.in_shard), _further(self.in_all)
 
 
-def listed(container: Mlcp) -> list[Listed]:
+def listed(container: Mlcp) -> list[StatedTensor]:
     """What the metadata say of each record, nothing where lists are not those of the records."""
     records = container.body.records
     everywhere = _items(_member(container.metadata, INFOS), records)
@@ -59,7 +64,7 @@ def listed(container: Mlcp) -> list[Listed]:
         own = tuple(group)
         shard = shards[number] if number < len(shards) else None
         inner += _items(_member(shard, TENSORS), own)
-    return [Listed(one, other) for one, other in zip(inner, everywhere, strict=True)]
+    return [StatedTensor(one, other) for one, other in zip(inner, everywhere, strict=True)]
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
@@ -102,7 +107,7 @@ def _member(metadata: object, key: str) -> object:
     return metadata.get(key) if isinstance(metadata, dict) else None
 
 
-def _items(items: object, records: Sequence[Record]) -> list[Json | None]:
+def _items(items: object, records: Sequence[TensorRecord]) -> list[Json | None]:
     """The items of a list that is one of these records, by their names; else nothing of each."""
     if not isinstance(items, list) or len(items) != len(records):
         return [None] * len(records)
@@ -114,25 +119,19 @@ def _items(items: object, records: Sequence[Record]) -> list[Json | None]:
 
 
 def _further(item: Json | None) -> str:
-    further = {key: value for key, value in (item or {}).items() if key not in REPEATED}
-    return json.dumps(further, sort_keys=True)
-
-
-CRLF = b"\r\n"
-MAX_DIGITS = 10
-"""Digits of a dtype that is a number."""
+    return _spelled({key: value for key, value in (item or {}).items() if key not in REPEATED})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class SourceRecord:
     """A record of one of the files that are put together, and what its metadata say of it.
 
     Its tensor has other bytes than in that file where it `is_changed`.
     """
 
     container: Mlcp
-    record: Record
-    listed: Listed
+    record: TensorRecord
+    listed: StatedTensor
     is_changed: bool = False
 
     @property
@@ -142,15 +141,15 @@ class Row:
         return record.shard, record.dtype, record.shape, record.size, *self.listed.further
 
 
-def rows_of(container: Mlcp) -> list[Row]:
+def rows_of(container: Mlcp) -> list[SourceRecord]:
     """All records of a file."""
     pairs = zip(container.body.records, listed(container), strict=True)
-    return [Row(container, record, said) for record, said in pairs]
+    return [SourceRecord(container, record, said) for record, said in pairs]
 
 
 def updated(
     container: Mlcp,
-    rows: Sequence[Row],
+    rows: Sequence[SourceRecord],
     wanted: Mapping[str, object],
     placement: Placement,
 ) -> Buffer:
@@ -164,6 +163,7 @@ def updated(
     made = update.metadata(wanted)
     if json.dumps(made) == json.dumps(container.metadata):
         return raw
+    # What changes is spelled as on the machine that wrote the file.
     spelled = format_json(made)
     return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
 
@@ -171,7 +171,7 @@ def updated(
 class _Update:
     """One change of a file's metadata."""
 
-    def __init__(self, container: Mlcp, rows: Sequence[Row], placement: Placement) -> None:
+    def __init__(self, container: Mlcp, rows: Sequence[SourceRecord], placement: Placement) -> None:
         self.container = container
         self.files = {id(row.container): row.container for row in rows}
         self.files = {id(container): container, **self.files}
@@ -227,19 +227,21 @@ class _Update:
                 where = f"shard {number}"
                 made[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
             elif key == FILE_SIZE:
-                made[key] = _moved(value, _total(rows) - _total(was))
+                added = sum(row.record.size for row in rows) - sum(row.record.size for row in was)
+                made[key] = value + added if type(value) is int else value
             elif key == CHECKSUM:
                 made[key] = self._checksum(number, rows[0].container if rows else model, rows)
         return made | {key: value for key, value in wanted.items() if key not in made}
 
-    def _checksum(self, number: int, owner: Mlcp, rows: Sequence[Row]) -> object:
+    def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
         """That of the file which has just this shard; null where none has."""
+        # What a checksum is of is not at hand, so it is never made ("Resealing").
         are_its_own = all(row.container is owner and not row.is_changed for row in rows)
         if not are_its_own or not _are_same(self._was(owner, number), rows):
             return None
         return _shard_of(owner, number).get(CHECKSUM)
 
-    def _was(self, file: Mlcp, number: int) -> Sequence[Row]:
+    def _was(self, file: Mlcp, number: int) -> Sequence[SourceRecord]:
         """The records that a file has in a shard."""
         if id(file) not in self.by_shard:
             self.by_shard[id(file)] = _by_shard(rows_of(file))
@@ -253,10 +255,10 @@ class _Update:
     def _tensors(
         self,
         old: object,
-        was: Sequence[Row],
-        rows: Sequence[Row],
+        was: Sequence[SourceRecord],
+        rows: Sequence[SourceRecord],
         where: str,
-        said: Callable[[Listed], Json | None],
+        said: Callable[[StatedTensor], Json | None],
     ) -> object:
         """A list of tensors for these rows; `old` where they were the same, or it is no list."""
         if not isinstance(old, list) or _are_same(was, rows):
@@ -269,6 +271,7 @@ class _Update:
                 field=TENSORS,
             )
         told = [item for item in items if item is not None]
+        # Offsets are counted again only where they counted the bytes before ("Resealing").
         has_places = [item.get(OFFSET) for item in told] == list(_offsets(was))
         pairs = zip(rows, _offsets(rows), strict=True)
         return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
@@ -281,14 +284,14 @@ def _shard_of(file: Mlcp, number: int) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def _by_shard(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
+def _by_shard(rows: Sequence[SourceRecord]) -> dict[int, list[SourceRecord]]:
+    found: dict[int, list[SourceRecord]] = {}
     for row in rows:
         found.setdefault(row.record.shard, []).append(row)
     return found
 
 
-def _item(row: Row, said: Json | None, place: int, has_places: bool) -> Json:
+def _item(row: SourceRecord, said: Json | None, place: int, has_places: bool) -> Json:
     """What a list says of a row; its offset is `place` where those of the list count bytes."""
     if said is not None:
         return {**said, OFFSET: place} if has_places and OFFSET in said else said
@@ -300,7 +303,7 @@ def _item(row: Row, said: Json | None, place: int, has_places: bool) -> Json:
     return {**fields, OFFSET: place, "size": record.size}
 
 
-def _offsets(rows: Sequence[Row]) -> Iterator[int]:
+def _offsets(rows: Sequence[SourceRecord]) -> Iterator[int]:
     """Where the bytes of each tensor start, counted within its shard."""
     shard, place = -1, 0
     for row in rows:
@@ -310,15 +313,7 @@ def _offsets(rows: Sequence[Row]) -> Iterator[int]:
         place += row.record.size
 
 
-def _total(rows: Sequence[Row]) -> int:
-    return sum(row.record.size for row in rows)
-
-
-def _moved(value: object, difference: int) -> object:
-    return value + difference if type(value) is int else value
-
-
-def _are_same(was: Sequence[Row], rows: Sequence[Row]) -> bool:
+def _are_same(was: Sequence[SourceRecord], rows: Sequence[SourceRecord]) -> bool:
     return [(r.record.name, r.kind) for r in was] == [(r.record.name, r.kind) for r in rows]
 
 
@@ -330,21 +325,12 @@ def _overlaid(old: object, wanted: object) -> object:
     return kept | {key: value for key, value in wanted.items() if key not in kept}
 
 
-OTHER = "another list"
-"""Stands before the hash of a list whose items are not those of the records."""
-
-
-def unlike_records(container: Mlcp) -> dict[str, object]:
+def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
     """What is said of shards and tensors otherwise than the records say it, by member."""
-    metadata = container.metadata
+    metadata, records = container.metadata, container.body.records
     if not isinstance(metadata, dict):
-        return {}
-    return dict(_odd(container, metadata))
-
-
-def _odd(container: Mlcp, metadata: Json) -> Iterator[tuple[str, object]]:
-    records = container.body.records
-    inside: dict[int, list[Record]] = {}
+        return
+    inside: dict[int, list[TensorRecord]] = {}
     for record in records:
         inside.setdefault(record.shard, []).append(record)
     if isinstance(metadata.get(INFOS), list):
@@ -367,7 +353,9 @@ def _odd(container: Mlcp, metadata: Json) -> Iterator[tuple[str, object]]:
             yield f"{where}/{FILE_SIZE}", more
 
 
-def _odd_list(where: str, items: object, records: Sequence[Record]) -> Iterator[tuple[str, object]]:
+def _odd_list(
+    where: str, items: object, records: Sequence[TensorRecord]
+) -> Iterator[tuple[str, object]]:
     """What a list says that its records do not."""
     if not isinstance(items, list) or len(items) != len(records):
         yield where, (OTHER, _digest(items))
@@ -384,7 +372,7 @@ def _odd_list(where: str, items: object, records: Sequence[Record]) -> Iterator[
         yield where, odd
 
 
-def _other_words(item: Json, record: Record) -> Json:
+def _other_words(item: Json, record: TensorRecord) -> Json:
     number = DTYPE_NUMBERS.get(record.dtype, record.dtype)
     told: dict[str, list[object]] = {
         "shape": [list(record.shape)],

@@ -9,7 +9,7 @@ Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from struct import unpack
@@ -24,6 +24,7 @@ from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
+# .NET counts bytes in an int32.
 MAX_STRING = 2**31 - 1
 """Longest .NET string, in bytes."""
 MAX_STRING_LENGTH_SIZE = 5
@@ -82,7 +83,7 @@ class Placement(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TensorRecord:
     """A tensor's record, [start, end) in the file.
 
     `size` is how many bytes it claims, `shard` which shard lists it, the
@@ -102,7 +103,7 @@ class Record:
 class Body:
     """All shards: their records, up to where, and where the tensors' bytes are."""
 
-    records: tuple[Record, ...]
+    records: tuple[TensorRecord, ...]
     end: int
     shard_count: int
     placement: Placement
@@ -139,7 +140,7 @@ class Mlcp:
         for tensor in self.tensors():
             yield ranges.tensor(tensor)
 
-    def why_absent(self, record: Record) -> str | None:
+    def why_absent(self, record: TensorRecord) -> str | None:
         is_empty = record.size == 0 and 0 in record.shape
         return NO_BYTES if self.body.placement is Placement.NOWHERE and not is_empty else None
 
@@ -179,12 +180,14 @@ def read_body(data: ByteView, start: int, shard_count: int) -> Body:
     are as many as there are. Raises FormatError where none fits.
     """
     errors: list[FormatError] = []
+    # Nothing in a file says which: the first that ends where the file does is taken.
     for placement in Placement:
         count = None if placement is Placement.NOWHERE else shard_count
         try:
             return _read_shards(data, start, count, placement)
         except FormatError as error:
             errors.append(error)
+    # The first placement is that of the original writer, so its error says most.
     raise errors[0]
 
 
@@ -206,7 +209,10 @@ def untold(metadata: object) -> tuple[str, ...]:
     told = [
         key
         for key, value in metadata.items()
-        if key not in _REPEATED and value is not None and not _repeats_sharding(key, metadata)
+        # The original writer writes its sharding twice.
+        if key not in _REPEATED
+        and value is not None
+        and not (key == "shardingStrategy" and value == metadata.get("sharding"))
     ]
     if len(shard_list(metadata)) > 1:
         told.append("shards")
@@ -262,10 +268,11 @@ def _read_shards(data: ByteView, start: int, count: int | None, placement: Place
     Raises FormatError unless records and bytes end exactly where the file does.
     """
     cursor = Cursor(data, start)
-    records: list[Record] = []
+    records: list[TensorRecord] = []
     most = cursor.remaining if count is None else count
     shard = 0
     while shard < most and (cursor.remaining or count is not None):
+        # A shard without tensors is four zeros: a file of zeros is millions of them.
         empty = min(_zero_run(data, cursor.pos) // COUNT_SIZE, most - shard)
         cursor.pos += empty * COUNT_SIZE
         shard += empty
@@ -280,7 +287,9 @@ def _read_shards(data: ByteView, start: int, count: int | None, placement: Place
     return Body(tuple(records), end, shard, placement)
 
 
-def _read_shard(cursor: Cursor, shard: int, records: list[Record], placement: Placement) -> None:
+def _read_shard(
+    cursor: Cursor, shard: int, records: list[TensorRecord], placement: Placement
+) -> None:
     start = cursor.pos
     count = cursor.integer(COUNT_SIZE, "tensor count", signed=True)
     if count < 0:
@@ -289,6 +298,7 @@ def _read_shard(cursor: Cursor, shard: int, records: list[Record], placement: Pl
         if len(records) >= MAX_TENSORS:
             fail("shards list too many tensors", offset=start, field="records", kind="limit")
         record = _read_record(cursor, shard)
+        # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
         if placement is Placement.AFTER_EACH:
@@ -296,7 +306,7 @@ def _read_shard(cursor: Cursor, shard: int, records: list[Record], placement: Pl
         records.append(record)
 
 
-def _read_record(cursor: Cursor, shard: int) -> Record:
+def _read_record(cursor: Cursor, shard: int) -> TensorRecord:
     start = cursor.pos
     length = cursor.integer(COUNT_SIZE, "name length", signed=True)
     name = _text(cursor, length, "name")
@@ -304,7 +314,7 @@ def _read_record(cursor: Cursor, shard: int) -> Record:
     rank = cursor.integer(COUNT_SIZE, "rank", signed=True)
     shape = unpack(f"<{rank}q", mapped(cursor.take(rank * DIM_SIZE, "shape")))
     size = cursor.integer(DIM_SIZE, "size", signed=True)
-    return Record(name, dtype, shape, size, start, cursor.pos, shard)
+    return TensorRecord(name, dtype, shape, size, start, cursor.pos, shard)
 
 
 def _zero_run(data: ByteView, start: int) -> int:
@@ -318,7 +328,3 @@ def _zero_run(data: ByteView, start: int) -> int:
         pos += len(block)
         step = min(step * 2, MAX_ZEROS_SCAN)
     return pos - start
-
-
-def _repeats_sharding(key: str, metadata: Mapping[str, object]) -> bool:
-    return key == "shardingStrategy" and metadata[key] == metadata.get("sharding")

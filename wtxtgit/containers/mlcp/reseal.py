@@ -5,18 +5,19 @@ Spec: `docs/spec/mlcp.md`, "Resealing"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
-from wtxtgit.containers.mlcp.metadata import SHARDS, Row
+from wtxtgit.containers.mlcp.metadata import SHARDS, SourceRecord
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, describe, shard_list
 from wtxtgit.containers.mlcp.write import Piece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
+from wtxtgit.io.blocks import exactly
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, Tensor
 
@@ -39,7 +40,7 @@ def values(container: Mlcp, options: ReadOptions) -> dict[str, object]:
 
 def rest(container: Mlcp, options: ReadOptions) -> dict[str, object]:
     """What the metadata say of shards and tensors otherwise than their records."""
-    return metadata.unlike_records(container)
+    return dict(metadata.unlike_records(container))
 
 
 def reseal(
@@ -53,12 +54,13 @@ def reseal(
     Where only bytes of tensors change they are changed in place. Raises
     FormatError before the first of the bytes.
     """
-    files = _Files(options)
+    files = _Sources(options)
     own = metadata.merged_values(container)
     wanted = own if values is None else values
     chosen = [files.chosen(container, one) for one in placed]
     shards = {one.row.record.shard for one in chosen if one.content is not None}
     is_same = wanted == own and files.have_same_rows(container, chosen)
+    # A checksum of changed bytes has to go, which changes the metadata.
     if is_same and not _have_checksums(container, shards):
         return _in_place(container, chosen)
     return _anew(container, chosen, wanted)
@@ -71,20 +73,20 @@ class _Chosen:
     `number` is its place in the file, where it keeps its own bytes.
     """
 
-    row: Row
+    row: SourceRecord
     tensor: Tensor
     content: Content | None
     number: int | None
 
 
-class _Files:
+class _Sources:
     """The files that tensors are taken from, each listed once."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._files: dict[int, list[tuple[Row, Tensor]]] = {}
+        self._files: dict[int, list[tuple[SourceRecord, Tensor]]] = {}
 
-    def of(self, container: object) -> list[tuple[Row, Tensor]]:
+    def of(self, container: object) -> list[tuple[SourceRecord, Tensor]]:
         if id(container) not in self._files:
             if not isinstance(container, Mlcp):
                 raise FormatError("entries are those of another format", field="entries")
@@ -98,12 +100,9 @@ class _Files:
         content = placed.content
         if content is not None:
             row = replace(row, is_changed=True)
-        if content is not None and content.nbytes != tensor.nbytes:
-            raise FormatError(
-                f"tensor {quoted(tensor.name)} has {tensor.nbytes} bytes in the file, "
-                f"not {content.nbytes}",
-                field="entries",
-            )
+            if content.nbytes != tensor.nbytes:
+                has = f"tensor {quoted(tensor.name)} has {tensor.nbytes} bytes in the file"
+                raise FormatError(f"{has}, not {content.nbytes}", field="entries")
         is_own = content is None and placed.source is container
         if content is None and not is_own:
             content = Content(tensor.nbytes, partial(pieces, tensor.view))
@@ -126,7 +125,7 @@ def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
     for stored, one in zip(container.tensors(), chosen, strict=True):
         if one.content is not None:
             parts.append(_kept(data[reached : stored.start]))
-            parts.append(Piece(one.content.nbytes, _exactly(one.content)))
+            parts.append(_given(one.tensor, one.content))
             reached = stored.end
     if not parts:
         return pieces(data)
@@ -141,6 +140,7 @@ def _anew(
     """The file with its records, and what the metadata say of them, written again."""
     if len(chosen) > MAX_TENSORS:
         raise FormatError(f"{len(chosen)} tensors are too many", kind="limit", field="records")
+    # Stable: within a shard the order given stays ("Resealing").
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
     rows = [one.row for one in ordered]
@@ -148,7 +148,7 @@ def _anew(
     stated = json_text.parse(memoryview(metadata_json), "metadata")
     head = write.header(container.version, metadata_json)
     shard_count = _shard_count(container, rows, stated)
-    body = write.body_pieces([_row(one) for one in ordered], shard_count, placement)
+    body = write.body_pieces([_new_record(one) for one in ordered], shard_count, placement)
     if not _have_no_bytes(ordered):
         last = ordered[-1]
         if last.row.record.shard + 1 == shard_count and _have_no_bytes(ordered[:-1]):
@@ -178,7 +178,7 @@ def _have_no_bytes(chosen: Sequence[_Chosen]) -> bool:
     return not any(one.tensor.nbytes for one in chosen)
 
 
-def _shard_count(container: Mlcp, rows: Sequence[Row], metadata: object) -> int:
+def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object) -> int:
     """How many shards there are: as many more or fewer as the metadata list."""
     most = rows[-1].record.shard + 1 if rows else 0
     was, now = (
@@ -205,29 +205,18 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
     return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 
-def _row(one: _Chosen) -> write.Row:
-    record = one.row.record
+def _new_record(one: _Chosen) -> write.NewRecord:
+    record, piece = one.row.record, _kept(one.tensor.view)
     raw = bytes(one.row.container.data[record.start : record.end])
-    held = partial(pieces, one.tensor.view)
-    blocks = held if one.content is None else _exactly(one.content)
-    return write.Row(record.shard, raw, one.tensor.nbytes, blocks)
+    if one.content is not None:
+        piece = _given(one.tensor, one.content)
+    return write.NewRecord(record.shard, raw, piece)
 
 
 def _kept(raw: ByteView) -> Piece:
     return Piece(len(raw), partial(pieces, raw))
 
 
-def _exactly(content: Content) -> Callable[[], Iterator[Buffer]]:
-    """The blocks of a content; raises FormatError where they are more or fewer bytes."""
-
-    def blocks() -> Iterator[Buffer]:
-        length = 0
-        for block in content.blocks():
-            length += memoryview(block).nbytes
-            yield block
-        if length != content.nbytes:
-            raise FormatError(
-                f"a tensor gives {length} bytes, not {content.nbytes}", field="entries"
-            )
-
-    return blocks
+def _given(tensor: Tensor, content: Content) -> Piece:
+    name = f"tensor {quoted(tensor.name)}"
+    return Piece(content.nbytes, lambda: exactly(content.blocks(), content.nbytes, name, "entries"))

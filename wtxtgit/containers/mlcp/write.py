@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from struct import pack
 from typing import cast
@@ -27,7 +27,6 @@ from wtxtgit.containers.mlcp.read import (
     ELEMENTS,
     MAX_STRING,
     MAX_ZEROS_SCAN,
-    Mlcp,
     Placement,
     read_body,
     shard_list,
@@ -35,7 +34,7 @@ from wtxtgit.containers.mlcp.read import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import EPOCH
 from wtxtgit.model.tensor import TensorSource
 
@@ -45,19 +44,19 @@ DTYPES = {element: name for name, element in ELEMENTS.items()}
 VERSION = "1.0.0"
 """What the original writer writes where the metadata have none."""
 MAX_COUNT = 2**31 - 1
+# Counts are int32 in a record, dimensions and sizes int64.
 MAX_DIM = 2**63 - 1
 _ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)|[<>&'+`\x7f]")
 """An escape as Python writes it, or ASCII that .NET escapes and Python does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NewRecord:
     """A record to be written, and the tensor's bytes."""
 
     shard: int
     record: bytes
-    nbytes: int
-    blocks: Callable[[], Iterator[Buffer]]
+    tensor: Piece
 
 
 def build_model(
@@ -88,7 +87,7 @@ def build(
     Raises FormatError for what the format can't hold or `read` would not give
     back.
     """
-    rows = [_row(number, tensor) for number, shard in enumerate(shards) for tensor in shard]
+    rows = [_new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
     if len(rows) > MAX_TENSORS:
         raise FormatError(f"{len(rows)} tensors are too many", kind="limit", field="records")
     if metadata_json is None:
@@ -107,29 +106,9 @@ def build(
     body = body_pieces(
         rows, len(shards), Placement.AFTER_EACH if inline_data else Placement.NOWHERE
     )
-    if inline_data and any(row.nbytes for row in rows):
+    # Tensors may be made of what records are made of, zeros most of all ("What is written").
+    if inline_data and any(row.tensor.length for row in rows):
         refuse_misread(body, len(listed), Placement.AFTER_EACH)
-    return bytes_of([Piece.fixed(head), *body])
-
-
-def rebuild(container: Mlcp) -> Iterator[Buffer]:
-    """Write a file that was read, its metadata as they are.
-
-    It gives the same bytes wherever .NET strings have their shortest length,
-    which no writer misses.
-    """
-    data = container.data
-    rows = [
-        Row(
-            record.shard,
-            _record(record.name, record.dtype, record.shape, record.size),
-            tensor.end - tensor.start,
-            partial(pieces, data[tensor.start : tensor.end]),
-        )
-        for record, tensor in zip(container.body.records, container.tensors(), strict=True)
-    ]
-    head = header(container.version, bytes(data[container.metadata_start : container.header_end]))
-    body = body_pieces(rows, container.body.shard_count, container.body.placement)
     return bytes_of([Piece.fixed(head), *body])
 
 
@@ -143,16 +122,16 @@ def header(version: str, metadata_json: Buffer) -> bytes:
     return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
 
-def _row(shard: int, tensor: TensorSource) -> Row:
+def _new_record(shard: int, tensor: TensorSource) -> NewRecord:
     dtype = DTYPES.get(tensor.element)
     name = quoted(tensor.name)
     if dtype is None:
         raise FormatError(f"tensor {name} is {tensor.element}, which MLCP has not", field="dtype")
-    record = _record(tensor.name, dtype, tensor.shape, tensor.nbytes)
-    return Row(shard, record, tensor.nbytes, tensor.blocks)
+    record = record_bytes(tensor.name, dtype, tensor.shape, tensor.nbytes)
+    return NewRecord(shard, record, Piece(tensor.nbytes, tensor.blocks))
 
 
-def _record(name: str, dtype: str, shape: tuple[int, ...], size: int) -> bytes:
+def record_bytes(name: str, dtype: str, shape: tuple[int, ...], size: int) -> bytes:
     json_text.check_name(name, "tensor name", offset=0)
     raw = name.encode()
     if len(raw) > MAX_STRING:
@@ -176,11 +155,9 @@ def _net_string(text: str, field: str) -> bytes:
     return bytes(groups) + raw
 
 
-def body_pieces(rows: Sequence[Row], shard_count: int, placement: Placement) -> list[Piece]:
+def body_pieces(rows: Sequence[NewRecord], shard_count: int, placement: Placement) -> list[Piece]:
     """What follows the metadata: a count for each shard, records, bytes."""
-    counts: dict[int, int] = {}
-    for row in rows:
-        counts[row.shard] = counts.get(row.shard, 0) + 1
+    counts = Counter(row.shard for row in rows)
     pieces: list[Piece] = []
     text = bytearray()
     shard = -1
@@ -189,13 +166,13 @@ def body_pieces(rows: Sequence[Row], shard_count: int, placement: Placement) -> 
             text += bytes(COUNT_SIZE * (row.shard - shard - 1)) + pack("<i", counts[row.shard])
             shard = row.shard
         text += row.record
-        if placement is Placement.AFTER_EACH and row.nbytes:
-            pieces += [Piece.fixed(bytes(text)), Piece(row.nbytes, row.blocks)]
+        if placement is Placement.AFTER_EACH and row.tensor.length:
+            pieces += [Piece.fixed(bytes(text)), row.tensor]
             text.clear()
     text += bytes(COUNT_SIZE * (shard_count - shard - 1))
     pieces.append(Piece.fixed(bytes(text)))
     if placement is Placement.AFTER_ALL:
-        pieces += [Piece(row.nbytes, row.blocks) for row in rows if row.nbytes]
+        pieces += [row.tensor for row in rows if row.tensor.length]
     return pieces
 
 
@@ -309,6 +286,7 @@ def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
 
 
 STEP = 1 << 16
+# The reader looks for runs of zeros, and goes back to where they end.
 KEPT = 2 * MAX_ZEROS_SCAN
 """Bytes behind the last ones that are kept: a reader looks ahead and goes back so far."""
 

@@ -19,6 +19,7 @@ from wtxtgit.model.tensor import Description, ReadOptions, TensorSource
 HEADER_ROLE = "_header"
 TENSOR = "data"
 """The name of the array, which has none in the file."""
+DTYPES = npy_header.DESCR
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +55,6 @@ def check(
     findings = Findings()
     npy_header.check_array(container.header, container.stored, len(container.data), findings)
     return findings
-
-
-DTYPES = npy_header.DESCR
 
 
 def build_model(

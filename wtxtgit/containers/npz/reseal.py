@@ -33,6 +33,8 @@ from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
 """Flags that say how a name and where sizes stand."""
+COMPRESSIONS = ("none",)
+"""What chunks can be stored with."""
 
 
 def entries(container: Npz, options: ReadOptions) -> list[Entry]:
@@ -263,10 +265,6 @@ def check_crc32(member: ZipMember, blocks: Iterable[Buffer]) -> None:
             offset=member.start,
             field="crc32",
         )
-
-
-COMPRESSIONS = ("none",)
-"""What chunks can be stored with."""
 
 
 def repack(container: Npz, compression: str, options: ReadOptions) -> Iterator[Buffer]:

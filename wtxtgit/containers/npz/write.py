@@ -17,6 +17,8 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
+_MAX_MEMBER_NAME = 65_535 - len(NPY_SUFFIX)
+"""Bytes of a name that a zip file can hold."""
 
 
 def build_model(
@@ -45,10 +47,6 @@ def _array(name: bytes, flags: int, header: bytes, tensor: TensorSource) -> NewM
 
     size = len(header) + tensor.nbytes
     return NewMember(name, zip_write.crc32_of(payload()), size, size, payload, flags=flags)
-
-
-_MAX_MEMBER_NAME = 65_535 - len(NPY_SUFFIX)
-"""Bytes of a name that a zip file can hold."""
 
 
 def can_hold(name: str) -> bool:

@@ -15,6 +15,33 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
 
 HEADER_ROLE = "_header"
+MAX_HEADER = 100_000_000
+"""Bytes of the longest header."""
+ITEM_BITS = {
+    "BOOL": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "C64": 64,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+}
+"""Bits of one item of each dtype that it knows, in its order, which is that of alignment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,33 +81,3 @@ def describe(container: Safetensors, options: ReadOptions) -> Description:
 def read(data: ByteView) -> Safetensors:
     """Read a safetensors file; raises FormatError."""
     return Safetensors(data, tensor_header.read(data, 0, len(data)))
-
-
-MAX_HEADER = 100_000_000
-"""Bytes of the longest header."""
-
-ITEM_BITS = {
-    "BOOL": 8,
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-    "U8": 8,
-    "I8": 8,
-    "F8_E5M2": 8,
-    "F8_E4M3": 8,
-    "F8_E8M0": 8,
-    "F8_E4M3FNUZ": 8,
-    "F8_E5M2FNUZ": 8,
-    "I16": 16,
-    "U16": 16,
-    "F16": 16,
-    "BF16": 16,
-    "I32": 32,
-    "U32": 32,
-    "F32": 32,
-    "C64": 64,
-    "F64": 64,
-    "I64": 64,
-    "U64": 64,
-}
-"""Bits of one item of each dtype that it knows, in its order, which is that of alignment."""

@@ -115,6 +115,7 @@ class ShardedModel:
 
     def _open(self, file: str) -> Safetensors:
         """Raises FormatError, whatever is wrong with the file."""
+        # Paths lead to files that are opened: none may lead out of the folder.
         if not is_inside(file):
             raise FormatError(
                 f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"

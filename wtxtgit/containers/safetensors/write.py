@@ -28,6 +28,29 @@ DTYPES = {element: dtype for dtype, element in ELEMENTS.items() if dtype in ITEM
 """The dtype of each element that the reference library knows."""
 
 _RANKS = {dtype: rank for rank, dtype in enumerate(ITEM_BITS)}
+_DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+"""The dtype of each of numpy's and ml_dtypes', by its name."""
+SUFFIX = ".safetensors"
+INDEX_SUFFIX = ".safetensors.index.json"
+MAX_FILES = 99_999
+"""Files of a set: their numbers have five digits."""
 
 
 def build(tensors: Sequence[tuple[str, str, tuple[int, ...], ByteView]]) -> Iterator[Buffer]:
@@ -87,27 +110,6 @@ def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
         yield from tensor.blocks()
 
 
-_DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-}
-"""The dtype of each of numpy's and ml_dtypes', by its name."""
-
-
 def can_hold(name: str) -> bool:
     """Whether a tensor can have this name."""
     return name != METADATA_KEY
@@ -127,12 +129,6 @@ def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> Non
         file.write(piece)
 
 
-SUFFIX = ".safetensors"
-INDEX_SUFFIX = ".safetensors.index.json"
-MAX_FILES = 99_999
-"""Files of a set: their numbers have five digits."""
-
-
 def build_set(
     tensors: Sequence[TensorSource], tags: Mapping[str, str], stem: str, max_shard: int
 ) -> Iterator[tuple[str, Iterator[Buffer]]]:
@@ -148,6 +144,7 @@ def build_set(
         raise FormatError(
             f"{len(groups)} files are too many, the most is {MAX_FILES}", kind="limit", field="name"
         )
+    # What is written has to be read again: a stem that no index may list is refused now.
     if not is_inside(stem + INDEX_SUFFIX):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
     taken: set[str] = set()
@@ -176,6 +173,7 @@ def _filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[Tensor
     open_group: list[TensorSource] = []
     held = 0
     for tensor in tensors:
+        # One that is larger than a file should be is not split: it has a file of its own.
         if tensor.nbytes > max_shard:
             groups.append([tensor])
             continue

@@ -53,6 +53,26 @@ MAX_EXTENSIONS = 1 << 16
 """As many as extid tells apart."""
 MAX_CRASH_STEMS = 1 << 20
 """Of 10 million stems two have one xxh64 once in 370,000 indexes."""
+ROW = np.dtype(
+    [
+        ("fid", "<u2"),
+        ("offset", "<u8"),
+        ("size", "<u8"),
+        ("extid", "<u2"),
+        ("crashid", "<u4"),
+        ("keyhash", "<u8"),
+    ]
+)
+SLICE = 1 << 20
+"""Rows that are looked at together."""
+KEY_BITS = 64
+CUT_KEY_BITS = 32
+"""Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_EXTID_BITS = np.uint64(16)
+Numbers: TypeAlias = npt.NDArray[np.uint64]
+Keys: TypeAlias = tuple[Places, Numbers, Numbers]
+"""Places in the rows, and two numbers for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,7 @@ class Taridx:
 
     def rows(self) -> Rows:
         """The rows as a view of the file: shape (n_rows,), dtype ROW."""
+        # numpy makes no view of nothing.
         if not self.header.n_rows:
             return np.empty(0, ROW)
         start = self.header.off_arr
@@ -224,28 +245,6 @@ def _check_text(data: ByteView, start: int, end: int, field: str) -> None:
 
 
 pass
-
-ROW = np.dtype(
-    [
-        ("fid", "<u2"),
-        ("offset", "<u8"),
-        ("size", "<u8"),
-        ("extid", "<u2"),
-        ("crashid", "<u4"),
-        ("keyhash", "<u8"),
-    ]
-)
-SLICE = 1 << 20
-"""Rows that are looked at together."""
-KEY_BITS = 64
-CUT_KEY_BITS = 32
-"""Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32."""
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_EXTID_BITS = np.uint64(16)
-
-Numbers: TypeAlias = npt.NDArray[np.uint64]
-Keys: TypeAlias = tuple[Places, Numbers, Numbers]
-"""Places in the rows, and two numbers for each."""
 
 
 def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:

@@ -47,6 +47,7 @@ COMPRESSED = (
 _ZEROS = bytes(BLOCK)
 _BLANK = b" " * (CHECKSUM.stop - CHECKSUM.start)
 _BASE_256, _NEGATIVE = 0x80, 0xFF
+DELIMITER = "_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +228,6 @@ def _pax_facts(data: ByteView, found: TarMember) -> tuple[int | None, bool]:
         sparse = sparse or key.startswith(b"GNU.sparse.")
         start += int(length)
     return size, sparse
-
-
-DELIMITER = "_"
 
 
 def decoded(raw: bytes) -> str:

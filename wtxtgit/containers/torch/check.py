@@ -20,6 +20,47 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
+OPCODES = frozenset(b"\x80.cRb(ae)]}su\x8ft\x85\x86\x87NJKMG\x88\x89XUQ\x81hjqr\x8a")
+"""The opcodes of pickles that it reads."""
+_BY_MODULE = {
+    "collections": ("OrderedDict", "Counter"),
+    "torch.nn.parameter": ("Parameter",),
+    "torch.serialization": ("_get_layout",),
+    "torch": (
+        "Size",
+        "Tensor",
+        "device",
+        "per_tensor_affine",
+        "per_tensor_symmetric",
+        "per_channel_affine",
+        "per_channel_symmetric",
+        "per_channel_affine_float_qparams",
+    ),
+    "_codecs": ("encode",),
+    "builtins": ("bytearray", "set", "complex"),
+    "torch._utils": (
+        "_rebuild_parameter",
+        "_rebuild_parameter_with_state",
+        "_rebuild_qtensor",
+        "_rebuild_tensor",
+        "_rebuild_tensor_v2",
+        "_rebuild_tensor_v3",
+        "_rebuild_sparse_tensor",
+        "_rebuild_meta_tensor_no_storage",
+        "_rebuild_nested_tensor",
+        "_rebuild_wrapper_subclass",
+        "_rebuild_device_tensor_from_numpy",
+        "_rebuild_device_tensor_from_cpu_tensor",
+    ),
+    "torch._tensor": ("_rebuild_from_type_v2",),
+    "torch.storage": ("TypedStorage",),
+}
+_PYTHON_2 = {"__builtin__": "builtins"}
+"""Modules that were renamed, as far as they matter here."""
+_STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse", "torch.cuda.sparse")
+_TENSOR_SUFFIX = "Tensor"
+_SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in names}
+
 
 def check(container: Torch, options: ReadOptions) -> Findings:
     """Check a torch file: CRC-32 of members, storages, what loading it would call.
@@ -168,50 +209,6 @@ def _check_alignment(findings: Findings, container: Torch) -> None:
     if off:
         message = f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}"
         findings.warn("structure", message, offset=off[0].start, field=ALIGNMENT)
-
-
-OPCODES = frozenset(b"\x80.cRb(ae)]}su\x8ft\x85\x86\x87NJKMG\x88\x89XUQ\x81hjqr\x8a")
-"""The opcodes of pickles that it reads."""
-
-_BY_MODULE = {
-    "collections": ("OrderedDict", "Counter"),
-    "torch.nn.parameter": ("Parameter",),
-    "torch.serialization": ("_get_layout",),
-    "torch": (
-        "Size",
-        "Tensor",
-        "device",
-        "per_tensor_affine",
-        "per_tensor_symmetric",
-        "per_channel_affine",
-        "per_channel_symmetric",
-        "per_channel_affine_float_qparams",
-    ),
-    "_codecs": ("encode",),
-    "builtins": ("bytearray", "set", "complex"),
-    "torch._utils": (
-        "_rebuild_parameter",
-        "_rebuild_parameter_with_state",
-        "_rebuild_qtensor",
-        "_rebuild_tensor",
-        "_rebuild_tensor_v2",
-        "_rebuild_tensor_v3",
-        "_rebuild_sparse_tensor",
-        "_rebuild_meta_tensor_no_storage",
-        "_rebuild_nested_tensor",
-        "_rebuild_wrapper_subclass",
-        "_rebuild_device_tensor_from_numpy",
-        "_rebuild_device_tensor_from_cpu_tensor",
-    ),
-    "torch._tensor": ("_rebuild_from_type_v2",),
-    "torch.storage": ("TypedStorage",),
-}
-_PYTHON_2 = {"__builtin__": "builtins"}
-"""Modules that were renamed, as far as they matter here."""
-_STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse", "torch.cuda.sparse")
-_TENSOR_SUFFIX = "Tensor"
-
-_SAFE = {(module, name) for module, names in _BY_MODULE.items() for name in names}
 
 
 def is_safe(made: Global) -> bool:

@@ -48,6 +48,10 @@ OUTSIDE = "../"
 """What the names of members outside of the folder are shown with."""
 PICKLED = "pickle"
 ARRAY = "npy"
+FLUSH = 1 << 16
+"""Bytes that are gathered before they are hashed."""
+_NUMBER = 8
+"""Bytes of a count or a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +193,6 @@ def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     if view.dtype not in PACKED:
         steps = overlay.item_steps(view.shape, view.strides)
     return TensorPlace(container.storages[view.storage.key], start, end, steps, view.item)
-
-
-FLUSH = 1 << 16
-"""Bytes that are gathered before they are hashed."""
-_NUMBER = 8
-"""Bytes of a count or a number."""
 
 
 def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:

@@ -38,6 +38,29 @@ MAX_UNTOLD = 100
 
 _Counts = tuple[int, int, int]
 """Tensors, other values, and values not walked again inside of themselves, so far."""
+MAX_COMPARED = 256
+"""Characters of a key up to which equal keys are found."""
+MAX_INNER = 8
+"""Items of a key that its part of a path shows."""
+ORDERED_DICT = Global("collections", "OrderedDict")
+PARAMETERS = (
+    Global(UTILS, "_rebuild_parameter"),
+    Global(UTILS, "_rebuild_parameter_with_state"),
+    Global(UTILS, "_rebuild_device_tensor_from_cpu_tensor"),
+)
+"""Calls whose first argument is the tensor; a fourth one is attributes."""
+STATE_OF_PARAMETER = 3
+QUANTIZER = 4
+"""Places of an attributes' dict, and of what a quantised tensor is quantised by."""
+FROM_TYPE = (
+    Global("torch._tensor", "_rebuild_from_type"),
+    Global("torch._tensor", "_rebuild_from_type_v2"),
+)
+"""Calls of (function, class, arguments, state): the tensor is what the function gives."""
+MODULE_METADATA = "_metadata"
+"""What torch keeps at a state dict: versions of modules."""
+Child = tuple[str | None, object]
+"""A value and its part of the path, None where its path is that of its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +126,19 @@ class _Walk:
             elif not isinstance(value, List | Dict | Set | Made | tuple):
                 self._note(part, value)
                 continue
+            # An object of a class that is not understood is listed where it is met first.
             if id(value) in visited:
                 continue
+            # Inside of itself: to go on would not end.
             if id(value) in open_ids:
                 self.cycles += 1
                 continue
+            # Walked before, and no tensor in it: sharing would make the walk exponential.
             if id(value) in self.without:
                 if self.without[id(value)]:
                     self._note(part, value)
                 continue
+            # Paid before the children are looked at: their number is the file's claim.
             self._count(1 + _size(value), len(frames))
             if _is_object(value):
                 visited[id(value)] = value
@@ -221,33 +248,6 @@ def _length(value: object) -> int:
     if isinstance(value, List | Set):
         return len(value.items)
     return len(value.pairs) if isinstance(value, Dict) else 0
-
-
-MAX_COMPARED = 256
-"""Characters of a key up to which equal keys are found."""
-MAX_INNER = 8
-"""Items of a key that its part of a path shows."""
-
-ORDERED_DICT = Global("collections", "OrderedDict")
-PARAMETERS = (
-    Global(UTILS, "_rebuild_parameter"),
-    Global(UTILS, "_rebuild_parameter_with_state"),
-    Global(UTILS, "_rebuild_device_tensor_from_cpu_tensor"),
-)
-"""Calls whose first argument is the tensor; a fourth one is attributes."""
-STATE_OF_PARAMETER = 3
-QUANTIZER = 4
-"""Places of an attributes' dict, and of what a quantised tensor is quantised by."""
-FROM_TYPE = (
-    Global("torch._tensor", "_rebuild_from_type"),
-    Global("torch._tensor", "_rebuild_from_type_v2"),
-)
-"""Calls of (function, class, arguments, state): the tensor is what the function gives."""
-MODULE_METADATA = "_metadata"
-"""What torch keeps at a state dict: versions of modules."""
-
-Child = tuple[str | None, object]
-"""A value and its part of the path, None where its path is that of its parent."""
 
 
 def calls(value: object, *callees: Global) -> bool:

@@ -21,6 +21,24 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 
+MAX_PROTOCOL = 5
+MAX_OPCODES = 32 * MAX_TENSORS
+MAX_CONTAINERS = 4 * MAX_TENSORS
+"""Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle."""
+MAX_INTEGER_BYTES = 255
+"""Bytes of an integer that is read: any more are of no use, and printing them takes long."""
+MAX_GLOBAL = 1024
+"""Characters of a global's module or name."""
+MAX_LINE = 4 * MAX_GLOBAL + 1
+"""Bytes of a line with a global's module or name."""
+FIRST_LOOK = 64
+"""Bytes in which its end is looked for first."""
+FLOAT = Struct(">d")
+STOP = ord(".")
+LATIN_1 = "latin1"
+Load = Callable[[object, int], object]
+"""Gives the object for a persistent id, read at that offset; raises FormatError."""
+
 
 @dataclass(frozen=True, slots=True)
 class Global:
@@ -89,30 +107,9 @@ class Pickle:
     end: int
 
 
-MAX_PROTOCOL = 5
-MAX_OPCODES = 32 * MAX_TENSORS
-MAX_CONTAINERS = 4 * MAX_TENSORS
-"""Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle."""
-MAX_INTEGER_BYTES = 255
-"""Bytes of an integer that is read: any more are of no use, and printing them takes long."""
-MAX_GLOBAL = 1024
-"""Characters of a global's module or name."""
-
-MAX_LINE = 4 * MAX_GLOBAL + 1
-"""Bytes of a line with a global's module or name."""
-FIRST_LOOK = 64
-"""Bytes in which its end is looked for first."""
-
-FLOAT = Struct(">d")
-STOP = ord(".")
-
 ENCODE = Global("_codecs", "encode")
-LATIN_1 = "latin1"
 BYTES = (Global("__builtin__", "bytes"), Global("builtins", "bytes"))
 """How protocol 2 has bytes: a text to be encoded, or a call without arguments."""
-
-Load = Callable[[object, int], object]
-"""Gives the object for a persistent id, read at that offset; raises FormatError."""
 
 
 def parse(data: ByteView, what: str, load: Load, *, start: int = 0) -> Pickle:
@@ -150,6 +147,7 @@ class _Machine:
             self.at = self.pos
             if self.pos >= size:
                 self._fail("is cut short")
+            # An opcode costs constant time, so their count bounds that of the run.
             if left == 0:
                 self._fail(f"has over {MAX_OPCODES} opcodes", kind="limit")
             left -= 1
@@ -162,6 +160,7 @@ class _Machine:
             if step is None:
                 self._fail(f"has the opcode {bytes([code])!r}, which is not read")
             step(self)
+        # No writer leaves one open, and readers differ in what the value is then.
         if self.marked:
             self._fail("stops with an open mark")
         opcodes = frozenset(code for code in range(256) if self.opcodes[code])
@@ -275,6 +274,7 @@ class _Machine:
         length = self._integer(width, signed=width > 1)
         if not 0 <= length <= self.size - self.pos:
             self._fail("is cut short")
+        # Printing a longer one takes quadratic time, and no tensor is described by one.
         if length <= MAX_INTEGER_BYTES:
             self.stack.append(self._integer(length, signed=True))
         else:

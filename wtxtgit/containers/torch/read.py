@@ -43,6 +43,11 @@ HEADERS_A_BYTE = 4
 MAX_WORD = 64
 """Bytes of a member that holds a word or a number."""
 TOO_LARGE = "its storage is deflated, and more than the limit"
+MAX_GLOBALS = 1000
+"""Names of globals that a description tells."""
+MISSING = "its storage is missing"
+UNKNOWN = "its dtype is unknown"
+EXPANDED = "its view repeats items to more bytes than the limit"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -285,13 +290,6 @@ def _arrays(data: ByteView, directory: Directory) -> dict[int, Stored]:
 
 def _last(directory: Directory, name: str) -> ZipMember | None:
     return next((m for m in reversed(directory.members) if m.name == name), None)
-
-
-MAX_GLOBALS = 1000
-"""Names of globals that a description tells."""
-MISSING = "its storage is missing"
-UNKNOWN = "its dtype is unknown"
-EXPANDED = "its view repeats items to more bytes than the limit"
 
 
 @dataclass(frozen=True, slots=True)

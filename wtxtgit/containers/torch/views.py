@@ -221,6 +221,7 @@ def storage(pid: object, offset: int) -> object:
     if not isinstance(part, tuple) or len(part) != 3 or not all(map(_is_size, part[1:])):
         _fail(f"storage {quoted(key)} has wrong view metadata", offset)
     _view_key, first, count = part
+    # Python's integers do not overflow: both were checked to be sizes.
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a part that reaches outside of it", offset)
     return Storage(key, dtype, numel, (first, count), device)
@@ -234,6 +235,7 @@ def view(value: object, offset: int) -> View | None:
     """
     if not isinstance(value, Made) or not isinstance(value.callee, Global):
         return None
+    # Calls are told by names alone: nothing is imported to look at them.
     if value.callee.module != UTILS:
         return None
     name, args = value.callee.name, value.args
@@ -274,6 +276,7 @@ def sizes(value: object) -> tuple[int, ...] | None:
     if isinstance(value, Made) and value.callee == Global("torch", "Size") and len(value.args) == 1:
         value = value.args[0]
     items = value.items if isinstance(value, List) else value
+    # Checked before the items are: a list in a pickle can have millions.
     if not isinstance(items, tuple | list) or len(items) > MAX_RANK:
         return None
     return tuple(items) if all(map(_is_size, items)) else None

@@ -25,6 +25,10 @@ BATCH = 1000
 """Items that are set at a time."""
 STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
 """The storage class of each dtype that has one."""
+DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+FOLDER = "archive/"
+FORMAT_VERSION = (".format_version", b"1")
+FILE_VERSION = b"3\n"
 
 
 class _Writer:
@@ -133,12 +137,6 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(dim, 1)
     return tuple(reversed(strides))
-
-
-DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
-FOLDER = "archive/"
-FORMAT_VERSION = (".format_version", b"1")
-FILE_VERSION = b"3\n"
 
 
 def build_model(

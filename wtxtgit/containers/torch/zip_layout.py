@@ -47,6 +47,11 @@ _STYLE = ZipStyle(
     end=3 << 8 | 30,
     always_zip64=True,
 )
+COMPRESSIONS = ("none",)
+"""What chunks can be stored with."""
+LOCAL_CRC32 = 14
+ENTRY_CRC32 = 16
+"""Where the CRC-32 stands in a local header, and in an entry of the directory."""
 
 
 def new_member(
@@ -72,10 +77,6 @@ def build(members: Iterable[NewMember], alignment: int = DEFAULT_ALIGNMENT) -> I
     return zip_write.build(members, style=replace(_STYLE, alignment=alignment))
 
 
-COMPRESSIONS = ("none",)
-"""What chunks can be stored with."""
-
-
 def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator[Buffer]:
     """The bytes of the file with all its members stored ("none"), laid out as torch does.
 
@@ -86,6 +87,7 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     if compression != "none":
         raise FormatError(f"torch has no {compression} in its files", field="method")
     data, members = container.data, container.directory.members
+    # Stored apart they could be any number of times larger than the file.
     if zip_read.overlapping(members, container.directory.start):
         raise FormatError("members share bytes", field="payload")
     has_crc32 = any(member.crc32 for member in members)
@@ -122,11 +124,6 @@ def check_crc32(
             field="crc32",
         )
     return found
-
-
-LOCAL_CRC32 = 14
-ENTRY_CRC32 = 16
-"""Where the CRC-32 stands in a local header, and in an entry of the directory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
