@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -34,50 +35,22 @@ LONG_COMMITS, LONG_FILES, LONG_ROWS = 10_000, 100, 4
 def long_history(place: Place) -> list[Row]:
     """A long history, audited once anew and once with what is known; and a commit's hook in it."""
     repo = place.folder("long-history")
-    _set_up(place, repo, LONG_COMMITS, LONG_FILES, LONG_ROWS)
-    root = output(place, "git", "rev-list", "--max-parents=0", "main", cwd=repo)[1].decode().strip()
-    audit = (*WTXTGIT, "audit", "main", "--trust-root", root)
+    root = _set_up(place, repo, LONG_COMMITS, LONG_FILES, LONG_ROWS)
     _git(place, repo, "config", "wtxtgit.trustRoot", root)
     _git(place, repo, "reset", "--hard", "--quiet", "main")
+    log = partial(command, place, "git", "log", "--raw", "--format=", cwd=repo)
     hook = partial(command, place, *WTXTGIT, "hook", "pre-commit", cwd=repo)
     nbytes = LONG_COMMITS * LONG_ROWS * 4096
     note = f"{LONG_COMMITS} commits, {LONG_FILES} checkpoints of {LONG_ROWS * 4} KiB"
-    walk = "git log --raw, all commits"
-    return race(
-        [
-            Entrant(
-                walk,
-                nbytes,
-                note=note,
-                action=partial(command, place, "git", "log", "--raw", "--format=", cwd=repo),
-            ),
-            Entrant(
-                "audit --no-cache",
-                nbytes,
-                (Against(walk),),
-                note,
-                action=partial(command, place, *audit, "--no-cache", cwd=repo),
-            ),
-            Entrant(
-                "audit, again",
-                nbytes,
-                (Against(walk),),
-                note,
-                action=partial(command, place, *audit, cwd=repo),
-                before=partial(command, place, *audit, cwd=repo),
-            ),
-            Entrant("hook pre-commit, the next time", nbytes, (), note, action=hook, before=hook),
-        ],
-        1,
-    )
+    entrants = _entrants(place, repo, root, "git log --raw, all commits", log, nbytes, note)
+    again = Entrant("hook pre-commit, the next time", nbytes, (), note, action=hook, before=hook)
+    return race([*entrants, again], 1)
 
 
 def audits(place: Place, commits: int, runs: int) -> list[Row]:
     """All commits, and all of them again when what was found is known."""
     repo = place.folder("history")
-    _set_up(place, repo, commits, FILES, ROWS_OF_A_MIB)
-    root = output(place, "git", "rev-list", "--max-parents=0", "main", cwd=repo)[1].decode().strip()
-    audit = (*WTXTGIT, "audit", "main", "--trust-root", root)
+    root = _set_up(place, repo, commits, FILES, ROWS_OF_A_MIB)
     listed = _git(place, repo, "rev-list", "--objects", "main").decode().splitlines()
     texts = [line[:40] for line in listed if line.endswith(".safetensors")]
 
@@ -92,30 +65,32 @@ def audits(place: Place, commits: int, runs: int) -> list[Row]:
 
     name = "git fsck, and SHA-256 of the texts"
     nbytes, note = len(texts) * MIB, f"{commits} commits, {len(texts)} texts of 1 MiB"
-    return race(
-        [
-            Entrant(name, nbytes, note=note, action=floor),
-            Entrant(
-                "audit --no-cache",
-                nbytes,
-                (Against(name),),
-                note,
-                action=partial(command, place, *audit, "--no-cache", cwd=repo),
-            ),
-            Entrant(
-                "audit, again",
-                nbytes,
-                (Against(name),),
-                note,
-                action=partial(command, place, *audit, cwd=repo),
-                before=partial(command, place, *audit, cwd=repo),
-            ),
-        ],
-        runs,
-    )
+    return race(_entrants(place, repo, root, name, floor, nbytes, note), runs)
 
 
-def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> None:
+def _entrants(
+    place: Place,
+    repo: Path,
+    root: str,
+    floor: str,
+    of_floor: Callable[[], Sample],
+    nbytes: int,
+    note: str,
+) -> list[Entrant]:
+    """What reads a history as fast as it goes, an audit of it, and one with what is known."""
+    audit = (*WTXTGIT, "audit", "main", "--trust-root", root)
+    known = partial(command, place, *audit, cwd=repo)
+    anew = partial(command, place, *audit, "--no-cache", cwd=repo)
+    against = (Against(floor),)
+    return [
+        Entrant(floor, nbytes, note=note, action=of_floor),
+        Entrant("audit --no-cache", nbytes, against, note, action=anew),
+        Entrant("audit, again", nbytes, against, note, action=known, before=known),
+    ]
+
+
+def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> str:
+    """Make a history; gives its first commit."""
     command(place, "git", "init", "-q", "-b", "main", repo)
     for words in (
         ("install", "--local"),
@@ -132,6 +107,8 @@ def _set_up(place: Place, repo: Path, commits: int, files: int, rows: int) -> No
         raise BenchError("the signers ledger does not read")
     key = seed_key((place.top / "home/.config/wtxtgit/keys/a").read_bytes(), "a", None)
     add_generations(repo, key, signers.last.merkle_this, commits, files, rows)
+    first = ("git", "rev-list", "--max-parents=0", "main")
+    return output(place, *first, cwd=repo)[1].decode().strip()
 
 
 def _git(place: Place, repo: Path, *words: str) -> bytes:

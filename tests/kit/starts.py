@@ -57,7 +57,7 @@ def _folder() -> Path:
     if client is None:
         return BIN
     folder = Path(tempfile.mkdtemp(prefix="wtxtgit-starts-"))
-    atexit.register(shutil.rmtree, folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shutil.copy(client, folder / "client")
     for name in _PROGRAMS:
         (folder / name).hardlink_to(folder / "client")
@@ -85,4 +85,6 @@ def served() -> Iterator[None]:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
     with server:
         yield
+    # A worker of pytest-xdist ends without what is registered for its end.
+    shutil.rmtree(FOLDER)
     assert server.returncode == 0, "the fork server failed"

@@ -86,12 +86,12 @@ def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:
     if len(parents) != 1:
         return parents
     # What HEAD has already is left over from a merge before.
-    there = [oid for oid in merged if not _is_reached(repo, oid, parents[0])]
+    there = [
+        oid
+        for oid in merged
+        if oid != parents[0] and not history.is_ancestor(repo, oid, parents[0])
+    ]
     return list(dict.fromkeys([*parents, *there]))
-
-
-def _is_reached(repo: Repository, oid: str, tip: str) -> bool:
-    return oid == tip or history.is_ancestor(repo, oid, tip)
 
 
 def _texts(

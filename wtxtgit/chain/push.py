@@ -88,13 +88,10 @@ def audit_push(
         request = AuditRequest(tip, was, root, was, known=() if was is not None else tuple(known))
         facts, kept = Facts(repo, processes(), key_file=key_file), KeptStates(repo, key_file)
         report = audit(repo, request, facts, kept=kept)
-        if not _is_sealing(report):
+        # Where nobody seals, that something is unsealed is no news.
+        if not (report.generations or report.signers):
             report = replace(report, findings=report.errors)
         yield PushedRef(ref, report)
-
-
-def _is_sealing(report: AuditReport) -> bool:
-    return bool(report.generations or report.signers)
 
 
 def _parse_line(line: bytes) -> Ref:
@@ -139,8 +136,8 @@ def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> boo
 
 
 def _is_of_ours(path: bytes) -> bool:
-    return path.endswith(b".wsum") or path == b".wtxt/signers" or _is_attributes(path)
-
-
-def _is_attributes(path: bytes) -> bool:
-    return path.rpartition(b"/")[2] == b".gitattributes"
+    return (
+        path.endswith(b".wsum")
+        or path == b".wtxt/signers"
+        or path.rpartition(b"/")[2] == b".gitattributes"
+    )

@@ -22,15 +22,14 @@ from wtxtgit.cli.options import (
     no_cache_option,
     root_of_trust,
 )
-from wtxtgit.cli.output import print_json, print_line, print_table, progress
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import size
+from wtxtgit.report.figures import OID_SHOWN, size
 from wtxtgit.version import __version__
 
 _MOST = 200
 """Findings that are printed; --json gives all."""
-_OID_SHOWN = 12
 _HASH_SHOWN = 12
 _LOG_OID_SHOWN = 10
 
@@ -140,7 +139,7 @@ def print_report(report: AuditReport) -> None:
 
 
 def _print_finding(finding: Finding) -> None:
-    commit = f"{finding.commit[:_OID_SHOWN]} " if finding.commit else ""
+    commit = f"{finding.commit[:OID_SHOWN]} " if finding.commit else ""
     path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
     word = "" if finding.severity == "error" else f"{finding.severity}: "
     print_line(f"{commit}{path}{word}{finding.kind}: {finding.message}")
@@ -183,8 +182,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
     repo = discover()
     root = root_of_trust(repo, trust_root)
     found = chain_log.log(repo, path, revision=revision, trust_root=root)
-    if as_json:
-        print_json({"generations": found})
+    if is_printed({"generations": found}, as_json):
         return
     rows = [
         (

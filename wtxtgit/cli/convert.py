@@ -8,7 +8,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.options import Size, read_options, reading_options, rewriting_options
-from wtxtgit.cli.output import file_size, print_json, print_line, progress
+from wtxtgit.cli.output import file_size, is_printed, print_json, print_line, progress
 from wtxtgit.errors import UsageError, counted
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.figures import size
@@ -64,8 +64,7 @@ def convert(
             threads=environment.threads(),
             progress=advance,
         )
-    if as_json:
-        print_json(done)
+    if is_printed(done, as_json):
         return 0
     files = f"{len(done.files)} files, {done.files[-1]} lists them" if len(done.files) > 1 else ""
     print_line(
@@ -119,8 +118,7 @@ def repack(
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     with progress("repacking", 2 * file_size(file)) as advance:
         done = repack_checkpoint(file, output or file, compression, options, progress=advance)
-    if as_json:
-        print_json(done)
+    if is_printed(done, as_json):
         return 0
     sizes = f"{size(done.before)} before, {size(done.after)} now"
     print_line(f"{done.path}: {done.format}, {sizes}, tensors are equal")

@@ -8,7 +8,7 @@ import click
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.options import discover, no_cache_option
-from wtxtgit.cli.output import file_size, print_json, print_line, print_table, progress
+from wtxtgit.cli.output import file_size, is_printed, print_json, print_line, print_table, progress
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.report.figures import size
 
@@ -134,8 +134,7 @@ def status(no_cache: bool, as_json: bool) -> None:
 
     key_file = environment.facts_key(no_cache)
     found = filter_status.status(discover(), key_file, threads=environment.threads())
-    if as_json:
-        print_json(found)
+    if is_printed(found, as_json):
         return
     if not found.files:
         print_line("no file is tracked; wtxtgit track '*.safetensors' tracks a pattern")
@@ -172,8 +171,7 @@ def ls_files(revision: str | None, as_json: bool) -> None:
     from wtxtgit.filter import status as filter_status
 
     listing = filter_status.list_files(discover(), revision)
-    if as_json:
-        print_json(listing)
+    if is_printed(listing, as_json):
         return
     rows = [
         (file.oid[:_OID_SHOWN], _size(file.size), file.format or "", os.fsdecode(file.path))

@@ -17,9 +17,17 @@ from wtxtgit.cli.options import (
     read_options,
     reading_options,
 )
-from wtxtgit.cli.output import file_size, print_json, print_line, print_table, progress, raw_size
+from wtxtgit.cli.output import (
+    file_size,
+    is_printed,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    raw_size,
+)
 from wtxtgit.errors import counted
-from wtxtgit.report.figures import size
+from wtxtgit.report.figures import digits, extents, size
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 if TYPE_CHECKING:
@@ -60,8 +68,7 @@ def inspect(target: str, key: Path | None, max_chunk: int, as_json: bool) -> int
             threads=environment.threads(),
             progress=advance,
         )
-    if as_json:
-        print_json(found)
+    if is_printed(found, as_json):
         return 0
     print_line(f"{found.path}: {found.format}, {size(found.size)}")
     if found.reason is not None:
@@ -110,7 +117,7 @@ def _print_tensors(tensors: tuple[TensorFacts, ...]) -> None:
         (
             t.name,
             t.dtype,
-            _shape(t.shape),
+            extents(t.shape),
             "absent" if t.absent else size(t.size),
             t.sha256[:_HASH] if t.size and t.sha256 else "",
             *_values(t.statistics),
@@ -130,7 +137,7 @@ def _values(found: Statistics | None) -> tuple[str, ...]:
     if found is None:
         return ("",) * len(_VALUES)
     return (
-        *(_number(value) for value in (found.min, found.max, found.mean, found.std)),
+        *(digits(value) for value in (found.min, found.max, found.mean, found.std)),
         _share(found),
         f"{found.nan}/{found.inf}" if found.nan or found.inf else "0",
     )
@@ -140,14 +147,6 @@ def _share(found: Statistics) -> str:
     if not found.zeros:
         return "0"
     return "<0.1%" if found.zeros_share < _LEAST_SHARE else f"{found.zeros_share:.1%}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) if shape else "scalar"
 
 
 @click.command()

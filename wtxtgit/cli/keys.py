@@ -17,7 +17,7 @@ import click
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import note
 from wtxtgit.cli.options import discover
-from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -146,16 +146,14 @@ def show(name: str | None, as_json: bool) -> None:
     from wtxtgit.setup import keys
 
     found = keys.show(keyring(), name)
-    if as_json:
-        print_json(found)
+    if is_printed(found, as_json):
         return
     print_line(found.public)
     note(f"{found.name}: {found.fingerprint}, keyid {found.keyid}")
 
 
 def _print(made: KeyFacts, as_json: bool) -> None:
-    if as_json:
-        print_json(made)
+    if is_printed(made, as_json):
         return
     print_line(f"key {made.name}: {made.fingerprint}, keyid {made.keyid}")
     note(

@@ -48,6 +48,13 @@ def print_json(value: object) -> None:
     write_json(value, sys.stdout.write)
 
 
+def is_printed(report: object, as_json: bool) -> bool:
+    """Print a report as JSON where that is asked for; tells whether it was."""
+    if as_json:
+        print_json(report)
+    return as_json
+
+
 def print_line(text: str = "") -> None:
     """Print one line; control characters are escaped."""
     print(escaped(text))

@@ -28,6 +28,7 @@ from wtxtgit.cli.options import (
 )
 from wtxtgit.cli.output import print_json, print_line, progress
 from wtxtgit.errors import counted
+from wtxtgit.report.figures import OID_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,7 +170,6 @@ def _print_checkpoint(one: Reviewed) -> None:
         FLAGS,
         GENERATIONS,
         LAYERS,
-        OID_SHOWN,
         OTHERS,
         TENSORS,
         sizes_told,

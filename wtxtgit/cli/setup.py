@@ -9,7 +9,7 @@ import click
 
 from wtxtgit.cli.boundary import note, warn
 from wtxtgit.cli.options import discover
-from wtxtgit.cli.output import print_json, print_line, print_table
+from wtxtgit.cli.output import is_printed, print_json, print_line, print_table
 from wtxtgit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def install(everywhere: bool, local: bool, hooks: bool, force: bool, as_json: bo
         repo=Repository.find(),
         settings=settings(),
     )
-    if as_json:
-        print_json(done)
+    if is_printed(done, as_json):
         return
     what = "set up" if done.keys else "already set up"
     print_line(f"{what} in the {done.scope} config: git starts {done.command}")
@@ -102,8 +101,7 @@ def uninstall(everywhere: bool, local: bool, as_json: bool) -> None:
     from wtxtgit.setup import install as setup_install
 
     done = setup_install.uninstall(scope=_scope(everywhere, local), repo=Repository.find())
-    if as_json:
-        print_json(done)
+    if is_printed(done, as_json):
         return
     if done.keys:
         print_line(f"removed from the {done.scope} config: {', '.join(done.keys)}")
@@ -152,8 +150,7 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
         _list(repo, as_json)
         return
     done = setup_track.track(repo, [os.fsencode(pattern) for pattern in patterns])
-    if as_json:
-        print_json(done)
+    if is_printed(done, as_json):
         return
     _print(done, "tracking", "already tracked")
     if done.found.raw:
@@ -197,8 +194,7 @@ def untrack(patterns: tuple[str, ...], as_json: bool) -> None:
     from wtxtgit.setup import track as setup_track
 
     done = setup_track.untrack(discover(), [os.fsencode(pattern) for pattern in patterns])
-    if as_json:
-        print_json(done)
+    if is_printed(done, as_json):
         return
     _print(done, "no longer tracking", "not tracked here")
 

@@ -22,6 +22,7 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from itertools import accumulate, chain
 from pathlib import Path
 from threading import Condition
@@ -72,6 +73,8 @@ class Arriving:
 
 IN_MEMORY = 8 * 1024 * 1024
 """Up to so many bytes stay in memory, where the caller does not say otherwise."""
+_LOADED_FROM = 256 * 1024
+"""Bytes from which on what makes a temporary file is loaded: small contents do without."""
 AMPLE = 2 * 1024 * 1024 * 1024
 _PARTS = 8
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -186,6 +189,9 @@ class Spool:
             self.arriving.came(came)
 
     def _put(self, piece: memoryview) -> None:
+        if len(self._memory) + len(piece) > _LOADED_FROM:
+            # Later may be too late: where memory runs out no module can be loaded.
+            import_module("tempfile")
         if self._file is None and len(self._memory) + len(piece) <= self._in_memory:
             with contextlib.suppress(MemoryError):  # a limit on the address space
                 self._memory += piece

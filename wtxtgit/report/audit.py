@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from wtxtgit.errors import CheckError, TrustError, counted
 from wtxtgit.model.plain import Plain
+from wtxtgit.report.figures import OID_SHOWN
 
 UNTRUSTED = frozenset(
     {"missing-signature", "bad-signature", "untrusted-signer", "signers-changed", "bad-root"}
@@ -31,7 +32,6 @@ _OF_WARNINGS = {
 }
 """What to do where a kind is told as a warning."""
 _PLACEHOLDER = re.compile(r"COMMIT|PATH\.wsum|PATH")
-_OID_SHOWN = 12
 
 
 def _mended(command: str, about: str = "") -> str:
@@ -93,7 +93,7 @@ class Finding(Plain):
 
 def hint(finding: Finding) -> str:
     """What to do about a finding, with its own names."""
-    commit, path = finding.commit[:_OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
+    commit, path = finding.commit[:OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
     ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
     words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
     return _PLACEHOLDER.sub(lambda found: words[found[0]], _spelled(finding))

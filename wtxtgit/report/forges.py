@@ -15,7 +15,7 @@ from urllib.parse import quote
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.model.ledger import SIGNERS_PATH
 from wtxtgit.report.audit import HINTS, UNTRUSTED, AuditReport, Finding, Severity, hints
-from wtxtgit.report.figures import escaped
+from wtxtgit.report.figures import OID_SHOWN, escaped
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 VERSION = "2.1.0"
@@ -42,7 +42,6 @@ ABOUT = {
 """What each kind is, for people who meet it in a forge."""
 MOST = 50
 """Annotations that are made: GitHub shows no more of one job."""
-_OID_SHOWN = 12
 _IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
@@ -124,12 +123,10 @@ def _command(finding: Finding) -> str:
     properties = {"title": f"wtxtgit: {finding.kind}"}
     if finding.path:
         properties["file"] = escaped(os.fsdecode(finding.path))
-    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    where = f" (commit {finding.commit[:_OID_SHOWN]})" if finding.commit else ""
+    listed = ",".join(
+        f"{name}={value.translate(_IN_PROPERTY)}" for name, value in properties.items()
+    )
+    where = f" (commit {finding.commit[:OID_SHOWN]})" if finding.commit else ""
     told = hints([finding])[finding.kind]
     message = f"{escaped(clipped(finding.message, MAX_MESSAGE))}{where}\n{told}"
     return f"::{finding.severity} {listed}::{message.translate(_IN_MESSAGE)}"
-
-
-def _property(value: str) -> str:
-    return value.translate(_IN_PROPERTY)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from wtxtgit.errors import MAX_MESSAGE, clipped, counted
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
-from wtxtgit.report.figures import NONE, count, digits, escaped, percent
+from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, escaped, percent
 from wtxtgit.report.review import Fate, Review, Reviewed
 from wtxtgit.report.tables import (
     COMMITS,
@@ -54,7 +54,6 @@ _FOUND = re.compile(r"(?i)(?<=[@#])|(?<=(?<![a-z0-9])GH)(?=-[0-9])|(?<=www)(?=\.
 MOST_FINDINGS = 100
 MOST_SIGNERS = 50
 """With all at its most a summary stays below the 1 MiB of a step."""
-_OID_SHOWN = 12
 MOST_CHARACTERS = 65_000
 """GitHub takes 65,536 of a comment: there is room for a line of whoever posts it."""
 MOST_ROWS = 20
@@ -132,7 +131,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
 def _finding(finding: Finding) -> tuple[str, ...]:
     return (
         str(finding.severity),
-        code(finding.commit[:_OID_SHOWN]),
+        code(finding.commit[:OID_SHOWN]),
         code(os.fsdecode(finding.path)),
         code(finding.kind),
         text(clipped(finding.message, MAX_MESSAGE)),
@@ -169,7 +168,7 @@ def _head(review: Review) -> Iterator[str]:
     yield ""
     yield (
         f"{code(review.base, MOST_NAME)} to {code(review.head, MOST_NAME)}"
-        f" ({code(review.base_commit[:_OID_SHOWN])} to {code(review.head_commit[:_OID_SHOWN])}),"
+        f" ({code(review.base_commit[:OID_SHOWN])} to {code(review.head_commit[:OID_SHOWN])}),"
         f" {counted(review.commits, 'commit')}"
     )
     for note in review.notes[:MOST_ROWS]:

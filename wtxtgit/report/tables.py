@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
-from wtxtgit.report.figures import NONE, count, digits, extents, relative, size
+from wtxtgit.report.figures import NONE, OID_SHOWN, count, digits, extents, relative, size
 
 if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
     from wtxtgit.report.review import (
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # a diff starts for every file, and does without the reports 
         Sizes,
     )
 
-OID_SHOWN = 12
 _T = TypeVar("_T")
 
 

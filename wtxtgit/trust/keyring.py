@@ -12,11 +12,9 @@ writes what takes the machine a second, 2^18 to 2^20.
 from __future__ import annotations
 
 import binascii
-import contextlib
 import os
 import re
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from wtxtgit.trust.keys import (
     format_public,
     parse_public_file,
 )
+from wtxtgit.trust.local_secret import create_file
 
 PUBLIC_ENDING = ".pub"
 
@@ -182,22 +181,11 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def _create(path: Path, content: bytes, mode: int, name: str) -> None:
-    """Make a file, whole or not at all; raises UsageError where there is one."""
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    """Make a key's file; raises UsageError where there is one."""
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        try:
-            # Unlike a rename, a link never takes the place of what is there.
-            os.link(temporary, path)
-        except FileExistsError:
-            raise _taken(name) from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
+        create_file(path, content, mode)
+    except FileExistsError:
+        raise _taken(name) from None
 
 
 def _taken(name: str) -> UsageError:

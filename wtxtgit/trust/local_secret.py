@@ -34,7 +34,9 @@ def local_secret(path: Path, *, make: bool = True) -> bytes | None:
         if not make or not _is_own(_nearest(path.parent)):
             return None
         path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        _create(path)
+        # The one of another process, which came in between, is left alone.
+        with contextlib.suppress(FileExistsError):
+            create_file(path, secrets.token_bytes(SECRET_SIZE), _FILE_MODE)
         return _read(path)
     except OSError:
         return None
@@ -57,20 +59,20 @@ def _read(path: Path) -> bytes | None:
     return content if len(content) == SECRET_SIZE else None
 
 
-def _create(path: Path) -> None:
-    """Make the file, whole or not at all; the one of another process is left alone."""
+def create_file(path: Path, content: bytes, mode: int) -> None:
+    """Make a file, whole or not at all; raises FileExistsError where there is one."""
     descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, _FILE_MODE)
-            file.write(secrets.token_bytes(SECRET_SIZE))
+            os.fchmod(descriptor, mode)
+            file.write(content)
             file.flush()
             os.fsync(descriptor)
         # Unlike a rename, a link never takes the place of what is there.
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
+        os.link(temporary, path)
     finally:
-        Path(temporary).unlink()
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
 
 
 def _nearest(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from wtxtgit.errors import clipped, counted
 from wtxtgit.report.diff import DiffReport, MetadataChange, Numbers, TensorDiff, TensorStatus
-from wtxtgit.report.figures import NONE, count, extents, number, percent, size
+from wtxtgit.report.figures import NONE, OID_SHOWN, count, extents, number, percent, size
 from wtxtgit.report.html import svg, tensors
 from wtxtgit.report.html.bounds import (
     MOST_LISTED,
@@ -50,7 +50,6 @@ from wtxtgit.report.tables import (
     tensors_changed,
 )
 
-OID_SHOWN = 12
 _SEALINGS = {
     Sealing.SEALED: Chip("Sealed", "good"),
     Sealing.UNTRUSTED: Chip("Untrusted", "severe"),
@@ -80,24 +79,6 @@ class FlagLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
-    """A tensor that was added, removed or renamed."""
-
-    status: str
-    name: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of the metadata before and after, as JSON."""
-
-    path: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointSection:
     """All that a page shows of a checkpoint; `target` is its id.
 
@@ -122,8 +103,8 @@ class CheckpointSection:
     spread: Picture | None
     rows: Excerpt[TensorRow]
     details: tuple[Detail, ...]
-    others: Excerpt[Other]
-    metadata: Excerpt[Value]
+    others: Excerpt[tuple[str, str, str]]
+    metadata: Excerpt[tuple[str, str, str]]
     same: tuple[str, ...]
     notes: Excerpt[str]
 
@@ -208,15 +189,13 @@ def _flags(flags: Sequence[Flag], targets: Mapping[str, str], most: int) -> Exce
     )
 
 
-def _other(tensor: TensorDiff) -> Other:
+def _other(tensor: TensorDiff) -> tuple[str, str, str]:
     kind = f"{tensor.dtype}, {extents(tensor.shape)}"
-    return Other(
-        str(tensor.status), tensors.page_cell(name_cell(tensor)).text, clipped(kind, MOST_TEXT)
-    )
+    return (str(tensor.status), tensors.page_cell(name_cell(tensor)).text, clipped(kind, MOST_TEXT))
 
 
-def _value(change: MetadataChange) -> Value:
-    return Value(
+def _value(change: MetadataChange) -> tuple[str, str, str]:
+    return (
         clipped(change.path, MOST_NAME),
         tensors.page_cell(before_cell(change)).text,
         tensors.page_cell(after_cell(change)).text,
@@ -233,34 +212,14 @@ def _same(diff: DiffReport) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationLine:
-    """A record of the ledger, and the commit that brought it."""
-
-    gen: int
-    ts: str
-    commit: str
-    signers: str
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommitLine:
-    """A commit, and the generations that it brought."""
-
-    oid: str
-    subject: str
-    generations: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class History:
     """What the chain says, and the commits."""
 
     fate: Chip
     sealing: Chip
     message: str
-    generations: Excerpt[GenerationLine]
-    commits: Excerpt[CommitLine]
+    generations: Excerpt[tuple[int, str, str, str, str]]
+    commits: Excerpt[tuple[str, str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +270,10 @@ def size_chart(sizes: Sizes) -> SizeChart:
     return SizeChart(tuple(lines), words)
 
 
-def _generation(one: ReviewedGeneration) -> GenerationLine:
+def _generation(one: ReviewedGeneration) -> tuple[int, str, str, str, str]:
     listed = first(one.signers, MOST_SIGNERS).each(lambda signer: clipped(signer, MOST_NAME))
     signers = ", ".join(listed.lines) or "nobody"
-    return GenerationLine(
+    return (
         one.gen,
         clipped(one.ts, MOST_NAME),
         (one.commit or "")[:OID_SHOWN],
@@ -323,9 +282,9 @@ def _generation(one: ReviewedGeneration) -> GenerationLine:
     )
 
 
-def _commit(one: ReviewedCommit, seal: Seal) -> CommitLine:
+def _commit(one: ReviewedCommit, seal: Seal) -> tuple[str, str, tuple[int, ...]]:
     brought = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
-    return CommitLine(one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
+    return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
 
 
 def _sizes(sizes: Sizes) -> Iterator[tuple[str, int | None]]:

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from wtxtgit.errors import clipped
 from wtxtgit.report.diff import TensorStatus
-from wtxtgit.report.figures import count, escaped, rounded
+from wtxtgit.report.figures import OID_SHOWN, count, escaped, rounded
 from wtxtgit.report.html.bounds import (
     MOST_CHECKPOINTS,
     MOST_LISTED,
@@ -32,7 +32,7 @@ from wtxtgit.report.html.bounds import (
     first,
     rooms,
 )
-from wtxtgit.report.html.checkpoint import OID_SHOWN, CheckpointSection, checkpoint
+from wtxtgit.report.html.checkpoint import CheckpointSection, checkpoint
 from wtxtgit.report.html.tensors import COLUMNS
 from wtxtgit.report.review import Chip, Review, chips
 from wtxtgit.report.tables import parameters_changed
