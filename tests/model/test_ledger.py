@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.text.ledgers import LEDGERS, PATHS, SIGNATURES, chain_of
 from wtxtgit.model import Meta
-from wtxtgit.model.ledger import Head, Ledger, Record, extends, keeps
+from wtxtgit.model.ledger import Head, Ledger, Record, extends
 
 HEAD = Head(bytes(32), b"model.fold")
 
@@ -74,9 +74,12 @@ class TestExtends:
     def test_signatures_are_added_and_not_taken(self, made: Ledger, signature: object) -> None:
         record = made.last
         more = replace(record, signatures=(*record.signatures, signature))  # type: ignore[arg-type]
-        assert keeps(more, record)
-        assert keeps(record, more) is (signature in record.signatures)
-        assert not keeps(replace(more, merkle_this=bytes(32)), record)
+        assert extends(Ledger(HEAD, (more,)), Ledger(HEAD, (record,)))
+        assert extends(Ledger(HEAD, (record,)), Ledger(HEAD, (more,))) is (
+            signature in record.signatures
+        )
+        other = replace(more, merkle_this=bytes(32))
+        assert not extends(Ledger(HEAD, (other,)), Ledger(HEAD, (record,)))
 
     @given(chain_of())
     def test_another_first_line(self, made: Ledger) -> None:
