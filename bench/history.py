@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from wtxtgit import containers
 from wtxtgit.filter.content import examine
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import Head, Ledger
+from wtxtgit.model.ledger import Ledger, LedgerHead
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.layout import snapshot_of
@@ -77,7 +77,7 @@ def _texts(file: int, generations: int, rows: int) -> Iterator[bytes]:
 
 
 def _ledgers(key: SigningKey, repo_id: bytes, path: bytes, texts: list[bytes]) -> Iterator[bytes]:
-    head = Head(repo_id, path)
+    head = LedgerHead(repo_id, path)
     ledger: Ledger | None = None
     for text in texts:
         facts = examine(memoryview(text))

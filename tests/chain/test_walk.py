@@ -22,7 +22,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import PathReader
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
+from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
 from wtxtgit.trust.keys import PublicKey, format_public
@@ -54,7 +54,7 @@ class World:
         repo = NO_REPO
         if path != SIGNERS_PATH and SIGNERS_PATH in self.ledgers:
             repo = self.ledgers[SIGNERS_PATH].records[0].merkle_this
-        head = Head(repo, path) if ledger is None else ledger.head
+        head = LedgerHead(repo, path) if ledger is None else ledger.head
         sha256_all = examine(memoryview(self.files[path])).sha256_all
         assert sha256_all is not None
         record = next_record(

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.tensor import Content, Placed
+from wtxtgit.model.tensor import NewContent, PlacedEntry
 
 
-def content(raw: bytes) -> Content:
+def content(raw: bytes) -> NewContent:
     """New bytes of an entry, in blocks of odd sizes."""
 
     def blocks() -> Iterator[Buffer]:
         for start in range(0, len(raw), 7):
             yield memoryview(raw)[start : start + 7]
 
-    return Content(len(raw), blocks)
+    return NewContent(len(raw), blocks)
 
 
-def own(source: object, count: int) -> list[Placed]:
+def own(source: object, count: int) -> list[PlacedEntry]:
     """All entries of a file, as it has them."""
-    return [Placed(source, number) for number in range(count)]
+    return [PlacedEntry(source, number) for number in range(count)]
 
 
-def changed(placed: Sequence[Placed], contents: dict[int, bytes]) -> list[Placed]:
+def changed(placed: Sequence[PlacedEntry], contents: dict[int, bytes]) -> list[PlacedEntry]:
     """The same entries, some of them with other bytes."""
     return [
-        Placed(each.source, each.number, content(contents[n])) if n in contents else each
+        PlacedEntry(each.source, each.number, content(contents[n])) if n in contents else each
         for n, each in enumerate(placed)
     ]
 

@@ -40,7 +40,7 @@ from wtxtgit.containers.aero import write
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, TensorSource
+from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted((FIXTURES / "aero").rglob("*.aero"))
@@ -66,21 +66,21 @@ def opened(data: bytes) -> Aero:
     return container
 
 
-def given_bytes(raw: bytes) -> Content:
+def given_bytes(raw: bytes) -> NewContent:
     """New bytes, in blocks of odd sizes."""
     step = 7 if len(raw) < 1000 else 2**16
-    return Content(len(raw), lambda: (raw[n : n + step] for n in range(0, len(raw), step)))
+    return NewContent(len(raw), lambda: (raw[n : n + step] for n in range(0, len(raw), step)))
 
 
-def own(container: Aero, contents: Mapping[int, bytes] | None = None) -> list[Placed]:
+def own(container: Aero, contents: Mapping[int, bytes] | None = None) -> list[PlacedEntry]:
     """All tensors of a file, some with new bytes."""
     new = {number: given_bytes(raw) for number, raw in (contents or {}).items()}
-    return [Placed(container, n, new.get(n)) for n in range(len(container.entries))]
+    return [PlacedEntry(container, n, new.get(n)) for n in range(len(container.entries))]
 
 
 def resealed(
     container: Aero,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None = None,
     **options: Any,
 ) -> bytes:
@@ -89,7 +89,7 @@ def resealed(
 
 def refused(
     container: Aero,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None = None,
     **options: Any,
 ) -> FormatError:
@@ -164,7 +164,7 @@ def test_tensors_of_the_original_writer_go_and_come(name: str) -> None:
         left = opened(fewer)
         assert facts(left) == before[:number] + before[number + 1 :]
         placed = own(left)
-        placed.insert(number, Placed(container, number))
+        placed.insert(number, PlacedEntry(container, number))
         back = resealed(left, placed)
         assert check(back).errors == []
         assert facts(opened(back)) == before
@@ -197,7 +197,7 @@ def test_all_that_can_be_done_with_two_files(
         name, dtype, shape, raw = held(files[side])[number]
         if is_new:
             raw = flipped(raw)
-        placed.append(Placed(sides[side], number, given_bytes(raw) if is_new else None))
+        placed.append(PlacedEntry(sides[side], number, given_bytes(raw) if is_new else None))
         expected.append((name, dtype, shape, raw))
     values = values_of(sides[1])
     for wanted in (None, values):
@@ -324,7 +324,7 @@ def test_the_spelling_of_the_index_is_kept() -> None:
     assert made[chunk.offset : chunk.end] == expected
     # In another file, at another place.
     other = opened(file([tidx(entry("z", [2], 0, 8)), shard(bytes(8))]))
-    moved = resealed(other, [Placed(other, 0), Placed(container, 0)])
+    moved = resealed(other, [PlacedEntry(other, 0), PlacedEntry(container, 0)])
     chunk = opened(moved).chunks[0]
     placed = [*fields[:8], (packed("data_off"), packed(16)), *fields[9:]]
     assert odd(placed) in moved[chunk.offset : chunk.end]
@@ -352,7 +352,7 @@ def test_a_compressed_shard() -> None:
     small = {"max_chunk": 399}
     assert refused(container, own(container)[:1], **small).kind == "limit"
     other = opened(model())
-    placed = [Placed(other, 0, given_bytes(bytes(200))), Placed(container, 1)]
+    placed = [PlacedEntry(other, 0, given_bytes(bytes(200))), PlacedEntry(container, 1)]
     assert [tensor[3] for tensor in held(resealed(other, placed))] == [bytes(200), WEIGHTS[200:]]
 
 
@@ -389,7 +389,7 @@ def test_an_entry_of_another_file_with_new_bytes_alone() -> None:
             ]
         )
     )
-    made = resealed(one, [Placed(one, 0), Placed(two, 0)])
+    made = resealed(one, [PlacedEntry(one, 0), PlacedEntry(two, 0)])
     assert made == resealed(one, own(one, {1: bytes(200)}))
 
 
@@ -437,12 +437,12 @@ def test_the_index_of_a_set() -> None:
     assert all(one.stored is None for one in listed)
     fewer = resealed(container, own(container)[1:])
     assert check(fewer).errors == []
-    back = resealed(opened(fewer), [Placed(container, 0), *own(opened(fewer))])
+    back = resealed(opened(fewer), [PlacedEntry(container, 0), *own(opened(fewer))])
     assert index_of_any(back) == index_of_any(bytes(container.data))
     assert "no bytes" in refused(container, own(container, {0: bytes(40)})).message
     # A tensor that is there can't stand among those that are not, nor the other way round.
-    assert refused(opened(fewer), [*own(opened(fewer)), Placed(part, 0)]).field == "entries"
-    assert refused(part, [Placed(container, 0)]).field == "entries"
+    assert refused(opened(fewer), [*own(opened(fewer)), PlacedEntry(part, 0)]).field == "entries"
+    assert refused(part, [PlacedEntry(container, 0)]).field == "entries"
 
 
 def test_where_an_absent_tensor_stands_is_part_of_its_form() -> None:
@@ -457,7 +457,7 @@ def test_further_keys_go_with_an_entry() -> None:
     params = {"quant_id": 3, "quant_params": {"ggml_type": 2, "x": [1, b"y"]}, "flags": 9}
     theirs = opened(file([tidx(entry("q", [8], 0, 20, dtype=0x8000, **params)), shard(bytes(20))]))
     ours = opened(model())
-    made = resealed(ours, [*own(ours), Placed(theirs, 0, given_bytes(b"x" * 20))])
+    made = resealed(ours, [*own(ours), PlacedEntry(theirs, 0, given_bytes(b"x" * 20))])
     assert index_of(made)[2] == entry("q", [8], 416, 20, dtype=0x8000, **params)
     forms = {
         facts(opened(file([tidx(one), shard(bytes(20))])))[0][1]
@@ -483,7 +483,7 @@ def test_the_form_does_not_say_where_or_what() -> None:
 def test_a_retyped_tensor() -> None:
     ours = opened(model(ihsh=True))
     theirs = opened(file([tidx(entry("a", [25], 0, 200, dtype=3)), shard(bytes(200))]))
-    made = resealed(ours, [Placed(theirs, 0), Placed(ours, 1)])
+    made = resealed(ours, [PlacedEntry(theirs, 0), PlacedEntry(ours, 1)])
     assert held(made) == [("a", "f64", (25,), bytes(200)), ("b", "f32", (5, 10), WEIGHTS[200:])]
     assert brief(check(made).errors + check(made).warnings) == []
 
@@ -500,7 +500,7 @@ def test_dimensions_in_another_order() -> None:
     assert only_shapes in refused(reversed_one, own(reversed_one), {}).message
     assert only_shapes in refused(reversed_one, own(reversed_one), {"MJSN": b"{"}).message
     # One dimension has no order.
-    made = resealed(plain, [Placed(reversed_one, 0)])
+    made = resealed(plain, [PlacedEntry(reversed_one, 0)])
     assert [tensor[:3] for tensor in held(made)] == [("a", "f32", (50,))]
 
 
@@ -803,9 +803,9 @@ def test_damage_is_not_hashed_anew(data: bytes, field: str) -> None:
     container, sound = opened(data), opened(file([tidx(entry("z", [1], 0, 4)), shard(b"abcd")]))
     new = {0: bytes(container.entries[0].data_len)}
     assert refused(container, own(container, new)).field == field
-    assert refused(container, [*own(container), Placed(sound, 0)]).field == field
+    assert refused(container, [*own(container), PlacedEntry(sound, 0)]).field == field
     if check(data).errors:
-        assert refused(sound, [*own(sound), Placed(container, 0)]).field == field
+        assert refused(sound, [*own(sound), PlacedEntry(container, 0)]).field == field
 
 
 def test_what_is_refused() -> None:
@@ -814,10 +814,10 @@ def test_what_is_refused() -> None:
     assert "are given" in refused(container, own(container, {0: bytes(199)})).message
     assert "there twice" in refused(container, [*placed, placed[0]]).message
     for blocks in ([bytes(199)], [bytes(201)], [bytes(100), bytes(101)], []):
-        fickle = Content(200, lambda blocks=blocks: iter(blocks))  # type: ignore[misc]
-        assert "gives" in refused(container, [Placed(container, 0, fickle), placed[1]]).message
-    endless = Content(200, lambda: repeat(bytes(150)))
-    assert "gives" in refused(container, [Placed(container, 0, endless), placed[1]]).message
+        fickle = NewContent(200, lambda blocks=blocks: iter(blocks))  # type: ignore[misc]
+        assert "gives" in refused(container, [PlacedEntry(container, 0, fickle), placed[1]]).message
+    endless = NewContent(200, lambda: repeat(bytes(150)))
+    assert "gives" in refused(container, [PlacedEntry(container, 0, endless), placed[1]]).message
     keys = {f"k{n}": 0 for n in range(10_000)}
     wide_one = opened(file([tidx(entry("a", [1], 0, 4) | keys), shard(b"abcd")]))
     with pytest.raises(FormatError) as caught:
@@ -825,7 +825,7 @@ def test_what_is_refused() -> None:
     assert caught.value.kind == "limit"
     tiny = model(phsh("weights.shard0", 1, pages(WEIGHTS, 1)))
     more = opened(file([tidx(entry("z", [10**6], 0, 10**6, dtype=5)), shard(bytes(10**6))]))
-    assert refused(opened(tiny), [*own(opened(tiny)), Placed(more, 0)]).kind == "limit"
+    assert refused(opened(tiny), [*own(opened(tiny)), PlacedEntry(more, 0)]).kind == "limit"
 
 
 def test_names_that_are_there_twice_stay_where_nothing_else_changes() -> None:
@@ -836,7 +836,7 @@ def test_names_that_are_there_twice_stay_where_nothing_else_changes() -> None:
     assert [tensor[3] for tensor in held(made)] == [b"abcd", b"1234"]
     assert "there twice" in refused(container, own(container)[::-1]).message
     other = opened(file([tidx(entry("a", [1], 0, 4)), shard(b"wxyz")]))
-    placed = [Placed(container, 0), Placed(other, 0)]
+    placed = [PlacedEntry(container, 0), PlacedEntry(other, 0)]
     assert "there twice" in refused(container, placed).message
 
 
@@ -851,8 +851,11 @@ def test_tensors_come_in_blocks() -> None:
     tensors = [TensorSource(name, "u8", (size,), size, blocks) for name in "ab"]
     container = opened(b"".join(write.build(tensors, phsh=2**16, tensor_hash=True, ihsh=True)))
     calls = 0
-    new = Content(size, lambda: (bytes(block)[::-1] for block in blocks()))
-    for placed in ([Placed(container, 0, new), Placed(container, 1)], [Placed(container, 1, new)]):
+    new = NewContent(size, lambda: (bytes(block)[::-1] for block in blocks()))
+    for placed in (
+        [PlacedEntry(container, 0, new), PlacedEntry(container, 1)],
+        [PlacedEntry(container, 1, new)],
+    ):
         calls = 0
         pieces = list(aero.reseal(container, placed, None, OPTIONS))
         assert calls == 2

@@ -35,7 +35,7 @@ from wtxtgit.containers.fold.read import Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import MAX_CHUNK, Content, Entry, Placed, ReadOptions
+from wtxtgit.model.tensor import MAX_CHUNK, Entry, NewContent, PlacedEntry, ReadOptions
 
 ENTRIES = [
     entry
@@ -57,7 +57,7 @@ def opened(data: bytes) -> Fold:
 
 def resealed(
     container: Fold,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None = None,
     options: ReadOptions = OPTIONS,
 ) -> bytes:
@@ -78,7 +78,7 @@ def with_content(data: bytes, contents: dict[int, bytes], **options: Any) -> byt
     """The file with other content in some of its chunks."""
     container = opened(data)
     placed = [
-        Placed(one.source, one.number, content(contents[n])) if n in contents else one
+        PlacedEntry(one.source, one.number, content(contents[n])) if n in contents else one
         for n, one in enumerate(own(container, len(container.chunks)))
     ]
     return resealed(container, placed, **options)
@@ -211,7 +211,7 @@ def test_chunks_of_other_files_keep_their_bytes_and_their_records() -> None:
         lambda index: index["chunks"][0].update(further={"x": 1}),
     )
     a, b = opened(mine), opened(other)
-    placed = [Placed(a, 1), Placed(b, 0), Placed(b, 1), Placed(a, 0)]
+    placed = [PlacedEntry(a, 1), PlacedEntry(b, 0), PlacedEntry(b, 1), PlacedEntry(a, 0)]
     after = resealed(a, placed)
     assert checked(after, integrity_key=HMAC_KEY).errors == []
     assert held_by(after) == [("b", b"2"), ("z", MODEL), ("b", NOISE), ("a", b"1")]
@@ -230,7 +230,7 @@ def test_content_in_the_form_of_a_chunk_of_another_file() -> None:
     a = opened(model_file())
     keyed = model_file(compression="zstd", ecc=64, integrity_key=HMAC_KEY)
     b = opened(edited(keyed, lambda index: index["chunks"][0].update(further={"x": 1})))
-    after = resealed(a, [Placed(b, 0, content(NOISE)), Placed(a, 1)])
+    after = resealed(a, [PlacedEntry(b, 0, content(NOISE)), PlacedEntry(a, 1)])
     chunk = opened(after).chunks[0]
     assert (chunk.name, chunk.flags, chunk.ecc_algo) == ("torch_state", 1, "rs(64)")
     assert chunk.entry["further"] == {"x": 1}
@@ -248,7 +248,7 @@ def test_files_without_chunks() -> None:
     assert held_by(after) == []
     assert index_of(after)["merkle_root"] is None
     empty = opened(fixture("fold/zero_chunks_a.fold"))
-    again = resealed(empty, [Placed(opened(data), 0)])
+    again = resealed(empty, [PlacedEntry(opened(data), 0)])
     assert checked(again) == Findings()
     assert held_by(again) == [("a", b"1")]
 
@@ -262,7 +262,7 @@ def test_names_that_are_there_twice() -> None:
         wanted[n] = b'{"n":9}'
         assert [raw for _, raw in held_by(after)] == wanted
         assert checked(after).errors == []
-    swapped = resealed(container, [Placed(container, n) for n in (2, 1, 0)])
+    swapped = resealed(container, [PlacedEntry(container, n) for n in (2, 1, 0)])
     assert [raw for _, raw in held_by(swapped)] == [second, other, first]
     assert checked(swapped).errors == []
 
@@ -290,7 +290,7 @@ def test_any_chunks_of_any_files(data: st.DataObject) -> None:
     placed, wanted = [], []
     for (one, n), new in drawn:
         name, _, old = known[id(one)][n]
-        placed.append(Placed(one, n, None if new is None else content(new)))
+        placed.append(PlacedEntry(one, n, None if new is None else content(new)))
         wanted.append((name, old if new is None else new))
     values = data.draw(st.none() | st.dictionaries(st.text("xyz"), st.integers(-9, 9) | st.none()))
     after = resealed(files[0][0], placed, values)
@@ -362,11 +362,13 @@ def test_encrypted_chunks_are_kept_and_get_no_content() -> None:
     with pytest.raises(FormatError, match="decrypted"):
         held(wrong[0])
     contents = held_by(fixture(ENCRYPTED))
-    after = resealed(container, [Placed(container, 1), Placed(container, 0)], None, NO_KEYS)
+    after = resealed(
+        container, [PlacedEntry(container, 1), PlacedEntry(container, 0)], None, NO_KEYS
+    )
     assert held_by(after) == contents[::-1]
     assert checked(after, decryption_key=AES_KEY).errors == []
     with pytest.raises(FormatError, match="encrypted") as caught:
-        reseal.reseal(container, [Placed(container, 0, content(b"x"))], None, OPTIONS)
+        reseal.reseal(container, [PlacedEntry(container, 0, content(b"x"))], None, OPTIONS)
     assert caught.value.field == "encrypted"
 
 
@@ -374,7 +376,7 @@ def test_hmacs_need_their_key() -> None:
     data = fixture("fold/hmac_a.fold")
     container = opened(data)
     assert checked(with_content(data, {0: b"new"}), integrity_key=HMAC_KEY).authenticated is True
-    for placed in ([Placed(container, 0, content(b"new")), Placed(container, 1)], []):
+    for placed in ([PlacedEntry(container, 0, content(b"new")), PlacedEntry(container, 1)], []):
         with pytest.raises(FormatError, match="key") as caught:
             reseal.reseal(container, placed, None, NO_KEYS)
         assert caught.value.field == "sha256"
@@ -387,7 +389,7 @@ def test_what_is_mended_is_told_and_kept_as_it_is() -> None:
     assert held_by(data) == held_by(whole)
     container = opened(data)
     assert reseal.entries(container, OPTIONS)[0].stored is None
-    moved = resealed(container, [Placed(container, 1), Placed(container, 0)])
+    moved = resealed(container, [PlacedEntry(container, 1), PlacedEntry(container, 0)])
     assert held_by(moved) == held_by(whole)[::-1]
     assert [p.kind for p in checked(moved).warnings] == ["ecc"]
     for n, one in enumerate(opened(moved).chunks):
@@ -416,9 +418,9 @@ def test_damage_is_not_resealed() -> None:
     for data, field in cases:
         bad = opened(data)
         for container, placed in (
-            (bad, [Placed(bad, 0, content(b"new")), Placed(bad, 1)]),
-            (bad, [Placed(bad, 1), Placed(bad, 0)]),
-            (good, [Placed(good, 1), Placed(bad, 0)]),
+            (bad, [PlacedEntry(bad, 0, content(b"new")), PlacedEntry(bad, 1)]),
+            (bad, [PlacedEntry(bad, 1), PlacedEntry(bad, 0)]),
+            (good, [PlacedEntry(good, 1), PlacedEntry(bad, 0)]),
         ):
             with pytest.raises(FormatError) as caught:
                 reseal.reseal(container, placed, None, OPTIONS)
@@ -451,21 +453,23 @@ def test_payloads_that_can_not_be_opened_say_why() -> None:
 
 def test_limits_hold_for_what_is_given() -> None:
     container = opened(built(("c", b"BLOB", b"x")))
-    assert resealed(container, [Placed(container, 0, content(bytes(9)))], None, ReadOptions(9))
+    assert resealed(container, [PlacedEntry(container, 0, content(bytes(9)))], None, ReadOptions(9))
     with pytest.raises(FormatError, match="over 8") as caught:
-        reseal.reseal(container, [Placed(container, 0, content(bytes(9)))], None, ReadOptions(8))
+        reseal.reseal(
+            container, [PlacedEntry(container, 0, content(bytes(9)))], None, ReadOptions(8)
+        )
     assert (caught.value.kind, caught.value.field) == ("limit", "uncomp_len")
     large = opened(built(("c", b"BLOB", bytes(9)), ("d", b"BLOB", b"")))
     with pytest.raises(FormatError, match="over 8"):
-        reseal.reseal(large, [Placed(large, 0)], None, ReadOptions(8))
+        reseal.reseal(large, [PlacedEntry(large, 0)], None, ReadOptions(8))
 
 
 def test_content_that_is_not_as_long_as_it_says() -> None:
     container = opened(model_file())
     for wrong in (b"", b"ab", b"abcd"):
-        given = Content(3, lambda raw=wrong: iter([raw]))  # type: ignore[misc]
+        given = NewContent(3, lambda raw=wrong: iter([raw]))  # type: ignore[misc]
         with pytest.raises(FormatError, match="bytes, not 3"):
-            reseal.reseal(container, [Placed(container, 0, given)], None, OPTIONS)
+            reseal.reseal(container, [PlacedEntry(container, 0, given)], None, OPTIONS)
 
 
 @pytest.mark.parametrize("ecc", [0, 254])
@@ -475,7 +479,7 @@ def test_chunks_that_overlap_too_much(ecc: int) -> None:
     for run in (
         lambda: reseal.entries(bomb, OPTIONS),
         lambda: resealed(bomb, [*own(bomb, 20)]),
-        lambda: resealed(bomb, [*own(bomb, 20), Placed(bomb, 20, content(b"x"))]),
+        lambda: resealed(bomb, [*own(bomb, 20), PlacedEntry(bomb, 20, content(b"x"))]),
     ):
         with pytest.raises(FormatError, match="overlap") as caught:
             run()
@@ -562,10 +566,10 @@ def test_large_content_comes_in_pieces_and_is_not_held() -> None:
     block = bytes(2**21)
     data = built(("c", b"BLOB", b"x"), ("d", b"BLOB", bytes(2**22)))
     container = opened(data)
-    given = Content(2**25, lambda: iter([block] * 16))
+    given = NewContent(2**25, lambda: iter([block] * 16))
     tracemalloc.start()
     pieces = reseal.reseal(
-        container, [Placed(container, 0, given), Placed(container, 1)], None, OPTIONS
+        container, [PlacedEntry(container, 0, given), PlacedEntry(container, 1)], None, OPTIONS
     )
     sizes = [len(piece) for piece in pieces]
     _, peak = tracemalloc.get_traced_memory()
@@ -583,7 +587,7 @@ def test_nothing_is_given_before_all_is_known() -> None:
         asked.append(1)
         yield b"ab"
 
-    reseal.reseal(container, [Placed(container, 0, Content(2, blocks))], None, OPTIONS)
+    reseal.reseal(container, [PlacedEntry(container, 0, NewContent(2, blocks))], None, OPTIONS)
     assert asked == [1]
 
 

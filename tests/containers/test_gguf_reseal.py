@@ -34,7 +34,7 @@ from wtxtgit.containers.gguf.read import Gguf, read
 from wtxtgit.containers.gguf.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
+from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("gguf"))
@@ -49,12 +49,12 @@ def opened(data: bytes) -> Gguf:
     return read(memoryview(data))
 
 
-def all_of(container: Gguf) -> list[Placed]:
+def all_of(container: Gguf) -> list[PlacedEntry]:
     return own(container, len(container.infos))
 
 
 def resealed(
-    container: Gguf, placed: Sequence[Placed], values: Mapping[str, object] | None = None
+    container: Gguf, placed: Sequence[PlacedEntry], values: Mapping[str, object] | None = None
 ) -> bytes:
     """The file, which has no errors."""
     data = b"".join(module.reseal(container, placed, values, OPTIONS))
@@ -63,7 +63,7 @@ def resealed(
 
 
 def refused(
-    container: Gguf, placed: Sequence[Placed], values: Mapping[str, object] | None = None
+    container: Gguf, placed: Sequence[PlacedEntry], values: Mapping[str, object] | None = None
 ) -> FormatError:
     with pytest.raises(FormatError) as caught:
         module.reseal(container, placed, values, OPTIONS)
@@ -158,7 +158,7 @@ def test_tensors_of_two_files_are_written_as_a_writer_does(
     theirs = opened(b"".join(build_model(second, {})))
     names = {tensor.name for tensor in first}
     added = [number for number, tensor in enumerate(second) if tensor.name not in names]
-    placed = [*(Placed(theirs, number) for number in added), *all_of(ours)]
+    placed = [*(PlacedEntry(theirs, number) for number in added), *all_of(ours)]
     wanted = build_model([*(second[number] for number in added), *first], tags)
     assert resealed(ours, placed) == b"".join(wanted)
 
@@ -182,7 +182,7 @@ def test_what_no_tensor_has_stays_where_tensors_do() -> None:
 def test_a_tensor_of_another_file_takes_the_place_of_its_like() -> None:
     data = small()
     ours, theirs = opened(data + b"end"), opened(small(data=inverted(data[-96:])))
-    data = resealed(ours, [Placed(ours, 0), Placed(theirs, 1)])
+    data = resealed(ours, [PlacedEntry(ours, 0), PlacedEntry(theirs, 1)])
     assert data == small()[:-64] + inverted(bytes(range(34))) + bytes(30) + b"end"
 
 
@@ -194,7 +194,11 @@ def test_the_gguf_package_reads_what_is_added_and_removed(tmp_path: Path) -> Non
             infos=[info("c", [32, 1], 0, Q8_0), info("d", [1], 64)], data=block + bytes(62)
         )
     )
-    placed = [Placed(ours, 1), Placed(theirs, 1, content(floats(3))), Placed(theirs, 0)]
+    placed = [
+        PlacedEntry(ours, 1),
+        PlacedEntry(theirs, 1, content(floats(3))),
+        PlacedEntry(theirs, 0),
+    ]
     data = resealed(ours, placed)
     assert by_the_package(data, tmp_path) == {
         "b": (Q8_0, [32], bytes(range(34))),
@@ -207,7 +211,7 @@ def test_the_gguf_package_reads_what_is_added_and_removed(tmp_path: Path) -> Non
 def test_another_type_and_shape(tmp_path: Path) -> None:
     ours = opened(small())
     theirs = opened(gguf_files.gguf(infos=[info("a", [4, 2], 0, 1)], data=bytes(range(16))))
-    data = resealed(ours, [Placed(theirs, 0), Placed(ours, 1, content(bytes(34)))])
+    data = resealed(ours, [PlacedEntry(theirs, 0), PlacedEntry(ours, 1, content(bytes(34)))])
     assert by_the_package(data, tmp_path) == {
         "a": (1, [4, 2], bytes(range(16))),
         "b": (Q8_0, [32], bytes(34)),
@@ -317,7 +321,7 @@ def test_tensors_of_unknown_types_stay_in_their_file() -> None:
             "tensor 'u' can't be moved: its type 99 is unknown",
         )
     assert refused(container, changed(all_of(container), {1: b"a"})).field == "entries"
-    assert resealed(container, [Placed(container, 2)])
+    assert resealed(container, [PlacedEntry(container, 2)])
 
 
 def test_the_other_byte_order_stays_apart() -> None:
@@ -350,7 +354,7 @@ def test_the_other_byte_order_stays_apart() -> None:
 
 def test_what_is_refused() -> None:
     ours = opened(small())
-    found = refused(ours, [*all_of(ours), Placed(ours, 0)])
+    found = refused(ours, [*all_of(ours), PlacedEntry(ours, 0)])
     assert (found.field, found.message) == ("name", "two tensors are named 'a'")
     found = refused(ours, changed(all_of(ours), {0: b"abc"}))
     assert found.message == "tensor 'a' has 8 bytes, 3 are given"
@@ -447,7 +451,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
 
     infos = [info("a", [2**21], 0), info("b", [2**21], 2**23)]
     container = opened(gguf_files.gguf(infos=infos, data=bytes(2**24)))
-    placed = [Placed(container, 0, Content(2**23, blocks)), Placed(container, 1)]
+    placed = [PlacedEntry(container, 0, NewContent(2**23, blocks)), PlacedEntry(container, 1)]
     for order in (placed, placed[::-1]):
         made = 0
         pieces = module.reseal(container, order, None, OPTIONS)

@@ -22,7 +22,7 @@ from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, format_json
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
+from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = [
@@ -36,20 +36,20 @@ def opened(data: bytes) -> Mlcp:
     return read(memoryview(data))
 
 
-def content(raw: bytes) -> Content:
+def content(raw: bytes) -> NewContent:
     def blocks() -> Iterator[Buffer]:
         for start in range(0, len(raw), 3):
             yield raw[start : start + 3]
 
-    return Content(len(raw), blocks)
+    return NewContent(len(raw), blocks)
 
 
-def own(container: Mlcp, contents: Mapping[str, bytes] | None = None) -> list[Placed]:
+def own(container: Mlcp, contents: Mapping[str, bytes] | None = None) -> list[PlacedEntry]:
     given_bytes = contents or {}
     listed = entries(container, OPTIONS)
     assert given_bytes.keys() <= {entry.name for entry in listed}
     return [
-        Placed(container, n, content(given_bytes[e.name]) if e.name in given_bytes else None)
+        PlacedEntry(container, n, content(given_bytes[e.name]) if e.name in given_bytes else None)
         for n, e in enumerate(listed)
     ]
 
@@ -63,7 +63,9 @@ def resealed(
     return b"".join(reseal(container, own(container, contents), changed, OPTIONS))
 
 
-def put(container: Mlcp, *placed: Placed, changed: Mapping[str, object] | None = None) -> bytes:
+def put(
+    container: Mlcp, *placed: PlacedEntry, changed: Mapping[str, object] | None = None
+) -> bytes:
     return b"".join(reseal(container, placed, changed, OPTIONS))
 
 
@@ -107,7 +109,7 @@ def test_a_file_without_changes_is_the_same(path: str) -> None:
     assert resealed(data) == data
     assert resealed(data, changed=values(container, OPTIONS)) == data
     other = opened(data)
-    theirs = [Placed(other, n) for n in range(len(entries(other, OPTIONS)))]
+    theirs = [PlacedEntry(other, n) for n in range(len(entries(other, OPTIONS)))]
     assert put(container, *theirs) == data
 
 
@@ -150,7 +152,7 @@ def test_bytes_after_all_records() -> None:
     assert opened(made).body.placement is Placement.AFTER_ALL
     assert tensors(made) == tensors(data)
     # One tensor that is the last in the file has its bytes after it in either way.
-    made = put(container, Placed(container, 1))
+    made = put(container, PlacedEntry(container, 1))
     assert tensors(made) == [("b", b"\3\4\5")]
     assert opened(made).body.shard_count == 3
 
@@ -183,7 +185,12 @@ def test_a_tensor_is_added_and_another_removed(infos: bool) -> None:
     more = source("more", "u8", (5,))
     data, theirs = inline([W, B], [N], infos=infos), inline([W, more], [N], infos=infos)
     ours, other = opened(data), opened(theirs)
-    made = put(ours, Placed(ours, 0), Placed(other, 1), Placed(ours, 2, content(b"12345678")))
+    made = put(
+        ours,
+        PlacedEntry(ours, 0),
+        PlacedEntry(other, 1),
+        PlacedEntry(ours, 2, content(b"12345678")),
+    )
     expected = inline([W, more], [source("n", "i64", (), b"12345678")], infos=infos)
     assert made == expected
     assert findings(made) == findings(data)
@@ -192,7 +199,7 @@ def test_a_tensor_is_added_and_another_removed(infos: bool) -> None:
 def test_a_tensor_of_another_dtype_and_shape() -> None:
     wide = source("b", "f64", (2, 2))
     ours, other = opened(inline([W, B])), opened(inline([W, wide]))
-    made = put(ours, Placed(ours, 0), Placed(other, 1), changed=values(other, OPTIONS))
+    made = put(ours, PlacedEntry(ours, 0), PlacedEntry(other, 1), changed=values(other, OPTIONS))
     assert made == other.data
 
 
@@ -200,15 +207,15 @@ def test_records_without_bytes_stay_without() -> None:
     data = b"".join(build([[W, B], [N]]))
     theirs = b"".join(build([[W], [N, source("x", "i8", (7,))]]))
     ours, other = opened(data), opened(theirs)
-    made = put(ours, Placed(ours, 0), Placed(ours, 2), Placed(other, 2))
+    made = put(ours, PlacedEntry(ours, 0), PlacedEntry(ours, 2), PlacedEntry(other, 2))
     assert made == theirs
     assert findings(made) == ([], [])
     with pytest.raises(FormatError, match="has 0 bytes in the file, not 8"):
-        put(ours, Placed(ours, 2, content(b"12345678")))
+        put(ours, PlacedEntry(ours, 2, content(b"12345678")))
     with_bytes = opened(inline([W], [N]))
     for skeleton, placed in (
-        (ours, [Placed(ours, 0), Placed(with_bytes, 1)]),
-        (with_bytes, [Placed(with_bytes, 0), Placed(ours, 2)]),
+        (ours, [PlacedEntry(ours, 0), PlacedEntry(with_bytes, 1)]),
+        (with_bytes, [PlacedEntry(with_bytes, 0), PlacedEntry(ours, 2)]),
     ):
         with pytest.raises(FormatError, match="has no bytes in its file") as caught:
             put(skeleton, *placed)
@@ -247,7 +254,7 @@ def test_line_ends_of_windows_stay() -> None:
 def test_tensors_of_one_name_change_places() -> None:
     first, second = (source("a", "i8", (2,), raw) for raw in (b"12", b"ab"))
     container = opened(inline([first, second]))
-    made = put(container, Placed(container, 1), Placed(container, 0))
+    made = put(container, PlacedEntry(container, 1), PlacedEntry(container, 0))
     assert made == inline([second, first])
 
 
@@ -259,7 +266,7 @@ def test_what_a_list_says_beyond_the_record_goes_with_it() -> None:
     forms = [entry.form for entry in entries(other, OPTIONS)]
     assert forms[0] == entries(ours, OPTIONS)[0].form
     assert forms[1] != entries(ours, OPTIONS)[1].form
-    made = metadata(put(ours, Placed(ours, 0), Placed(other, 1)))
+    made = metadata(put(ours, PlacedEntry(ours, 0), PlacedEntry(other, 1)))
     assert made["shards"][0]["tensors"][1]["quantized"] is True
     assert made["shards"][0]["tensors"][1]["offset"] == W.nbytes
 
@@ -344,15 +351,17 @@ def test_values_with_bytes() -> None:
 def test_a_shard_is_added_with_its_tensors() -> None:
     ours, other = opened(inline([W], checksums=True)), opened(inline([W], [N], checksums=True))
     wanted = values(other, OPTIONS)
-    made = put(ours, Placed(ours, 0), Placed(other, 1), changed=wanted)
+    made = put(ours, PlacedEntry(ours, 0), PlacedEntry(other, 1), changed=wanted)
     assert made == other.data
-    back = put(other, Placed(other, 0), changed=values(ours, OPTIONS))
+    back = put(other, PlacedEntry(other, 0), changed=values(ours, OPTIONS))
     assert back == ours.data
     assert metadata(made)["shards"][1]["checksum"] == "sha256:1"
-    noted = put(ours, Placed(ours, 0), Placed(other, 1, content(b"12345678")), changed=wanted)
+    noted = put(
+        ours, PlacedEntry(ours, 0), PlacedEntry(other, 1, content(b"12345678")), changed=wanted
+    )
     assert metadata(noted)["shards"][1]["checksum"] is None
     with pytest.raises(FormatError, match="is in shard 1, there are 1") as caught:
-        put(ours, Placed(ours, 0), Placed(other, 1))
+        put(ours, PlacedEntry(ours, 0), PlacedEntry(other, 1))
     assert caught.value.field == "entries"
     assert "'n'" in caught.value.message
 
@@ -389,16 +398,16 @@ def test_shards_that_are_listed_otherwise() -> None:
 def test_entries_that_do_not_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     container = opened(inline([W, B]))
     with pytest.raises(FormatError, match="another format"):
-        put(container, Placed(object(), 0))
+        put(container, PlacedEntry(object(), 0))
     for raw in (b"\1" * 11, b"\1" * 13):
-        lying = Content(12, lambda raw=raw: iter((raw,)))  # type: ignore[misc]
+        lying = NewContent(12, lambda raw=raw: iter((raw,)))  # type: ignore[misc]
         with pytest.raises(FormatError, match=f"{len(raw)} bytes, not 12"):
-            put(container, Placed(container, 0), Placed(container, 1, lying))
+            put(container, PlacedEntry(container, 0), PlacedEntry(container, 1, lying))
     from wtxtgit.containers.mlcp import reseal as module
 
     monkeypatch.setattr(module, "MAX_TENSORS", 2)
     with pytest.raises(FormatError) as caught:
-        put(container, *([Placed(container, 0)] * 3))
+        put(container, *([PlacedEntry(container, 0)] * 3))
     assert caught.value.kind == "limit"
 
 
@@ -417,7 +426,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
     container = opened(b"".join(build_model([big, B], {}, inline_data=True)))
     pieces = reseal(
         container,
-        [Placed(container, 0, Content(size, blocks)), Placed(container, 1)],
+        [PlacedEntry(container, 0, NewContent(size, blocks)), PlacedEntry(container, 1)],
         None,
         OPTIONS,
     )

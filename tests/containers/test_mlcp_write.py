@@ -23,7 +23,7 @@ from wtxtgit.containers.mlcp import write
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read, read_body
 from wtxtgit.containers.mlcp.write import (
     DTYPES,
-    Piece,
+    ShardPiece,
     Unwritten,
     body_pieces,
     build,
@@ -50,7 +50,7 @@ def rebuilt(container: Mlcp) -> bytes:
         write.NewRecord(
             record.shard,
             record_bytes(record.name, record.dtype, record.shape, record.size),
-            Piece.fixed(bytes(container.data[tensor.start : tensor.end])),
+            ShardPiece.fixed(bytes(container.data[tensor.start : tensor.end])),
         )
         for record, tensor in zip(container.body.records, container.tensors(), strict=True)
     ]
@@ -309,7 +309,7 @@ def test_slices_of_what_is_not_written(
         patch.setattr(write, "KEPT", kept)
         patch.setattr(write, "STEP", 3)
         whole = b"".join(contents)
-        lazy = Unwritten([Piece.fixed(part) for part in contents])
+        lazy = Unwritten([ShardPiece.fixed(part) for part in contents])
         assert len(lazy) == len(whole)
         for start, end in parts:
             assert lazy[start:end] == whole[start:end]
@@ -323,7 +323,7 @@ def test_a_tensor_that_gives_too_little() -> None:
 
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 2, 255]), max_size=80).map(bytes), st.integers(0, 3))
 def test_the_lazy_reading_is_the_reading(body: bytes, listed: int) -> None:
-    halves = [Piece.fixed(body[: len(body) // 2]), Piece.fixed(body[len(body) // 2 :])]
+    halves = [ShardPiece.fixed(body[: len(body) // 2]), ShardPiece.fixed(body[len(body) // 2 :])]
 
     def tried(data: Any) -> object:
         try:

@@ -21,7 +21,7 @@ from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.file import Npy, read
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import Content, Placed, ReadOptions
+from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions
 
 OPTIONS = ReadOptions()
 ARRAYS = npst.arrays(
@@ -36,7 +36,7 @@ def opened(data: bytes) -> Npy:
     return read(memoryview(data))
 
 
-def resealed(container: Npy, placed: Sequence[Placed]) -> bytes:
+def resealed(container: Npy, placed: Sequence[PlacedEntry]) -> bytes:
     """The file, which has no errors."""
     data = b"".join(module.reseal(container, placed, None, OPTIONS))
     assert not check(memoryview(data)).errors
@@ -44,7 +44,7 @@ def resealed(container: Npy, placed: Sequence[Placed]) -> bytes:
 
 
 def refused(
-    container: Npy, placed: Sequence[Placed], values: Mapping[str, object] | None = None
+    container: Npy, placed: Sequence[PlacedEntry], values: Mapping[str, object] | None = None
 ) -> FormatError:
     with pytest.raises(FormatError) as caught:
         module.reseal(container, placed, values, OPTIONS)
@@ -71,7 +71,7 @@ def test_an_array_is_put_in_its_place(
     ours, theirs = opened(head + raw + after), opened(npy(other))
     assert resealed(ours, own(ours, 1)) == head + raw + after
     wanted = head + inverted(raw) + after
-    assert resealed(ours, [Placed(ours, 0, content(inverted(raw)))]) == wanted
+    assert resealed(ours, [PlacedEntry(ours, 0, content(inverted(raw)))]) == wanted
     data = resealed(ours, own(theirs, 1))
     if (array.dtype, array.shape) == (other.dtype, other.shape):
         assert data == head + other.tobytes() + after
@@ -87,7 +87,7 @@ def test_an_array_of_another_order_brings_its_header() -> None:
     ours, theirs = opened(npy(array)), opened(npy(np.asfortranarray(array)))
     assert resealed(ours, own(theirs, 1)) == npy(np.asfortranarray(array))
     raw = bytes(range(12))
-    data = resealed(ours, [Placed(theirs, 0, content(raw))])
+    data = resealed(ours, [PlacedEntry(theirs, 0, content(raw))])
     loaded = np.load(io.BytesIO(data))
     assert loaded.flags.f_contiguous
     assert loaded.tobytes("F") == raw
@@ -109,7 +109,7 @@ def test_forms_tell_what_the_header_says() -> None:
 def test_objects_are_moved_and_never_read() -> None:
     ours, theirs = opened(OBJECTS), opened(npy_fields(" '|O'", data=PICKLE + b"more"))
     assert resealed(ours, own(theirs, 1)) == theirs.data
-    assert resealed(ours, [Placed(ours, 0, content(inverted(PICKLE)))]) == (
+    assert resealed(ours, [PlacedEntry(ours, 0, content(inverted(PICKLE)))]) == (
         OBJECTS[: -len(PICKLE)] + inverted(PICKLE)
     )
     numbers = opened(npy([1, 2]))
@@ -124,7 +124,7 @@ def test_what_is_refused() -> None:
     assert refused(ours, []).message == "npy holds one array, not 0"
     assert refused(ours, own(ours, 1) * 2).message == "npy holds one array, not 2"
     assert refused(ours, own(ours, 1), {"a": "b"}).message == "npy holds no metadata"
-    found = refused(ours, [Placed(ours, 0, content(b"abc"))])
+    found = refused(ours, [PlacedEntry(ours, 0, content(b"abc"))])
     assert found.message == "tensor 'data' has 16 bytes, 3 are given"
 
 
@@ -140,8 +140,8 @@ def test_nothing_of_an_array_is_held() -> None:
     container, other = opened(npy(np.zeros(2**23, "u1"))), opened(npy(np.zeros(2**22, "<u2")))
     for source, new in ((container, blocks), (other, blocks), (container, None), (other, None)):
         made = 0
-        given_content = None if new is None else Content(2**23, new)
-        pieces = module.reseal(container, [Placed(source, 0, given_content)], None, OPTIONS)
+        given_content = None if new is None else NewContent(2**23, new)
+        pieces = module.reseal(container, [PlacedEntry(source, 0, given_content)], None, OPTIONS)
         assert made == 0
         sizes = [len(piece) for piece in pieces]
         assert max(sizes) == PIECE

@@ -24,8 +24,8 @@ from wtxtgit.containers.npz import reseal
 from wtxtgit.containers.npz.read import Npz
 from wtxtgit.errors import FormatError
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import Content, Placed, ReadOptions
 from wtxtgit.model.tensor import Entry as Held
+from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions
 
 OPTIONS = ReadOptions()
 PATHS = sorted(golden_of("npz"))
@@ -41,7 +41,7 @@ def opened(data: bytes) -> Npz:
 
 def resealed(
     container: Npz,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None = None,
     options: ReadOptions = OPTIONS,
 ) -> bytes:
@@ -113,7 +113,7 @@ def test_one_member_gets_other_content(path: str) -> None:
     before = held_by(data)
     for n, (name, _) in enumerate(before):
         placed = own(container, len(before))
-        placed[n] = Placed(container, n, content(TWO))
+        placed[n] = PlacedEntry(container, n, content(TWO))
         after = resealed(container, placed)
         wanted = list(before)
         wanted[n] = (name, TWO)
@@ -133,7 +133,7 @@ def test_new_content_is_compressed_as_numpy_does() -> None:
     container = opened(buffer.getvalue())
     wanted = io.BytesIO()
     np.savez_compressed(wanted, a=np.arange(300.0))
-    after = resealed(container, [Placed(container, 0, content(npy(np.arange(300.0))))])
+    after = resealed(container, [PlacedEntry(container, 0, content(npy(np.arange(300.0))))])
     (mine,), (theirs,) = (
         opened(after).directory.members,
         opened(wanted.getvalue()).directory.members,
@@ -144,7 +144,12 @@ def test_new_content_is_compressed_as_numpy_does() -> None:
 def test_members_of_other_files_and_of_none() -> None:
     mine = opened(zipped([Entry(b"a.npy", ONE), Entry(b"b.txt", NOTE, 8)]))
     other = opened(zipped([Entry(b"c.npy", TWO, 8, flags=8), Entry(b"a.npy", TWO)]))
-    placed = [Placed(other, 1), Placed(mine, 1), Placed(other, 0), Placed(mine, 0, content(TWO))]
+    placed = [
+        PlacedEntry(other, 1),
+        PlacedEntry(mine, 1),
+        PlacedEntry(other, 0),
+        PlacedEntry(mine, 0, content(TWO)),
+    ]
     after = resealed(mine, placed)
     check_read_by_others(after, [("a.npy", TWO), ("b.txt", NOTE), ("c.npy", TWO), ("a.npy", TWO)])
     assert [member.method for member in opened(after).directory.members] == [0, 8, 8, 0]
@@ -162,7 +167,7 @@ def test_members_keep_what_else_is_said_of_them() -> None:
             info.compress_type = zipfile.ZIP_DEFLATED if n else zipfile.ZIP_STORED
             archive.writestr(info, ONE)
     container = opened(buffer.getvalue())
-    placed = [Placed(container, n, content(TWO) if n == 1 else None) for n in (2, 1, 0)]
+    placed = [PlacedEntry(container, n, content(TWO) if n == 1 else None) for n in (2, 1, 0)]
     after = resealed(container, placed)
     check_read_by_others(after, [("c.txt", ONE), ("b.npy", TWO), ("a.npy", ONE)])
     kept = (
@@ -209,14 +214,14 @@ def test_any_members_of_any_files(data: st.DataObject) -> None:
         st.sampled_from([0, 8]),
     )
     files = [opened(zipped(data.draw(st.lists(member, max_size=3)))) for _ in range(2)]
-    listed = [Placed(one, n) for one in files for n in range(len(one.directory.members))]
+    listed = [PlacedEntry(one, n) for one in files for n in range(len(one.directory.members))]
     placed, wanted = [], []
     for one in data.draw(st.lists(st.sampled_from(listed), max_size=4)) if listed else []:
         new = data.draw(st.none() | st.binary(max_size=90))
         name, old = held_by(bytes(one.source.data))[one.number]  # type: ignore[attr-defined]
-        placed.append(one if new is None else Placed(one.source, one.number, content(new)))
+        placed.append(one if new is None else PlacedEntry(one.source, one.number, content(new)))
         wanted.append((name, old if new is None else new))
-    placed.append(Placed(opened(zipped([Entry(b"one.npy", ONE)])), 0))
+    placed.append(PlacedEntry(opened(zipped([Entry(b"one.npy", ONE)])), 0))
     wanted.append(("one.npy", ONE))
     after = resealed(files[0], placed)
     assert held_by(after) == wanted
@@ -247,7 +252,7 @@ def refused(data: bytes, field: str, **limits: Any) -> FormatError:
     """What is said where the first member of a file gets other content."""
     container = opened(data)
     placed = own(container, len(container.directory.members))
-    placed[0] = Placed(container, 0, content(bytes(10)))
+    placed[0] = PlacedEntry(container, 0, content(bytes(10)))
     with pytest.raises(FormatError) as caught:
         reseal.reseal(container, placed, None, ReadOptions(**limits))
     assert caught.value.field == field
@@ -266,7 +271,7 @@ def test_what_can_not_be_resealed_is_refused_at_once() -> None:
     for placed, values, field in (
         (own(container, 2), {"k": 1}, "metadata"),
         ([], None, "entries"),
-        ([Placed(container, 1)], None, "entries"),
+        ([PlacedEntry(container, 1)], None, "entries"),
     ):
         with pytest.raises(FormatError) as caught:
             reseal.reseal(container, placed, values, OPTIONS)
@@ -277,27 +282,27 @@ def test_what_comes_from_a_file_that_can_not_be_resealed() -> None:
     good = opened(zipped([Entry(b"a.npy", ONE)]))
     locked = opened(zipped([Entry(b"b.npy", ONE), Entry(b"c", ONE, flags=1)]))
     with pytest.raises(FormatError, match="encrypted"):
-        reseal.reseal(good, [Placed(good, 0), Placed(locked, 0)], None, OPTIONS)
-    assert check(memoryview(resealed(locked, [Placed(good, 0)]))) == Findings()
+        reseal.reseal(good, [PlacedEntry(good, 0), PlacedEntry(locked, 0)], None, OPTIONS)
+    assert check(memoryview(resealed(locked, [PlacedEntry(good, 0)]))) == Findings()
 
 
 @pytest.mark.parametrize("method", [0, 8])
 def test_content_that_is_not_as_long_as_it_says(method: int) -> None:
     container = opened(zipped([Entry(b"a.npy", ONE, method)]))
     for wrong in (b"", b"ab", b"abcd"):
-        given = Content(3, lambda raw=wrong: iter([raw]))  # type: ignore[misc]
+        given = NewContent(3, lambda raw=wrong: iter([raw]))  # type: ignore[misc]
         with pytest.raises(FormatError, match="not 3 bytes"):
-            reseal.reseal(container, [Placed(container, 0, given)], None, OPTIONS)
+            reseal.reseal(container, [PlacedEntry(container, 0, given)], None, OPTIONS)
 
 
 @pytest.mark.parametrize("method", [0, 8])
 def test_large_content_comes_in_pieces_and_is_not_held(method: int) -> None:
     block = bytes(2**21)
     container = opened(zipped([Entry(b"a.npy", ONE, method), Entry(b"b", bytes(2**22))]))
-    given = Content(2**24, lambda: iter([block] * 8))
+    given = NewContent(2**24, lambda: iter([block] * 8))
     tracemalloc.start()
     pieces = reseal.reseal(
-        container, [Placed(container, 0, given), Placed(container, 1)], None, OPTIONS
+        container, [PlacedEntry(container, 0, given), PlacedEntry(container, 1)], None, OPTIONS
     )
     sizes = [len(piece) for piece in pieces]
     _, peak = tracemalloc.get_traced_memory()
@@ -368,5 +373,5 @@ def test_a_comment_that_looks_like_the_end_is_refused() -> None:
     ours = opened(zipped([Entry(b"a.npy", ONE)], comment=b"PK\5\6 and more"))
     assert resealed(ours, own(ours, 1)) == ours.data
     with pytest.raises(FormatError) as caught:
-        reseal.reseal(ours, [Placed(ours, 0, content(TWO))], None, OPTIONS)
+        reseal.reseal(ours, [PlacedEntry(ours, 0, content(TWO))], None, OPTIONS)
     assert caught.value.field == "comment"

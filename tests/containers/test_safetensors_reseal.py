@@ -22,7 +22,7 @@ from wtxtgit.containers.safetensors.read import Safetensors, read
 from wtxtgit.containers.safetensors.write import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import Content, Placed, ReadOptions, TensorSource
+from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = [entry["file"] for entry in manifest_entries() if entry["format"] == "safetensors"]
@@ -41,18 +41,22 @@ def small(
     return opened(safetensors({**further, **items}, data))
 
 
-def all_of(container: Safetensors) -> list[Placed]:
+def all_of(container: Safetensors) -> list[PlacedEntry]:
     return own(container, len(container.header.tensors))
 
 
 def resealed(
-    container: Safetensors, placed: Sequence[Placed], values: Mapping[str, object] | None = None
+    container: Safetensors,
+    placed: Sequence[PlacedEntry],
+    values: Mapping[str, object] | None = None,
 ) -> bytes:
     return b"".join(module.reseal(container, placed, values, OPTIONS))
 
 
 def refused(
-    container: Safetensors, placed: Sequence[Placed], values: Mapping[str, object] | None = None
+    container: Safetensors,
+    placed: Sequence[PlacedEntry],
+    values: Mapping[str, object] | None = None,
 ) -> FormatError:
     with pytest.raises(FormatError) as caught:
         module.reseal(container, placed, values, OPTIONS)
@@ -121,7 +125,7 @@ def test_tensors_of_two_files_are_laid_out_in_order(
     theirs = opened(b"".join(build_model(second, other_tags)))
     names = {tensor.name for tensor in first}
     entries = module.entries(theirs, OPTIONS)
-    placed = [Placed(theirs, n) for n, entry in enumerate(entries) if entry.name not in names]
+    placed = [PlacedEntry(theirs, n) for n, entry in enumerate(entries) if entry.name not in names]
     placed += all_of(ours)
     data = resealed(ours, placed, module.values(theirs, OPTIONS))
     listed = {id(c): module.entries(c, OPTIONS) for c in (ours, theirs)}
@@ -148,35 +152,35 @@ def test_what_no_tensor_has_stays_where_tensors_do() -> None:
 def test_a_tensor_of_another_file_takes_the_place_of_its_like() -> None:
     data = safetensors({"b": ITEMS["b"], "a": ITEMS["a"]}, BYTES)
     ours, theirs = opened(data), small(data=inverted(BYTES))
-    placed = [Placed(ours, 0), Placed(theirs, 0)]
+    placed = [PlacedEntry(ours, 0), PlacedEntry(theirs, 0)]
     assert resealed(ours, placed) == data[:-8] + inverted(BYTES[:4]) + BYTES[4:]
-    placed = [Placed(theirs, 1, content(b"wxyz")), Placed(theirs, 0)]
+    placed = [PlacedEntry(theirs, 1, content(b"wxyz")), PlacedEntry(theirs, 0)]
     assert resealed(ours, placed) == data[:-8] + inverted(BYTES[:4]) + b"wxyz"
 
 
 def test_added_and_removed_tensors() -> None:
     ours = small()
     theirs = small({"c": tensor_item("F16", [1, 2], 0, 4), "d": tensor_item("BOOL", [0], 4, 4)})
-    data = resealed(ours, [Placed(ours, 1), *all_of(theirs)])
+    data = resealed(ours, [PlacedEntry(ours, 1), *all_of(theirs)])
     assert list(held(data).items()) == [
         ("b", ("I16", (2,), BYTES[4:])),
         ("c", ("F16", (1, 2), BYTES[:4])),
         ("d", ("BOOL", (0,), b"")),
     ]
     assert held(resealed(ours, [])) == {}
-    data = resealed(ours, [*changed([Placed(theirs, 0)], {0: b"abcd"}), Placed(ours, 0)])
+    data = resealed(ours, [*changed([PlacedEntry(theirs, 0)], {0: b"abcd"}), PlacedEntry(ours, 0)])
     assert held(data) == {"c": ("F16", (1, 2), b"abcd"), "a": ("U8", (4,), BYTES[:4])}
 
 
 def test_another_dtype_and_shape() -> None:
     ours = small(__metadata__={"k": "v"})
     theirs = small({"a": tensor_item("F32", [2], 0, 8)})
-    data = resealed(ours, [Placed(theirs, 0), Placed(ours, 1)])
+    data = resealed(ours, [PlacedEntry(theirs, 0), PlacedEntry(ours, 1)])
     assert held(data) == {"a": ("F32", (2,), BYTES), "b": ("I16", (2,), BYTES[4:])}
     assert header_of(data)["__metadata__"] == {"k": "v"}
     # As many bytes, of which others are to be made.
     theirs = small({"a": tensor_item("F32", [1], 0, 4), "b": ITEMS["b"]})
-    data = resealed(ours, [Placed(theirs, 0, content(b"abcd")), Placed(ours, 1)])
+    data = resealed(ours, [PlacedEntry(theirs, 0, content(b"abcd")), PlacedEntry(ours, 1)])
     assert held(data) == {"a": ("F32", (1,), b"abcd"), "b": ("I16", (2,), BYTES[4:])}
 
 
@@ -228,7 +232,7 @@ def test_values(metadata: object, wanted: dict[str, object]) -> None:
 def test_further_keys_of_a_tensor_go_along() -> None:
     further = {"scale": 0.5, "é": [1, {"x": None}]}
     ours, theirs = small(), small({"c": {**ITEMS["a"], **further}, "b": ITEMS["b"]})
-    data = resealed(ours, [Placed(theirs, 0), *all_of(ours)])
+    data = resealed(ours, [PlacedEntry(theirs, 0), *all_of(ours)])
     assert header_of(data)["c"] == {**tensor_item("U8", [4], 0, 4), **further}
     assert len(held(data)) == 3
 
@@ -261,9 +265,9 @@ def test_forms_tell_what_the_header_says() -> None:
 
 def test_what_is_refused() -> None:
     ours = small()
-    twice = refused(ours, [*all_of(ours), Placed(ours, 0)])
+    twice = refused(ours, [*all_of(ours), PlacedEntry(ours, 0)])
     assert twice.field == "name"
-    placed = [Placed(ours, 0, content(b"abc")), Placed(ours, 1)]
+    placed = [PlacedEntry(ours, 0, content(b"abc")), PlacedEntry(ours, 1)]
     assert refused(ours, placed).message == "tensor 'a' has 4 bytes, 3 are given"
     for metadata in ([1], {"a": 1}, {"a": {"b": "c"}}, "text"):
         found = refused(ours, all_of(ours), {"__metadata__": metadata})
@@ -274,7 +278,7 @@ def test_what_is_refused() -> None:
         raw = '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"k":[' + value + "]}}"
         theirs = opened(safetensors(raw.encode(), b"a"))
         assert resealed(theirs, all_of(theirs)) == theirs.data
-        found = refused(ours, [Placed(theirs, 0)])
+        found = refused(ours, [PlacedEntry(theirs, 0)])
         assert found.field == "header"
 
 
@@ -373,7 +377,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
             bytes(2**24),
         )
     )
-    placed = [Placed(container, 0, Content(2**23, blocks)), Placed(container, 1)]
+    placed = [PlacedEntry(container, 0, NewContent(2**23, blocks)), PlacedEntry(container, 1)]
     for order in (placed, placed[::-1]):
         made = 0
         pieces = module.reseal(container, order, None, OPTIONS)

@@ -29,7 +29,15 @@ from tests.containers.torch_files import (
 from wtxtgit.containers import describe, split
 from wtxtgit.containers.torch import pickle_read
 from wtxtgit.containers.torch.listing import list_tensors
-from wtxtgit.containers.torch.pickle_read import Dict, Global, List, LongInteger, Made, Pickle, Set
+from wtxtgit.containers.torch.pickle_read import (
+    CallResult,
+    Dict,
+    Global,
+    List,
+    LongInteger,
+    Pickle,
+    Set,
+)
 from wtxtgit.errors import FormatError
 
 
@@ -104,7 +112,7 @@ def test_calls_are_noted_and_not_made(tmp_path: Path) -> None:
 
     for protocol in (2, 4):
         found = run(pickle.dumps(Harmful(), protocol))
-        assert isinstance(found.root, Made)
+        assert isinstance(found.root, CallResult)
         assert found.root.callee == Global(os.mkdir.__module__, "mkdir")
         assert found.root.args == (str(tmp_path / "made"),)
         assert found.globals == (Global(os.mkdir.__module__, "mkdir"),)
@@ -115,7 +123,7 @@ def test_objects_keep_state_items_and_pairs() -> None:
     held = OrderedDict(a=1)
     held.mark = 5  # type: ignore[attr-defined]
     found = run(pickle.dumps(held, 2)).root
-    assert isinstance(found, Made)
+    assert isinstance(found, CallResult)
     assert found.pairs == [("a", 1)]
     (state,) = found.states
     assert isinstance(state, Dict)
@@ -221,7 +229,7 @@ def test_a_text_that_is_encoded_often_is_encoded_once() -> None:
     long = text("k" * 2**20 + "\u0100") + b"q\x00"
     found = run(b"(" + long + encode + text("latin1") + b"q\x02" + again + b"l.").root
     assert isinstance(found, List)
-    assert all(isinstance(item, Made) for item in found.items[3:])
+    assert all(isinstance(item, CallResult) for item in found.items[3:])
 
 
 def test_too_many_opcodes_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, TensorSource
+from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, TensorSource
 
 OPTIONS = ReadOptions()
 FILES = sorted(golden_of("torch"))
@@ -55,21 +55,21 @@ def opened(data: bytes) -> Torch:
     return read(memoryview(data))
 
 
-def content(raw: bytes) -> Content:
+def content(raw: bytes) -> NewContent:
     def blocks() -> Iterator[Buffer]:
         for start in range(0, len(raw), 5):
             yield memoryview(raw)[start : start + 5]
 
-    return Content(len(raw), blocks)
+    return NewContent(len(raw), blocks)
 
 
-def own(container: Torch, contents: Mapping[str, bytes] | None = None) -> list[Placed]:
+def own(container: Torch, contents: Mapping[str, bytes] | None = None) -> list[PlacedEntry]:
     """All tensors of a file, some with other bytes."""
     given_bytes = contents or {}
     listed = entries(container, OPTIONS)
     assert given_bytes.keys() <= {entry.name for entry in listed}
     return [
-        Placed(container, n, content(given_bytes[e.name]) if e.name in given_bytes else None)
+        PlacedEntry(container, n, content(given_bytes[e.name]) if e.name in given_bytes else None)
         for n, e in enumerate(listed)
     ]
 
@@ -412,12 +412,12 @@ def test_tensors_of_another_file_with_other_keys() -> None:
     )
     ours, other = opened(mine), opened(theirs)
     assert values(ours, OPTIONS) == values(other, OPTIONS)
-    placed = [Placed(other, 0), Placed(ours, 1)]
+    placed = [PlacedEntry(other, 0), PlacedEntry(ours, 1)]
     made = b"".join(reseal(ours, placed, values(other, OPTIONS), OPTIONS))
     assert made[: len(mine)].replace(b"theirs--", b"mine----")[:20] == mine[:20]
     assert tensors(made) == {"a": b"theirs--", "b": b"mine"}
     assert check(memoryview(made)).errors == []
-    backwards = [Placed(ours, 1), Placed(other, 0, content(b"contents"))]
+    backwards = [PlacedEntry(ours, 1), PlacedEntry(other, 0, content(b"contents"))]
     again = b"".join(reseal(ours, backwards, None, OPTIONS))
     assert tensors(again) == {"a": b"contents", "b": b"mine"}
 
@@ -427,7 +427,7 @@ def test_tensors_of_one_name_are_told_by_their_order() -> None:
     data = archive(dict_of(*pairs), {"0": b"0000", "1": b"1111"})
     container = opened(data)
     assert [e.name for e in entries(container, OPTIONS)] == ["a.b", "a.b"]
-    placed = [Placed(container, 0), Placed(container, 1, content(b"2222"))]
+    placed = [PlacedEntry(container, 0), PlacedEntry(container, 1, content(b"2222"))]
     made = opened(b"".join(reseal(container, placed, None, OPTIONS)))
     assert [held(e) for e in entries(made, OPTIONS)] == [b"0000", b"2222"]
 
@@ -436,7 +436,7 @@ def test_a_side_that_gained_a_tensor_is_written_where_its_values_are_asked_for()
     mine = archive(named(a=vector("0", 1)), {"0": b"mine"})
     theirs = archive(named(a=vector("0", 1), b=vector("1", 1)), {"0": b"base", "1": b"gain"})
     ours, other = opened(mine), opened(theirs)
-    placed = [Placed(ours, 0), Placed(other, 1)]
+    placed = [PlacedEntry(ours, 0), PlacedEntry(other, 1)]
     made = b"".join(reseal(ours, placed, values(other, OPTIONS), OPTIONS))
     assert tensors(made) == {"a": b"mine", "b": b"gain"}
     for wanted in (None, values(ours, OPTIONS)):
@@ -450,13 +450,13 @@ def test_what_torch_files_can_not_take() -> None:
     wanted = values(mine, OPTIONS)
     for placed, changed, message in (
         ([], None, "lose tensor 'a'"),
-        ([Placed(mine, 0), Placed(mine, 0)], None, "gain tensor 'a'"),
-        ([Placed(wider, 0)], None, "another dtype, shape or strides"),
-        ([Placed(mine, 0)], {**wanted, "version": b"4\n"}, "another 'version'"),
-        ([Placed(mine, 0)], {**wanted, "more": b""}, "another 'more'"),
-        ([Placed(mine, 0)], {}, "another 'data.pkl'"),
-        ([Placed(mine, 0, content(b"12345"))], None, "has 4 bytes, not 5"),
-        ([Placed(object(), 0)], None, "another format"),
+        ([PlacedEntry(mine, 0), PlacedEntry(mine, 0)], None, "gain tensor 'a'"),
+        ([PlacedEntry(wider, 0)], None, "another dtype, shape or strides"),
+        ([PlacedEntry(mine, 0)], {**wanted, "version": b"4\n"}, "another 'version'"),
+        ([PlacedEntry(mine, 0)], {**wanted, "more": b""}, "another 'more'"),
+        ([PlacedEntry(mine, 0)], {}, "another 'data.pkl'"),
+        ([PlacedEntry(mine, 0, content(b"12345"))], None, "has 4 bytes, not 5"),
+        ([PlacedEntry(object(), 0)], None, "another format"),
     ):
         with pytest.raises(FormatError, match=message) as caught:
             reseal(mine, placed, changed, OPTIONS)
@@ -583,7 +583,7 @@ def test_damage_is_not_sealed() -> None:
     assert check(memoryview(resealed(damaged, {"b": b"else"}))).errors != []
     mine = opened(data)
     with pytest.raises(FormatError, match="another crc32"):
-        reseal(mine, [Placed(opened(damaged), 0), Placed(mine, 1)], None, OPTIONS)
+        reseal(mine, [PlacedEntry(opened(damaged), 0), PlacedEntry(mine, 1)], None, OPTIONS)
     packed = archive(
         named(a=vector("0", 2), b=vector("1", 1)), {"0": b"abcdefgh", "1": b"1234"}, deflated=["1"]
     )
@@ -642,9 +642,9 @@ def test_contents_of_another_length_than_they_say() -> None:
     data = archive(named(a=vector("0", 1)), {"0": b"abcd"})
     container = opened(data)
     for raw, message in ((b"abc", "fewer bytes"), (b"abcde", "more bytes")):
-        lying = Content(4, lambda raw=raw: iter((raw,)))  # type: ignore[misc]
+        lying = NewContent(4, lambda raw=raw: iter((raw,)))  # type: ignore[misc]
         with pytest.raises(FormatError, match=message) as caught:
-            reseal(container, [Placed(container, 0, lying)], None, OPTIONS)
+            reseal(container, [PlacedEntry(container, 0, lying)], None, OPTIONS)
         assert caught.value.field == "entries"
 
 
@@ -679,7 +679,7 @@ def test_nothing_of_a_tensor_is_held() -> None:
     data = archive(named(a=vector("0", size // 4)), {"0": bytes(size)})
     container = opened(data)
     block = b"\1" * 2**20
-    placed = [Placed(container, 0, Content(size, lambda: iter([block] * 16)))]
+    placed = [PlacedEntry(container, 0, NewContent(size, lambda: iter([block] * 16)))]
     pieces = list(reseal(container, placed, None, OPTIONS))
     assert max(map(len, pieces)) <= PIECE
     made = b"".join(pieces)
@@ -700,7 +700,7 @@ def test_any_damage_of_a_file_raises_only_our_errors() -> None:
             values(container, OPTIONS)
             listed = entries(container, OPTIONS)
             placed = [
-                Placed(container, n, content(flipped(held(entry))))
+                PlacedEntry(container, n, content(flipped(held(entry))))
                 for n, entry in enumerate(listed)
             ]
             made = b"".join(reseal(container, placed, None, OPTIONS))
@@ -731,7 +731,7 @@ def test_a_resealed_file_is_what_torch_would_have_written(crc32: bool) -> None:
     changed = {n: second[n].numpy().tobytes() for n in ("w", "scalar")}
     assert resealed(before, changed) == after
     other = opened(after)
-    placed = [Placed(other, n) for n in range(len(shapes))]
+    placed = [PlacedEntry(other, n) for n in range(len(shapes))]
     assert b"".join(reseal(opened(before), placed, None, OPTIONS)) == after
 
 

@@ -11,7 +11,7 @@ from tests.io.copies import windowed
 from wtxtgit.containers import by_name, check, describe, identify, read, split, tensors
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Description, Placed, ReadOptions
+from wtxtgit.model.tensor import Description, PlacedEntry, ReadOptions
 
 OPTIONS = ReadOptions()
 
@@ -49,7 +49,7 @@ def resealed(data: ByteView) -> object:
     try:
         container = read(data)
         entries = found.entries(container, OPTIONS)
-        placed = [Placed(container, number) for number in range(len(entries))]
+        placed = [PlacedEntry(container, number) for number in range(len(entries))]
         rest = found.rest(container, OPTIONS)
         shown = [(each.name, each.stored and bytes(each.stored), each.unread) for each in entries]
         return shown, rest, b"".join(found.reseal(container, placed, None, OPTIONS))

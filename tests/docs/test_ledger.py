@@ -13,7 +13,7 @@ from tests.data import LedgerCase, ledger_cases, ledger_named, ssh_wire
 from tests.docs.pages import blocks, prose, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from tests.docs.test_python import execute
-from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head
+from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, LedgerHead
 from wtxtgit.text import ledger
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_at, format_head, format_ledger, read, signed_by
@@ -124,7 +124,7 @@ class TestTables:
         (table,) = tables(PAGE, "Paths")
         assert len(table) >= 4
         for path, spelled in table:
-            line = format_head(Head(bytes(32), spans(path)[0].encode()))
+            line = format_head(LedgerHead(bytes(32), spans(path)[0].encode()))
             assert line.endswith(f" path={spans(spelled)[0]}\n".encode())
 
     def test_limits(self) -> None:

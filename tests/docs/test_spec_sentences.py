@@ -23,7 +23,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.filter.clean import clean
 from wtxtgit.model.array import ArrayNames
 from wtxtgit.text import ledger
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 
 WTXT, CONTAINERS = "docs/spec/wtxt.md", "docs/spec/containers.md"
 DELTA, LEDGER = "docs/spec/delta.md", "docs/spec/ledger.md"
@@ -35,7 +35,7 @@ def says(page: str, sentence: str) -> None:
     assert sentence in told.replace("**", "").replace("*", "")
 
 
-def report(text: bytes, **given: object) -> Report:
+def report(text: bytes, **given: object) -> TextReport:
     return verify(memoryview(text), **given)  # type: ignore[arg-type]
 
 

@@ -24,7 +24,7 @@ from wtxtgit.cli.main import main
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import examine
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.model.ledger import Ledger, LedgerHead, Record
 from wtxtgit.setup.keys import KeySources, choose_key
 from wtxtgit.text import digest
 from wtxtgit.text import ledger as text_ledger
@@ -238,13 +238,13 @@ def signed_ledger(
     """The ledger of a path, made by hand of records that one key signs."""
     signers = text_ledger.read(repo.ledger(SIGNERS_LEDGER)).ledger
     assert signers is not None
-    head = Head(signers.records[0].merkle_this, name.encode())
+    head = LedgerHead(signers.records[0].merkle_this, name.encode())
     return text_ledger.format_ledger(
         Ledger(head, tuple(_signed(head, record, key) for record in records))
     )
 
 
-def _signed(head: Head, record: Record, key: SigningKey | None) -> Record:
+def _signed(head: LedgerHead, record: Record, key: SigningKey | None) -> Record:
     if key is None:
         return record
     made = key.sign(text_ledger.covered(head, record))

@@ -23,7 +23,7 @@ from tests.e2e.sealed import (
     secret,
     text,
 )
-from wtxtgit.model.ledger import Head
+from wtxtgit.model.ledger import LedgerHead
 from wtxtgit.text import ledger as text_ledger
 
 NEW, NEW_LEDGER = "new.safetensors", "new.safetensors.wsum"
@@ -75,7 +75,9 @@ class TestPlaces:
         long.write("attic/x.wsum", long.ledger())
         read = text_ledger.read(long.ledger()).ledger
         assert read is not None
-        other = replace(read, head=Head(read.head.repo, b"any/name"), records=read.records[:1])
+        other = replace(
+            read, head=LedgerHead(read.head.repo, b"any/name"), records=read.records[:1]
+        )
         made = forged(text_ledger.format_ledger(other), text(1.0), secret("alice"), keep=0)
         long.write(LEDGER, made)
         long.write(MODEL, text(1.0))

@@ -14,8 +14,14 @@ from tests.kit import Repo, safetensors, text_of
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.filter import clean as clean_module
 from wtxtgit.filter.clean import Cleaned, clean
-from wtxtgit.filter.process import Settings, serve
-from wtxtgit.git.filter_protocol import MAX_PAYLOAD, FilterProcess, ProtocolError, Reader, Writer
+from wtxtgit.filter.process import FilterSettings, serve
+from wtxtgit.git.filter_protocol import (
+    MAX_PAYLOAD,
+    FilterProcess,
+    PacketReader,
+    PacketWriter,
+    ProtocolError,
+)
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.view import ByteView, Windowed
 from wtxtgit.text.write import TextWriter
@@ -70,12 +76,14 @@ def warn(message: str, hint: str | None) -> None:
     raise AssertionError(message)
 
 
-def answers(*requests: bytes, settings: Settings | None = None) -> Iterator[bytes]:
+def answers(*requests: bytes, settings: FilterSettings | None = None) -> Iterator[bytes]:
     """Have requests answered, one after another, all of them successes."""
     answered = BytesIO()
-    process = FilterProcess(Reader(BytesIO(greeting() + b"".join(requests))), Writer(answered))
-    serve(process, settings or Settings(), warn)
-    replies = Reader(BytesIO(answered.getvalue()))
+    process = FilterProcess(
+        PacketReader(BytesIO(greeting() + b"".join(requests))), PacketWriter(answered)
+    )
+    serve(process, settings or FilterSettings(), warn)
+    replies = PacketReader(BytesIO(answered.getvalue()))
     assert list(replies.lines()) == [b"git-filter-server", b"version=2"]
     list(replies.lines())
     for _ in requests:
@@ -117,7 +125,7 @@ def test_hashing_begins_before_all_is_sent(here: Path, monkeypatch: pytest.Monke
     sender.start()
     answered = BytesIO()
     with FileIO(receive) as stream:
-        serve(FilterProcess(Reader(stream), Writer(answered)), Settings(), warn)
+        serve(FilterProcess(PacketReader(stream), PacketWriter(answered)), FilterSettings(), warn)
     sender.join()
     assert were_early == [True, True]
     assert text_of(MODEL)[:1000] in answered.getvalue()
@@ -132,7 +140,7 @@ def test_hashing_begins_before_all_is_sent(here: Path, monkeypatch: pytest.Monke
 def test_what_git_sends_counts_not_the_file(in_tree: bytes, in_memory: int, here: Path) -> None:
     """A file that changes while it is sent, and another content for its path."""
     (here / NAME).write_bytes(in_tree)
-    found = list(answers(request(MODEL), settings=Settings(in_memory=in_memory)))
+    found = list(answers(request(MODEL), settings=FilterSettings(in_memory=in_memory)))
     assert found == [text_of(MODEL)]
 
 
@@ -166,7 +174,7 @@ def test_a_content_that_is_cut_short_leaves_no_thread(here: Path) -> None:
     before = threading.active_count()
     sent = BytesIO(greeting() + request(MODEL)[:-200_000])
     with pytest.raises(ProtocolError):
-        serve(FilterProcess(Reader(sent), Writer(BytesIO())), Settings(), warn)
+        serve(FilterProcess(PacketReader(sent), PacketWriter(BytesIO())), FilterSettings(), warn)
     assert threading.active_count() == before
 
 
@@ -178,8 +186,10 @@ def test_where_no_store_can_be_found_is_told_when_it_is_needed(here: Path) -> No
         raise EnvironmentFailure("no such place")
 
     answered = BytesIO()
-    process = FilterProcess(Reader(BytesIO(greeting() + request(MODEL))), Writer(answered))
-    serve(process, Settings(store=store), lambda message, _hint: said.append(message))
+    process = FilterProcess(
+        PacketReader(BytesIO(greeting() + request(MODEL))), PacketWriter(answered)
+    )
+    serve(process, FilterSettings(store=store), lambda message, _hint: said.append(message))
     assert said == [f"{NAME}: EnvironmentFailure: no such place"]
     assert answered.getvalue().endswith(packets(b"status=error\n"))
 
@@ -196,8 +206,10 @@ def test_what_became_of_a_content_is_learnt_when_git_has_it(repo: Repo, here: Pa
         assert store.find(oid) is not None
         learnt.append((bytes(data), text.size, oid))
 
-    process = FilterProcess(Reader(BytesIO(greeting() + request(MODEL))), Writer(answered))
-    serve(process, Settings(store=lambda: store, learn=learn), warn)
+    process = FilterProcess(
+        PacketReader(BytesIO(greeting() + request(MODEL))), PacketWriter(answered)
+    )
+    serve(process, FilterSettings(store=lambda: store, learn=learn), warn)
     text = text_of(MODEL)
     oid = repo.git("hash-object", "--stdin", "--no-filters", stdin=text).decode().strip()
     assert learnt == [(MODEL, len(text), oid)]
@@ -210,7 +222,7 @@ def test_what_can_not_be_learnt_is_no_reason_to_fail(repo: Repo, here: Path) -> 
     def learn(data: ByteView, text: TextWriter, oid: str) -> None:
         raise EnvironmentFailure("nowhere to keep it")
 
-    settings = Settings(store=lambda: store, learn=learn)
+    settings = FilterSettings(store=lambda: store, learn=learn)
     assert list(answers(request(MODEL), request(OTHER), settings=settings)) == [
         text_of(MODEL),
         text_of(OTHER),

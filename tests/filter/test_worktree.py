@@ -15,7 +15,7 @@ from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import examine
 from wtxtgit.filter.status import tracked as entries_of
 from wtxtgit.git import run
-from wtxtgit.git.index import Change
+from wtxtgit.git.index import FileChange
 from wtxtgit.setup import install
 
 NAME = "model.safetensors"
@@ -23,19 +23,19 @@ CONTENT = safetensors(1.0, 2.0, 3.0)
 OTHER = safetensors(1.0, 2.0, 4.0)
 
 
-def changes(repo: Repo, *, is_kept: bool = True) -> dict[str, Change]:
+def changes(repo: Repo, *, is_kept: bool = True) -> dict[str, FileChange]:
     here = repo.repository
     with Known.open(here, facts_key() if is_kept else None) as known:
         found = status.file_changes(here, entries_of(here), known, 1)
     return {os.fsdecode(path): change for path, change in found.items()}
 
 
-def by_git(repo: Repo) -> dict[str, Change]:
+def by_git(repo: Repo) -> dict[str, FileChange]:
     """What git says, with the filter."""
     from wtxtgit.git import index
 
     found = index.changes(repo.repository)
-    return {os.fsdecode(path): one for path, one in found.items() if one is not Change.NONE}
+    return {os.fsdecode(path): one for path, one in found.items() if one is not FileChange.NONE}
 
 
 def put(repo: Repo, name: str, content: bytes = CONTENT) -> None:
@@ -159,9 +159,9 @@ class TestChanged:
         changes(stored)
         stored.write(NAME, OTHER)
         touch(stored, when=1_100_000_000)
-        assert changes(stored) == {NAME: Change.MODIFIED}
+        assert changes(stored) == {NAME: FileChange.MODIFIED}
         assert filters(trace) == 0
-        assert by_git(stored) == {NAME: Change.MODIFIED}
+        assert by_git(stored) == {NAME: FileChange.MODIFIED}
 
     @pytest.mark.slow
     def test_one_hash_tells(self, stored: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ class TestChanged:
         changes(stored)
         monkeypatch.setattr("wtxtgit.filter.clean.clean", None)
         stored.write(NAME, OTHER)
-        assert changes(stored) == {NAME: Change.MODIFIED}
+        assert changes(stored) == {NAME: FileChange.MODIFIED}
 
     @pytest.mark.slow
     def test_a_text_in_the_place_of_its_file(self, stored: Repo) -> None:
@@ -178,7 +178,7 @@ class TestChanged:
         changes(stored)
         stored.write(NAME, stored.blob(NAME))
         touch(stored)
-        assert by_git(stored) == changes(stored) == {NAME: Change.MODIFIED}
+        assert by_git(stored) == changes(stored) == {NAME: FileChange.MODIFIED}
 
     @pytest.mark.slow
     def test_a_file_in_the_place_of_its_text(self, stored: Repo) -> None:
@@ -187,7 +187,7 @@ class TestChanged:
         stored.add()
         stored.write(NAME, CONTENT)
         touch(stored)
-        assert by_git(stored) == {NAME: Change.MODIFIED}
+        assert by_git(stored) == {NAME: FileChange.MODIFIED}
         assert changes(stored) == by_git(stored) == {}
 
     @pytest.mark.slow
@@ -212,18 +212,18 @@ class TestChanged:
         for name in ("same", "other", "longer", "text", "damaged"):
             touch(stored, f"{name}.safetensors")
         wanted = {
-            "other": Change.MODIFIED,
-            "longer": Change.MODIFIED,
-            "damaged": Change.MODIFIED,
-            "mode": Change.MODIFIED,
-            "link": Change.TYPE,
-            "gone": Change.DELETED,
-            "folder": Change.DELETED,
+            "other": FileChange.MODIFIED,
+            "longer": FileChange.MODIFIED,
+            "damaged": FileChange.MODIFIED,
+            "mode": FileChange.MODIFIED,
+            "link": FileChange.TYPE,
+            "gone": FileChange.DELETED,
+            "folder": FileChange.DELETED,
         }
         for _ in range(2):
             found = changes(stored, is_kept=is_kept)
             assert found == {f"{name}.safetensors": one for name, one in wanted.items()}
-        assert by_git(stored) == found | {"plain.txt": Change.MODIFIED}
+        assert by_git(stored) == found | {"plain.txt": FileChange.MODIFIED}
 
     def test_a_file_that_grows_while_it_is_read(
         self, stored: Repo, monkeypatch: pytest.MonkeyPatch
@@ -237,7 +237,7 @@ class TestChanged:
 
         touch(stored)
         monkeypatch.setattr("wtxtgit.filter.clean.clean", grow)
-        assert changes(stored) == {NAME: Change.MODIFIED}
+        assert changes(stored) == {NAME: FileChange.MODIFIED}
         with Known.open(stored.repository, facts_key()) as known:
             assert known.blob_of(content_digest(memoryview(CONTENT)), len(CONTENT)) is None
 
@@ -249,14 +249,14 @@ class TestOfOthers:
     def test_no_driver(self, stored: Repo) -> None:
         install.unset_driver(scope="global")
         touch(stored)
-        assert by_git(stored) == changes(stored) == {NAME: Change.MODIFIED}
+        assert by_git(stored) == changes(stored) == {NAME: FileChange.MODIFIED}
 
     @pytest.mark.slow
     def test_another_driver(self, stored: Repo, home: Path) -> None:
         run.git("config", "--global", "--unset", "filter.wtxt.process", cwd=home)
         run.git("config", "--global", "filter.wtxt.clean", "tr a b", cwd=home)
         touch(stored)
-        assert by_git(stored) == changes(stored) == {NAME: Change.MODIFIED}
+        assert by_git(stored) == changes(stored) == {NAME: FileChange.MODIFIED}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("more", ["text eol=crlf", "-text ident", "text=auto"])
@@ -282,4 +282,4 @@ def test_forged_rows_hide_no_change(stored: Repo, home: Path) -> None:
     oid = stored.git("rev-parse", f":{NAME}").decode().strip()
     with Known.open(stored.repository, home / "of-somebody-else" / "key") as forged:
         forged.put_blob(content_digest(memoryview(OTHER)), len(OTHER), oid, is_binary=True)
-    assert changes(stored) == {NAME: Change.MODIFIED}
+    assert changes(stored) == {NAME: FileChange.MODIFIED}

@@ -10,7 +10,7 @@ from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.text.arrays import LazySnapshot, read
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 from wtxtgit.text.write import dumps
 
 KINDS = frozenset(
@@ -22,7 +22,7 @@ KINDS = frozenset(
 """The kinds of the spec's section "Verdict of a verifier"."""
 
 
-def check_text(text: bytes, **given: Any) -> Report:
+def check_text(text: bytes, **given: Any) -> TextReport:
     """Read a text in every way; only our errors are seen, and all ways agree."""
     view = memoryview(text)
     report = verify(view, **given)

@@ -38,7 +38,7 @@ def test_one_process_reads_many(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> 
     repository = repo.repository
     started = []
 
-    class Counted(run.Stream):
+    class Counted(run.GitStream):
         def __init__(self, *arguments: str | bytes, **options: object) -> None:
             started.append(arguments)
             super().__init__(*arguments, **options)  # type: ignore[arg-type]

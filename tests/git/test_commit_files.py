@@ -14,17 +14,17 @@ from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import commit_files, history, run
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 
 FOLD = b"*.fold filter=wtxt -text\n"
 
 
-def whole_tree(repo: Repo, commit: str) -> dict[bytes, Entry]:
+def whole_tree(repo: Repo, commit: str) -> dict[bytes, TreeEntry]:
     listed = {}
     for record in run.records(repo.git("ls-tree", "-r", "-z", "--full-tree", commit)):
         about, _, path = record.partition(b"\t")
         mode, _, oid = about.split(b" ")
-        listed[path] = Entry(path, int(mode, 8), oid.decode())
+        listed[path] = TreeEntry(path, int(mode, 8), oid.decode())
     return listed
 
 
@@ -70,7 +70,7 @@ def check(repo: Repo, commits: Sequence[str]) -> None:
             assert made.files(commit) == expected[commit]
 
 
-def of(repo: Repo, commit: str) -> Mapping[bytes, Entry]:
+def of(repo: Repo, commit: str) -> Mapping[bytes, TreeEntry]:
     with CommitFilesReader(repo.repository) as made:
         return made.entries(commit)
 

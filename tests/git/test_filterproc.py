@@ -9,10 +9,10 @@ import pytest
 from wtxtgit.git.filter_protocol import (
     MAX_PAYLOAD,
     FilterProcess,
+    PacketReader,
+    PacketWriter,
     ProtocolError,
-    Reader,
     Request,
-    Writer,
     check_greeting,
     greeting,
 )
@@ -37,7 +37,7 @@ def request(command: bytes, path: bytes, data: bytes, *keys: bytes) -> bytes:
 
 def conversation(sent: bytes) -> tuple[FilterProcess, BytesIO]:
     answered = BytesIO()
-    return FilterProcess(Reader(BytesIO(sent)), Writer(answered)), answered
+    return FilterProcess(PacketReader(BytesIO(sent)), PacketWriter(answered)), answered
 
 
 def test_handshake() -> None:
@@ -81,13 +81,13 @@ def test_our_own_greeting_is_answered() -> None:
     process, answered = conversation(greeting())
     process.handshake()
     assert list(process.requests()) == []
-    check_greeting(Reader(BytesIO(answered.getvalue())))
+    check_greeting(PacketReader(BytesIO(answered.getvalue())))
 
 
 def test_an_answer_without_smudge_is_refused() -> None:
     answer = lines(b"git-filter-server", b"version=2") + lines(b"capability=clean")
     with pytest.raises(ProtocolError, match="smudge"):
-        check_greeting(Reader(BytesIO(answer)))
+        check_greeting(PacketReader(BytesIO(answer)))
 
 
 def test_requests() -> None:
@@ -139,7 +139,7 @@ def test_an_error_while_content_is_made_is_told_late() -> None:
         process.success(broken())
     second = next(asked)
     process.success(second.content)
-    replies = Reader(BytesIO(answered.getvalue()))
+    replies = PacketReader(BytesIO(answered.getvalue()))
     assert list(replies.lines()) == [b"status=success"]
     list(replies.content())
     assert list(replies.lines()) == [b"status=error"]

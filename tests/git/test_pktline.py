@@ -18,16 +18,16 @@ from wtxtgit.git.filter_protocol import (
     PIPE_SIZE,
     Buffer,
     EndOfStream,
+    PacketReader,
+    PacketWriter,
     ProtocolError,
-    Reader,
-    Writer,
     widen_pipe,
 )
 
 
 def packets(chunks: list[bytes]) -> bytes:
     stream = BytesIO()
-    writer = Writer(stream)
+    writer = PacketWriter(stream)
     writer.content(chunks)
     writer.flush_packet()
     return stream.getvalue()
@@ -38,7 +38,7 @@ def expected(content: bytes) -> bytes:
     return b"".join(b"%04x%b" % (len(part) + 4, part) for part in parts) + b"0000"
 
 
-def received(reader: Reader) -> bytes:
+def received(reader: PacketReader) -> bytes:
     """A content; its pieces hold only until the next one."""
     return b"".join(map(bytes, reader.content()))
 
@@ -97,12 +97,12 @@ def test_chunk_sizes_do_not_show(sizes: list[int]) -> None:
     chunks = [bytes([i]) * size for i, size in enumerate(sizes)]
     written = packets(chunks)
     assert written == expected(b"".join(chunks))
-    assert received(Reader(BytesIO(written))) == b"".join(chunks)
+    assert received(PacketReader(BytesIO(written))) == b"".join(chunks)
 
 
 def test_a_writer_is_used_again_after_a_short_packet() -> None:
     stream = BytesIO()
-    writer = Writer(stream)
+    writer = PacketWriter(stream)
     big = os.urandom(MAX_PAYLOAD * 2)
     for content in (b"abc", big, b"", big + b"x"):
         writer.content([content])
@@ -119,7 +119,7 @@ def test_content_takes_any_buffer() -> None:
 
 def test_content_that_raises_leaves_the_writer_in_step() -> None:
     stream = BytesIO()
-    writer = Writer(stream)
+    writer = PacketWriter(stream)
 
     def broken():
         yield b"a" * 10
@@ -160,7 +160,7 @@ def test_contents_come_whole_however_the_pipe_gives_them(
 ) -> None:
     sent = b"".join(b"0006a\n0000" + packets([content]) for content in contents)
     with piped(sent, sizes) as stream:
-        reader = Reader(stream)
+        reader = PacketReader(stream)
         for content in contents:
             assert list(reader.lines()) == [b"a"]
             assert received(reader) == content
@@ -181,7 +181,7 @@ def test_packets_of_any_sizes_make_a_content(sizes: list[int], upper: bool) -> N
     after = b"0000" + b"0007abc" + bytes(100)
     with in_file(sent + after) as file:
         for stream in (BytesIO(sent + after), file):
-            reader = Reader(stream)
+            reader = PacketReader(stream)
             assert received(reader) == b"".join(payloads)
             assert reader.line() == b"abc"
 
@@ -199,14 +199,14 @@ def test_a_bad_packet_in_the_middle_of_a_content_is_refused(
         for stream in (BytesIO(good + bad), file):
             before = bytearray()
             with pytest.raises(ProtocolError):
-                append(before, Reader(stream).content())
+                append(before, PacketReader(stream).content())
             assert before == b"x" * MAX_PAYLOAD * packets_before
 
 
 @given(st.binary(max_size=200))
 def test_any_input_gives_a_content_or_a_protocol_error(data: bytes) -> None:
     with in_file(data) as file, contextlib.suppress(ProtocolError):
-        received(Reader(file))
+        received(PacketReader(file))
 
 
 @pytest.mark.parametrize("size", [0, 1, MAX_PAYLOAD, MAX_PAYLOAD * PACKETS_A_CALL])
@@ -215,7 +215,7 @@ def test_nothing_is_waited_for_after_the_flush(size: int) -> None:
     found: list[bytes] = []
     receive, send = os.pipe()
     with FileIO(receive) as stream, FileIO(send, "w") as sender:
-        reading = Thread(target=lambda: found.append(received(Reader(stream))))
+        reading = Thread(target=lambda: found.append(received(PacketReader(stream))))
         reading.start()
         rest = memoryview(packets([bytes(size)]))
         while rest:
@@ -231,7 +231,7 @@ def test_nothing_is_waited_for_after_the_flush(size: int) -> None:
 def test_pieces_of_a_content_are_bounded() -> None:
     sent = packets([bytes(5 * PACKETS_A_CALL * MAX_PAYLOAD)])
     with in_file(sent) as file:
-        pieces = [len(piece) for piece in Reader(file).content()]
+        pieces = [len(piece) for piece in PacketReader(file).content()]
     assert max(pieces) <= PIPE_SIZE
     # They are runs of packets, not single ones.
     assert len(pieces) < 10
@@ -239,30 +239,30 @@ def test_pieces_of_a_content_are_bounded() -> None:
 
 def test_lines_and_flush() -> None:
     stream = BytesIO()
-    writer = Writer(stream)
+    writer = PacketWriter(stream)
     writer.line(b"version=2")
     writer.flush_packet()
     assert stream.getvalue() == b"000eversion=2\n0000"
-    assert list(Reader(BytesIO(stream.getvalue())).lines()) == [b"version=2"]
+    assert list(PacketReader(BytesIO(stream.getvalue())).lines()) == [b"version=2"]
 
 
 def test_a_line_without_lf_is_taken() -> None:
-    assert Reader(BytesIO(b"0007abc")).line() == b"abc"
+    assert PacketReader(BytesIO(b"0007abc")).line() == b"abc"
 
 
 def test_an_empty_packet_is_no_flush() -> None:
-    reader = Reader(BytesIO(b"00040000"))
+    reader = PacketReader(BytesIO(b"00040000"))
     assert reader.packet() == b""
     assert reader.packet() is None
 
 
 def test_the_longest_packet() -> None:
-    assert Reader(BytesIO(b"fff0" + bytes(MAX_PAYLOAD))).packet() == bytes(MAX_PAYLOAD)
+    assert PacketReader(BytesIO(b"fff0" + bytes(MAX_PAYLOAD))).packet() == bytes(MAX_PAYLOAD)
 
 
 def test_a_long_line_is_refused() -> None:
     with pytest.raises(ProtocolError, match="too long"):
-        Writer(BytesIO()).line(bytes(MAX_PAYLOAD))
+        PacketWriter(BytesIO()).line(bytes(MAX_PAYLOAD))
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ def test_a_long_line_is_refused() -> None:
 )  # fmt: skip
 def test_bad_packets_are_refused(packet: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
-        Reader(BytesIO(packet)).packet()
+        PacketReader(BytesIO(packet)).packet()
     assert not isinstance(caught.value, EndOfStream)
 
 
 def test_the_end_between_packets_is_told_apart() -> None:
-    reader = Reader(BytesIO(b"0000"))
+    reader = PacketReader(BytesIO(b"0000"))
     assert reader.packet() is None
     with pytest.raises(EndOfStream):
         reader.packet()
@@ -285,7 +285,7 @@ def test_the_end_between_packets_is_told_apart() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_input_gives_packets_or_a_protocol_error(data: bytes) -> None:
-    reader = Reader(BytesIO(data))
+    reader = PacketReader(BytesIO(data))
     try:
         while True:
             reader.packet()

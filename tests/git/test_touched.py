@@ -4,12 +4,12 @@ import os
 
 from tests.e2e.conftest import traced
 from tests.kit import Repo, safetensors
-from wtxtgit.git.index import Change, Touched, touched
+from wtxtgit.git.index import FileChange, Touched, touched
 
 NAME = "model.safetensors"
 
 
-def of(repo: Repo) -> dict[str, tuple[Change, bool]]:
+def of(repo: Repo) -> dict[str, tuple[FileChange, bool]]:
     found = touched(repo.repository)
     return {os.fsdecode(path): (one.change, one.is_content) for path, one in found.items()}
 
@@ -27,7 +27,7 @@ def test_what_the_index_has_is_not_told(tracked: Repo) -> None:
 
 def test_times_tell_of_content(tracked: Repo) -> None:
     aged(tracked)
-    assert touched(tracked.repository) == {NAME.encode(): Touched(Change.MODIFIED, True)}
+    assert touched(tracked.repository) == {NAME.encode(): Touched(FileChange.MODIFIED, True)}
 
 
 def test_other_changes_are_not_of_content(tracked: Repo) -> None:
@@ -43,9 +43,9 @@ def test_other_changes_are_not_of_content(tracked: Repo) -> None:
         (tracked.path / f"{name}.safetensors").unlink()
     (tracked.path / "link.safetensors").symlink_to(NAME)
     assert of(tracked) == {
-        "mode.safetensors": (Change.MODIFIED, False),
-        "gone.safetensors": (Change.DELETED, False),
-        "link.safetensors": (Change.TYPE, False),
+        "mode.safetensors": (FileChange.MODIFIED, False),
+        "gone.safetensors": (FileChange.DELETED, False),
+        "link.safetensors": (FileChange.TYPE, False),
     }
 
 
@@ -54,7 +54,7 @@ def test_names_of_any_kind(tracked: Repo) -> None:
         tracked.write(name, safetensors(1.0))
         tracked.git("--literal-pathspecs", "add", "--", name)
         os.utime(tracked.path / os.fsdecode(name), (1, 1))
-        assert touched(tracked.repository)[name] == Touched(Change.MODIFIED, True)
+        assert touched(tracked.repository)[name] == Touched(FileChange.MODIFIED, True)
 
 
 def test_no_filter_is_run(tracked: Repo) -> None:

@@ -8,7 +8,7 @@ from tests.git.histories import History
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
-from wtxtgit.git.trees import Chosen, TreeReader, renames
+from wtxtgit.git.trees import ChosenPaths, TreeReader, renames
 
 LINES = [b"line %d\n" % n for n in range(100)]
 
@@ -46,7 +46,7 @@ def test_paths_that_git_can_not_be_started_with(repo: Repo) -> None:
     assert renames(repo.repository, before, after, many) is None
     for paths, changed in (([long], [long]), ([*many, b"a"], [b"a"])):
         with TreeReader(repo.repository) as trees:
-            found = trees.between(before, after, Chosen.of(paths))
+            found = trees.between(before, after, ChosenPaths.of(paths))
             assert [change.path for change in found] == changed
     for paths in ([b"a", long, b"no"], [b"a", long, *many, b"a"]):
         listed = history.listing(repo.repository, after, *paths)

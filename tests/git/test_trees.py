@@ -21,10 +21,10 @@ from wtxtgit.git.trees import (
     MODE_FOLDER,
     MODE_LINK,
     MODE_SUBMODULE,
-    Change,
-    Chosen,
-    Entry,
+    ChosenPaths,
     Standing,
+    TreeChange,
+    TreeEntry,
     TreeReader,
 )
 
@@ -44,7 +44,7 @@ def written(repo: Repo, content: bytes) -> str:
     return repo.git("hash-object", *options, stdin=content).decode().strip()
 
 
-def by_git(repo: Repo, before: str, after: str, *paths: bytes) -> list[Change]:
+def by_git(repo: Repo, before: str, after: str, *paths: bytes) -> list[TreeChange]:
     """What `git diff-tree` tells, the mechanism that this one stands for."""
     said = run.records(
         repo.git(
@@ -56,19 +56,19 @@ def by_git(repo: Repo, before: str, after: str, *paths: bytes) -> list[Change]:
     for about, path in zip(said[::2], said[1::2], strict=True):
         words = about.removeprefix(b":").split(b" ")
         sides = [
-            Entry(path, int(mode, 8), oid.decode()) if int(mode, 8) else None
+            TreeEntry(path, int(mode, 8), oid.decode()) if int(mode, 8) else None
             for mode, oid in zip(words[:2], words[2:4], strict=True)
         ]
-        found.append(Change(path, *sides))
+        found.append(TreeChange(path, *sides))
     return sorted(found, key=lambda change: change.path)
 
 
-def listed_by_git(repo: Repo, tree: str) -> dict[bytes, Entry]:
+def listed_by_git(repo: Repo, tree: str) -> dict[bytes, TreeEntry]:
     listed = {}
     for record in run.records(repo.git("ls-tree", "-r", "-z", "--full-tree", tree)):
         about, _, path = record.partition(b"\t")
         mode, _, oid = about.split(b" ")
-        listed[path] = Entry(path, int(mode, 8), oid.decode())
+        listed[path] = TreeEntry(path, int(mode, 8), oid.decode())
     return listed
 
 
@@ -85,13 +85,13 @@ def test_one_folder(repo: Repo) -> None:
             b"file": MODE_FILE, b"run": MODE_EXECUTABLE, b"link": MODE_LINK,
             b"sub": MODE_SUBMODULE, b"folder": MODE_FOLDER, b"\xff\n": MODE_FILE,
         }  # fmt: skip
-        assert found[b"file"] == Entry(b"file", MODE_FILE, one)
+        assert found[b"file"] == TreeEntry(b"file", MODE_FILE, one)
         assert found[b"sub"].oid == COMMIT.decode()
         assert [name for name, entry in found.items() if entry.is_folder] == [b"folder"]
         assert {name for name, entry in found.items() if entry.is_file} == {
             b"file", b"run", b"\xff\n",
         }  # fmt: skip
-        assert reader.entries(found[b"folder"].oid) == {b"a": Entry(b"a", MODE_FILE, one)}
+        assert reader.entries(found[b"folder"].oid) == {b"a": TreeEntry(b"a", MODE_FILE, one)}
         # Nobody has stored it: git knows it of itself.
         assert reader.entries(make.tree({})) == {}
 
@@ -181,7 +181,7 @@ def test_a_crooked_tree_is_refused(repo: Repo, name: str) -> None:
         lambda reader: reader.at(tree, [b"a"]),
         lambda reader: reader.standing(tree, b"z"),
         lambda reader: reader.between(good, tree),
-        lambda reader: reader.between(tree, good, Chosen.of([b"z"])),
+        lambda reader: reader.between(tree, good, ChosenPaths.of([b"z"])),
     ]
     with TreeReader(repo.repository) as reader:
         for ask in asks:
@@ -288,10 +288,10 @@ def test_any_two_trees_are_compared_as_git_does(tmp_path: Path, kind: str) -> No
             before, after = chance.choices(made, k=2)
             assert reader.between(before, after) == by_git(repo, before, after)
             some = chance.sample([*paths, b"a/b/c"], chance.randrange(1, 4))
-            assert reader.between(before, after, Chosen.of(some)) == by_git(
+            assert reader.between(before, after, ChosenPaths.of(some)) == by_git(
                 repo, before, after, *some
             )
-            assert reader.between(before, after, Chosen.of([])) == []
+            assert reader.between(before, after, ChosenPaths.of([])) == []
             everywhere = reader.listing(after)
             assert reader.at(after, some) == {p: everywhere[p] for p in some if p in everywhere}
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.text.ledgers import LEDGERS, PATHS, SIGNATURES, chain_of
 from wtxtgit.model import Meta
-from wtxtgit.model.ledger import Head, Ledger, Record, extends
+from wtxtgit.model.ledger import Ledger, LedgerHead, Record, extends
 
-HEAD = Head(bytes(32), b"model.fold")
+HEAD = LedgerHead(bytes(32), b"model.fold")
 
 
 class TestHash:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wtxtgit.cli.output import write_json
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 
 
 class Word(StrEnum):
@@ -16,7 +16,7 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Inner(Plain):
+class Inner(JsonObject):
     KEYS = "size half"
 
     size: int
@@ -27,12 +27,12 @@ class Inner(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class One(Plain):
+class One(JsonObject):
     only: tuple[Inner, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Outer(Plain):
+class Outer(JsonObject):
     KEYS = (
         "word path digest:hex paths file=folder missing? there? *inner *nothing *counts "
         "deep=inner.size one names nested"

@@ -29,8 +29,8 @@ from wtxtgit.report.review import (
     ReviewedCommit,
     ReviewedGeneration,
     Risk,
-    Seal,
     Sealing,
+    SealVerdict,
     Sizes,
 )
 
@@ -117,7 +117,7 @@ def reviewed(
         None,
         groups(diff),
         flags,
-        Seal(
+        SealVerdict(
             Sealing.SEALED,
             "generation 7 seals what is there",
             (ReviewedGeneration(7, "2025-05-04T09:12:44Z", HEAD, ("ada@example.com",), "ok"),),
@@ -278,7 +278,7 @@ def _finetuned() -> Reviewed:
     return replace(
         one,
         diff=replace(one.diff, metadata=changes),
-        seal=Seal(
+        seal=SealVerdict(
             Sealing.UNTRUSTED,
             "generation 9 is signed by nobody who is trusted",
             (
@@ -327,7 +327,7 @@ def _hostile_artifact(seed: int, name: str) -> Reviewed:
         base_path=b"\xff</title><script>alert(4)</script>",
         reason=name,
         diff=replace(one.diff, a=name, b=name, metadata=changes, notes=(name,)),
-        seal=Seal(
+        seal=SealVerdict(
             list(Sealing)[seed % 4], name, (ReviewedGeneration(1, name, name, (name,) * 9, name),)
         ),
         commits=(ReviewedCommit(name, name),),

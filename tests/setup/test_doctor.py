@@ -11,14 +11,14 @@ from tests.kit import ATTRIBUTES, Repo, safetensors
 from wtxtgit.git import config
 from wtxtgit.setup import doctor as ops
 from wtxtgit.setup import install
-from wtxtgit.setup.diagnosis import Check, Level
+from wtxtgit.setup.diagnosis import CheckResult, Level
 
 pytestmark = pytest.mark.slow
 
 MODEL = safetensors(1.0, 2.0, 3.0)
 
 
-def checks(repo: Repo) -> dict[str, Check]:
+def checks(repo: Repo) -> dict[str, CheckResult]:
     return {check.name: check for check in ops.examine(repo.repository).checks}
 
 

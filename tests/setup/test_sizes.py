@@ -8,11 +8,11 @@ from tests.kit import Repo, safetensors
 from wtxtgit.filter.status import tracked as tracked_entries
 from wtxtgit.setup import diagnosis, sizes
 from wtxtgit.setup.diagnosis import Level
-from wtxtgit.setup.sizes import MAX_FORGE_BLOB, Machine, Settings, TextSize
+from wtxtgit.setup.sizes import MAX_FORGE_BLOB, BlobSettings, Machine, TextSize
 
 MIB, GIB = 1 << 20, 1 << 30
 LARGE = Machine(64 * GIB, 2)
-DEFAULTS = Settings(sizes.DEFAULT_THRESHOLD, 0, 2)
+DEFAULTS = BlobSettings(sizes.DEFAULT_THRESHOLD, 0, 2)
 
 
 def of(*texts: int) -> list[TextSize]:
@@ -28,7 +28,7 @@ def test_small_texts_need_no_settings() -> None:
 def test_a_threshold_above_the_largest_text() -> None:
     assert sizes.suited(of(600 * MIB), DEFAULTS, LARGE).threshold == GIB
     assert sizes.suited(of(900 * MIB), DEFAULTS, LARGE).threshold == 2 * GIB
-    tuned = Settings(2 * GIB, 0, 2)
+    tuned = BlobSettings(2 * GIB, 0, 2)
     assert sizes.suited(of(600 * MIB), tuned, LARGE).threshold == 2 * GIB
 
 
@@ -46,20 +46,20 @@ def test_no_deltas_of_what_their_offsets_do_not_reach() -> None:
 
 def test_the_window_is_bound_where_the_memory_would_not_do() -> None:
     wanted = sizes.suited(of(500 * MIB), DEFAULTS, Machine(16 * GIB, 2))
-    assert wanted == Settings(512 * MIB, 2000 * MIB, 2)
+    assert wanted == BlobSettings(512 * MIB, 2000 * MIB, 2)
     # One thread with its window and what it holds beside it, in half of the memory.
-    assert sizes.suited(of(500 * MIB), DEFAULTS, Machine(8 * GIB, 2)) == Settings(
+    assert sizes.suited(of(500 * MIB), DEFAULTS, Machine(8 * GIB, 2)) == BlobSettings(
         512 * MIB, 2000 * MIB, 1
     )
-    assert sizes.suited(of(500 * MIB), DEFAULTS, Machine(5 * GIB, 2)) == Settings(
+    assert sizes.suited(of(500 * MIB), DEFAULTS, Machine(5 * GIB, 2)) == BlobSettings(
         512 * MIB, 560 * MIB, 1
     )
-    many = Settings(512 * MIB, 0, 64)
+    many = BlobSettings(512 * MIB, 0, 64)
     assert sizes.suited(of(500 * MIB), many, Machine(16 * GIB, 64)).threads == 3
 
 
 def test_a_window_that_is_set_stays() -> None:
-    now = Settings(512 * MIB, 7, 2)
+    now = BlobSettings(512 * MIB, 7, 2)
     assert sizes.suited(of(500 * MIB), now, Machine(2 * GIB, 2)) == now
 
 
@@ -70,7 +70,7 @@ def test_a_window_that_is_set_stays() -> None:
 )
 def test_settings_fit_the_memory_and_are_settled(texts: list[int], memory: int, cores: int) -> None:
     here = Machine(memory, cores)
-    now = Settings(sizes.DEFAULT_THRESHOLD, 0, cores)
+    now = BlobSettings(sizes.DEFAULT_THRESHOLD, 0, cores)
     wanted = sizes.suited(of(*texts), now, here)
     assert wanted.threshold >= now.threshold
     assert wanted.threads <= cores
@@ -96,7 +96,7 @@ def test_settings_are_read_as_git_reads_them(repo: Repo) -> None:
     repo.git("config", "core.bigFileThreshold", "1G")
     repo.git("config", "pack.windowMemory", "3k")
     repo.git("config", "pack.threads", "5")
-    assert sizes.settings(repo.repository, LARGE) == Settings(GIB, 3072, 5)
+    assert sizes.settings(repo.repository, LARGE) == BlobSettings(GIB, 3072, 5)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.text.test_grammar import HASHES, METAS, TIMES, TOKENS
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.model.ledger import Ledger, LedgerHead, Record
 from wtxtgit.text import digest
 from wtxtgit.text.ledger import is_path
 
@@ -15,7 +15,7 @@ PATHS = (
     .map(b"/".join)
     .filter(is_path)
 )
-HEADS = st.builds(Head, HASHES, PATHS)
+HEADS = st.builds(LedgerHead, HASHES, PATHS)
 SIGNATURES = st.builds(
     Signature,
     st.binary(min_size=64, max_size=64),

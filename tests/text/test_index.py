@@ -57,13 +57,13 @@ def line_by_line(text: bytes) -> TextIndex:
 def counted(method: str) -> Iterator[list[str]]:
     """What a step that takes a line at a time is called for."""
     called: list[str] = []
-    step = getattr(indexing._Indexer, method)
+    step = getattr(indexing._TextIndexer, method)
 
     def counting(reader: object, *given: object) -> None:
         called.append(method)
         step(reader, *given)
 
-    with patch.object(indexing._Indexer, method, counting):
+    with patch.object(indexing._TextIndexer, method, counting):
         yield called
 
 

@@ -16,7 +16,7 @@ from tests.text.ledgers import HEADS, LEDGERS, PATHS, RECORDS, chain_of
 from tests.text.moved import made
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import Head, Ledger, Record
+from wtxtgit.model.ledger import Ledger, LedgerHead, Record
 from wtxtgit.text import grammar, ledger
 from wtxtgit.text.ledger import (
     MAX_LINE,
@@ -157,7 +157,7 @@ class TestSpelling:
         assert list(record_lines(made)) == starts
 
     @given(HEADS)
-    def test_a_head_that_was_formatted_is_parsed_to_the_same(self, head: Head) -> None:
+    def test_a_head_that_was_formatted_is_parsed_to_the_same(self, head: LedgerHead) -> None:
         line = format_head(head)
         assert re.fullmatch(
             rb"WLEDGER 1 repo=" + HEX + rb" path=(?:[A-Za-z0-9._/-]|%[0-9A-F]{2})+\n", line
@@ -167,7 +167,7 @@ class TestSpelling:
 
     @given(HEADS, st.data())
     def test_a_head_with_a_changed_byte_is_refused_or_spelled_as_written(
-        self, head: Head, data: st.DataObject
+        self, head: LedgerHead, data: st.DataObject
     ) -> None:
         line = bytearray(format_head(head))
         line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
@@ -189,9 +189,9 @@ class TestSpelling:
         ],
     )
     def test_paths(self, path: bytes, spelled: bytes) -> None:
-        line = format_head(Head(bytes(32), path))
+        line = format_head(LedgerHead(bytes(32), path))
         assert line == b"WLEDGER 1 repo=" + b"0" * 64 + b" path=" + spelled + b"\n"
-        assert parse_head(line, 0) == (Head(bytes(32), path), len(line))
+        assert parse_head(line, 0) == (LedgerHead(bytes(32), path), len(line))
 
     @pytest.mark.parametrize(
         "spelled",
@@ -233,7 +233,7 @@ class TestSpelling:
     def test_paths_that_are_not_written(self, path: bytes) -> None:
         assert not is_path(path)
         with pytest.raises(TextError) as caught:
-            format_head(Head(bytes(32), path))
+            format_head(LedgerHead(bytes(32), path))
         assert caught.value.kind == "syntax"
 
     @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ class TestChain:
     """Each rule, broken in a ledger whose other rules hold."""
 
     def kinds(self, *records: Record) -> list[tuple[str, int | None]]:
-        text = format_ledger(Ledger(Head(bytes(32), b"a"), records))
+        text = format_ledger(Ledger(LedgerHead(bytes(32), b"a"), records))
         return [(p.kind, p.line) for p in read(text).problems]
 
     @pytest.fixture
@@ -400,7 +400,9 @@ class TestPlace:
     @given(PATHS)
     def test_a_move_that_was_formatted_is_parsed_to_the_same(self, path: bytes) -> None:
         line = format_at(path)
-        assert line == b"at path=" + format_head(Head(bytes(32), path)).partition(b" path=")[2]
+        assert (
+            line == b"at path=" + format_head(LedgerHead(bytes(32), path)).partition(b" path=")[2]
+        )
         assert parse_at(b"x\n" + line + b"more", 2) == (path, len(line) + 2)
 
     @pytest.mark.parametrize(
@@ -572,8 +574,8 @@ class TestLimits:
 
     @pytest.mark.parametrize("excess", [0, 1, MAX_LINE])
     def test_lines(self, excess: int) -> None:
-        size = MAX_LINE - len(format_head(Head(bytes(32), b"a"))) + 1 + excess
-        head = Head(bytes(32), b"a" * size)
+        size = MAX_LINE - len(format_head(LedgerHead(bytes(32), b"a"))) + 1 + excess
+        head = LedgerHead(bytes(32), b"a" * size)
         rest = b"".join(lines_of(FOUR)[1:])
         if not excess:
             assert len(format_head(head)) == MAX_LINE
@@ -582,7 +584,7 @@ class TestLimits:
         with pytest.raises(TextError) as caught:
             format_head(head)
         assert caught.value.kind == "limit"
-        line = format_head(Head(bytes(32), b"a"))[:-2] + b"a" * size + b"\n"
+        line = format_head(LedgerHead(bytes(32), b"a"))[:-2] + b"a" * size + b"\n"
         assert [(p.kind, p.line) for p in read(line + rest).problems] == [("limit", 1)]
 
     def test_a_line_without_an_end_is_told_as_what_it_is(self) -> None:
@@ -618,11 +620,11 @@ class TestWhatIsNotWritten:
 
     def test_a_ledger_without_records(self) -> None:
         with pytest.raises(TextError):
-            format_ledger(Ledger(Head(bytes(32), b"a"), ()))
+            format_ledger(Ledger(LedgerHead(bytes(32), b"a"), ()))
 
 
 @given(HEADS, RECORDS)
-def test_signatures_cover_the_lines_as_they_stand(head: Head, record: Record) -> None:
+def test_signatures_cover_the_lines_as_they_stand(head: LedgerHead, record: Record) -> None:
     text = format_ledger(Ledger(head, (record,)))
     count = 3 if record.at is None else 4
     assert covered(head, record) == b"".join(lines_of(text)[:count])

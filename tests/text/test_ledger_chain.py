@@ -16,7 +16,7 @@ from tests.text.test_grammar import HASHES, TIMES, TOKENS
 from wtxtgit import containers
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Signature
-from wtxtgit.model.ledger import DELETED_CONTENT, Head, Ledger, Record, is_deletion
+from wtxtgit.model.ledger import DELETED_CONTENT, Ledger, LedgerHead, Record, is_deletion
 from wtxtgit.text import grammar, ledger
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.layout import snapshot_of
@@ -37,7 +37,7 @@ from wtxtgit.text.write import TextWriter
 
 MUTANTS = 400
 SIGNED = [case for case in ledger_cases() if case.valid and all(case.signed_by or (0,))]
-HEAD = Head(bytes(32), b"model.fold")
+HEAD = LedgerHead(bytes(32), b"model.fold")
 SEEDS = [bytes([n]) * 32 for n in range(10)]
 PUBLIC = [bytes(SigningKey(seed).verify_key) for seed in SEEDS]
 NOW = "2026-03-01T12:00:00Z"
@@ -238,7 +238,7 @@ class TestWithSignature:
 
 
 class TestSignedBy:
-    def signed(self, *which: int, head: Head = HEAD) -> Record:
+    def signed(self, *which: int, head: LedgerHead = HEAD) -> Record:
         record = first()
         for n in which:
             record = with_signature(record, sign(SEEDS[n], covered(head, record)))
@@ -295,7 +295,9 @@ class TestSignedBy:
         assert (found.valid, found.invalid) == (frozenset(), ("0" * 16,))
 
     @given(HEADS, chain_of(), st.sampled_from(["host", "cuda", "schema", "build", "ts", "gen"]))
-    def test_a_signature_covers_every_field(self, head: Head, made: Ledger, field: str) -> None:
+    def test_a_signature_covers_every_field(
+        self, head: LedgerHead, made: Ledger, field: str
+    ) -> None:
         record = replace(made.last, signatures=())
         record = with_signature(record, sign(SEEDS[0], covered(head, record)))
         assert signed_by(head, record, PUBLIC).state is SignatureState.VALID
@@ -320,7 +322,7 @@ def good(case: LedgerCase, made: Ledger) -> list[frozenset[bytes]]:
     return [signed_by(made.head, record, case.public_keys).valid for record in made.records]
 
 
-def says(case: LedgerCase, made: Ledger) -> set[tuple[Head, Record]]:
+def says(case: LedgerCase, made: Ledger) -> set[tuple[LedgerHead, Record]]:
     """What keys vouch for: the records that they signed, without the signatures."""
     return {
         (made.head, replace(record, signatures=()))

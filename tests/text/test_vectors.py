@@ -12,13 +12,13 @@ from tests.data import DATA, VECTORS, Case, case_named, cases, invalid_cases, va
 from tests.text import edge_texts
 from wtxtgit.errors import TextError
 from wtxtgit.text.armor import characters
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 from wtxtgit.text.write import TextWriter
 
 EDGES = DATA / "texts.json"
 
 
-def report_of(case: Case, threads: int | None = None) -> Report:
+def report_of(case: Case, threads: int | None = None) -> TextReport:
     return verify(memoryview(case.text), threads=threads, **case.given)
 
 

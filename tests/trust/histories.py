@@ -32,7 +32,14 @@ from tests.trust.symbolic import (
     signers_file,
     tree,
 )
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger, Record
+from wtxtgit.model.ledger import (
+    LEDGER_SUFFIX,
+    SIGNERS_LEDGER,
+    SIGNERS_PATH,
+    Ledger,
+    LedgerHead,
+    Record,
+)
 from wtxtgit.trust import state as rules
 from wtxtgit.trust import step as trust_step
 from wtxtgit.trust.state import SignersContent, SignersState, TrustState
@@ -112,7 +119,7 @@ def _seal_later(desk: Desk, past: list[Desk], path: bytes, day: int, *keys: byte
 
 def _seal_elsewhere(desk: Desk, past: list[Desk], path: bytes, *keys: bytes) -> None:
     """Begin a ledger that names another repository."""
-    desk.put(path + LEDGER_SUFFIX, seal(Head(b"r" * 32, path), desk.content(path), keys))
+    desk.put(path + LEDGER_SUFFIX, seal(LedgerHead(b"r" * 32, path), desk.content(path), keys))
 
 
 def _move(desk: Desk, past: list[Desk], old: bytes, new: bytes, *keys: bytes) -> None:
@@ -386,7 +393,7 @@ def short(value: object) -> str:
     return str(value)
 
 
-def _who(head: Head, record: Record, key: bytes) -> str:
+def _who(head: LedgerHead, record: Record, key: bytes) -> str:
     """A key's name where it signed a record, with a ! where it did not make the signature."""
     if keyid(key) not in {one.keyid for one in record.signatures}:
         return ""

@@ -13,8 +13,8 @@ from wtxtgit.model.ledger import (
     NO_REPO,
     SIGNERS_LEDGER,
     SIGNERS_PATH,
-    Head,
     Ledger,
+    LedgerHead,
     Record,
 )
 from wtxtgit.trust import state
@@ -61,7 +61,7 @@ def digest(content: object) -> bytes:
 
 
 def _appended(
-    head: Head,
+    head: LedgerHead,
     records: tuple[Record, ...],
     made: bytes,
     keys: Iterable[bytes],
@@ -92,7 +92,7 @@ def of_principals(keys: Mapping[str, Iterable[bytes]], threshold: int = 1) -> Si
 
 def signers_ledger(file: SignersContent, *keys: bytes) -> Ledger:
     """The first record of a signers file."""
-    return _appended(Head(NO_REPO, SIGNERS_PATH), (), file.sha256_all, keys)
+    return _appended(LedgerHead(NO_REPO, SIGNERS_PATH), (), file.sha256_all, keys)
 
 
 def resealed(ledger: Ledger, file: SignersContent, *keys: bytes) -> Ledger:
@@ -124,7 +124,7 @@ def begun(
     content: object, *keys: bytes, path: bytes = MODEL, repo: bytes = REPO, at: bytes | None = None
 ) -> Ledger:
     """A ledger of one record."""
-    return _appended(Head(repo, path), (), digest(content), keys, at=at)
+    return _appended(LedgerHead(repo, path), (), digest(content), keys, at=at)
 
 
 def grown(ledger: Ledger, content: object, *keys: bytes, at: bytes | None = None) -> Ledger:

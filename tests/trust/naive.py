@@ -23,8 +23,8 @@ from wtxtgit.model.ledger import (
     NO_REPO,
     SIGNERS_LEDGER,
     SIGNERS_PATH,
-    Head,
     Ledger,
+    LedgerHead,
     is_deletion,
 )
 from wtxtgit.trust.state import SignatureCheck, SignedBy, SignersContent, SignersState, Tree
@@ -95,7 +95,7 @@ def names_of(ledger: Ledger | None) -> set[RecordId]:
     return {name_of(ledger, n) for n in range(len(ledger.records))} if ledger else set()
 
 
-def line_of(ledger: Ledger) -> tuple[Head, bytes]:
+def line_of(ledger: Ledger) -> tuple[LedgerHead, bytes]:
     return ledger.head, ledger.records[0].merkle_this
 
 

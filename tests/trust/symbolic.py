@@ -13,8 +13,8 @@ from wtxtgit.model.ledger import (
     DELETED_CONTENT,
     NO_REPO,
     SIGNERS_PATH,
-    Head,
     Ledger,
+    LedgerHead,
     Record,
 )
 from wtxtgit.trust.state import SignersContent, Tree
@@ -37,7 +37,7 @@ def signed_by(ledger: Ledger, n: int, keys: frozenset[bytes]) -> Signed:
 
 
 @cache
-def _signed_by(head: Head, record: Record, keys: frozenset[bytes]) -> Signed:
+def _signed_by(head: LedgerHead, record: Record, keys: frozenset[bytes]) -> Signed:
     named = {keyid(key): key for key in keys}
     valid, invalid, unknown = [], [], []
     for signature in record.signatures:
@@ -55,7 +55,7 @@ def keyid(key: bytes) -> str:
     return key[:8].hex()
 
 
-def sign(head: Head, record: Record, key: bytes) -> Signature:
+def sign(head: LedgerHead, record: Record, key: bytes) -> Signature:
     covered = (head, record.at, record.meta, record.sha256_all, record.merkle_prev)
     return Signature(
         sha512(key + repr((*covered, record.merkle_this)).encode()).digest(), keyid(key)
@@ -86,7 +86,7 @@ def drop_signature(ledger: Ledger, n: int, name: str) -> Ledger:
 
 
 def seal(
-    before: Ledger | Head,
+    before: Ledger | LedgerHead,
     sha256_all: bytes,
     keys: Iterable[bytes] = (),
     *,
@@ -96,7 +96,9 @@ def seal(
     name: str = "",
 ) -> Ledger:
     """Add a record that keys sign to a ledger, or begin one. A name makes it unlike all others."""
-    head, records = (before, ()) if isinstance(before, Head) else (before.head, before.records)
+    head, records = (
+        (before, ()) if isinstance(before, LedgerHead) else (before.head, before.records)
+    )
     if gen is None:
         gen = records[-1].meta.gen + 1 if records else 1
     build = DELETED_BUILD if sha256_all == DELETED_CONTENT else name or "none"
@@ -115,10 +117,10 @@ def signers_file(keys: Iterable[bytes], threshold: int = 1) -> SignersContent:
     return SignersContent(principals, threshold, content((sorted(principals), threshold)))
 
 
-def begin(path: bytes, signers_ledger: Ledger | None) -> Head:
+def begin(path: bytes, signers_ledger: Ledger | None) -> LedgerHead:
     """The first line of a ledger that begins beside these signers."""
     is_own = path == SIGNERS_PATH or signers_ledger is None
-    return Head(NO_REPO if is_own else signers_ledger.records[0].merkle_this, path)
+    return LedgerHead(NO_REPO if is_own else signers_ledger.records[0].merkle_this, path)
 
 
 def tree(

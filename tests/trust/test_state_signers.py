@@ -43,7 +43,7 @@ from tests.trust.ledgers import (
     with_last,
 )
 from wtxtgit.model import Signature
-from wtxtgit.model.ledger import SIGNERS_LEDGER, SIGNERS_PATH, Head, Ledger
+from wtxtgit.model.ledger import SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.trust.state import SignersContent, SignersState, Tree, TrustState, start
 
 CHANGED = ["signers-changed"]
@@ -337,5 +337,5 @@ class TestAKeyOfAnotherRepository:
         assert {v.kind for v in violations} >= {"signers-changed", "untrusted-signer"}
 
     def test_their_ledger_names_no_repository(self) -> None:
-        named = resealed(Ledger(Head(REPO, SIGNERS_PATH), ()), FIRST, ALICE)
+        named = resealed(Ledger(LedgerHead(REPO, SIGNERS_PATH), ()), FIRST, ALICE)
         assert kinds(tree(signers=SignersState(FIRST, named)), EMPTY) == ["bad-record"]

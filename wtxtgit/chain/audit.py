@@ -13,7 +13,7 @@ from functools import cached_property
 
 from wtxtgit.chain import judge
 from wtxtgit.chain.contents import Facts
-from wtxtgit.chain.judge import Files, attribute_twins, of_violation, untracked
+from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
 from wtxtgit.chain.reader import ChainReader, artifacts, signed
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
@@ -21,7 +21,7 @@ from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.trees import Entry
+from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
@@ -107,7 +107,7 @@ class _Audit:
     _facts: Facts
     _progress: Progress | None
     _walk: Walk
-    _changes: dict[str, Files] = field(default_factory=dict, init=False)
+    _changes: dict[str, JudgedFiles] = field(default_factory=dict, init=False)
     """The artifacts that each judged commit changes."""
 
     def visit(self, oid: str) -> None:
@@ -175,7 +175,7 @@ class _Audit:
             oid = commits[oid].parents[0] if commits[oid].parents else None
         return line[::-1]
 
-    def _changed(self, oid: str) -> Files:
+    def _changed(self, oid: str) -> JudgedFiles:
         """The artifacts that a commit changes against its first parent."""
         walk, snapshots = self._walk, self._walk.snapshots
         first = next(iter(walk.commits[oid].parents), None)
@@ -184,7 +184,9 @@ class _Audit:
         changes = snapshots.changes(first, oid)
         return judge.changed(snapshots, oid, snapshot, before, changes, walk.standing(oid))
 
-    def _whole(self, tip: str) -> tuple[Files, TrustFacts, Sequence[Violation], Sequence[Finding]]:
+    def _whole(
+        self, tip: str
+    ) -> tuple[JudgedFiles, TrustFacts, Sequence[Violation], Sequence[Finding]]:
         """All artifacts of a tip, what is wrong with its ledgers and signers, and what misleads."""
         walk, snapshots = self._walk, self._walk.snapshots
         standing, violations = walk.standing(tip), list(walk.violations(tip))
@@ -248,7 +250,7 @@ class _Audit:
             yield Finding(tip, b"", "bad-root", message)
 
     def _unseen(
-        self, tip: str, listing: Mapping[bytes, Entry], judged: Sequence[bytes]
+        self, tip: str, listing: Mapping[bytes, TreeEntry], judged: Sequence[bytes]
     ) -> Iterator[Finding]:
         """Checkpoints that nothing tracks or seals, where anything is; `judged` are artifacts."""
         walk = self._walk

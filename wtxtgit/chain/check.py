@@ -13,7 +13,7 @@ from pathlib import Path
 
 from wtxtgit.git import history, index
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.report.check import CheckReport
 
@@ -50,7 +50,7 @@ def check(
     """
     parents = parents_of_next(repo, request.merged)
     entries = {
-        entry.path: Entry(entry.path, entry.mode, entry.oid)
+        entry.path: TreeEntry(entry.path, entry.mode, entry.oid)
         for entry in index.entries(repo)
         if entry.stage == 0 and not entry.intended
     }
@@ -95,8 +95,8 @@ def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:
 
 
 def _texts(
-    repo: Repository, entries: dict[bytes, Entry], snapshot: CommitFiles, *, every: bool
-) -> list[Entry]:
+    repo: Repository, entries: dict[bytes, TreeEntry], snapshot: CommitFiles, *, every: bool
+) -> list[TreeEntry]:
     """Choose the native texts that are to be verified."""
     found = [
         entry

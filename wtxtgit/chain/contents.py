@@ -84,7 +84,7 @@ class Facts:
             return
         # Of few blobs each one can have all threads.
         if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
-            with _Reader(self._repo, self._processes) as reader:
+            with _FactsReader(self._repo, self._processes) as reader:
                 for oid, opaque in blobs:
                     yield oid, reader.examine(oid, opaque=opaque)
             return
@@ -98,7 +98,7 @@ class Facts:
         return sum(sizes(self._repo, (oid for oid, _ in blobs)).values()) if blobs else 0
 
 
-class _Reader:
+class _FactsReader:
     """Reads blobs, and finds out what they are; a context manager."""
 
     def __init__(self, repo: Repository, threads: int) -> None:
@@ -120,11 +120,11 @@ class _Reader:
 class _Worker:
     """What a process of the pool holds."""
 
-    reader: _Reader
+    reader: _FactsReader
 
     @classmethod
     def start(cls, repo: Repository) -> None:
-        cls.reader = _Reader(repo, 1)
+        cls.reader = _FactsReader(repo, 1)
 
     @classmethod
     def examine(cls, blob: Wanted) -> tuple[str, ArtifactFacts]:

@@ -22,7 +22,7 @@ from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.trees import Change, Entry
+from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.signature import SignatureState, check_header
@@ -51,8 +51,8 @@ _LAST = re.compile(r"[ .]+$")
 class ArtifactPlace:
     """What a state has at an artifact's path, and of its ledger."""
 
-    artifact: Entry | None
-    ledger: Entry | None
+    artifact: TreeEntry | None
+    ledger: TreeEntry | None
     is_filtered: bool
 
 
@@ -71,7 +71,7 @@ def judged_paths(snapshot: CommitFiles, standing: TrustFacts) -> set[bytes]:
 
 
 @dataclass(frozen=True)
-class Files:
+class JudgedFiles:
     """Files of a commit, or of one about to be made, as far as they are judged.
 
     `paths` are the artifacts to be judged, `filtered` those of them that go
@@ -84,7 +84,7 @@ class Files:
 
     paths: tuple[bytes, ...]
     filtered: frozenset[bytes]
-    entries: Mapping[bytes, Entry]
+    entries: Mapping[bytes, TreeEntry]
     obstacles: Mapping[bytes, str] = field(default_factory=dict)
     attributes: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     folded: Mapping[bytes, tuple[bytes, ...]] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Files:
         found = ((path, self.entries.get(path)) for path in self.paths)
         return {path: entry.oid for path, entry in found if entry is not None and entry.is_file}
 
-    def only(self, paths: Container[bytes]) -> Files:
+    def only(self, paths: Container[bytes]) -> JudgedFiles:
         """Those of these files that are at some paths."""
         return replace(self, paths=tuple(path for path in self.paths if path in paths))
 
@@ -108,9 +108,9 @@ class Files:
 def whole(
     snapshots: CommitFilesReader,
     snapshot: CommitFiles,
-    listing: Mapping[bytes, Entry],
+    listing: Mapping[bytes, TreeEntry],
     standing: TrustFacts,
-) -> Files:
+) -> JudgedFiles:
     """All artifacts of a tree, as a state."""
     paths = tuple(sorted(judged_paths(snapshot, standing)))
     folder = Folder(listing)
@@ -127,7 +127,7 @@ def whole(
     attributes = snapshots.attributes(snapshot, present, _NAMES)
     folded = snapshots.attributes(snapshot, present, _NAMES, ignore_case=True)
     filtered = snapshot.filtered.intersection(paths)
-    return Files(paths, filtered, entries, obstacles, attributes, folded)
+    return JudgedFiles(paths, filtered, entries, obstacles, attributes, folded)
 
 
 def changed(
@@ -135,9 +135,9 @@ def changed(
     oid: str,
     snapshot: CommitFiles,
     before: CommitFiles | None,
-    changes: Iterable[Change],
+    changes: Iterable[TreeChange],
     standing: TrustFacts,
-) -> Files:
+) -> JudgedFiles:
     """Artifacts that are others than in `before`: by their files, ledgers or attributes."""
     now = {change.path: change.after for change in changes}
     every = judged_paths(snapshot, standing)
@@ -159,7 +159,7 @@ def changed(
     ordered = tuple(sorted(paths))
     attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], _NAMES)
     filtered = snapshot.filtered.intersection(paths)
-    return Files(ordered, filtered, entries, obstacles, attributes)
+    return JudgedFiles(ordered, filtered, entries, obstacles, attributes)
 
 
 def _with_other_attributes(
@@ -171,7 +171,7 @@ def _with_other_attributes(
 
 
 def judge(
-    commit: str, files: Files, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
+    commit: str, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[Finding]:
     """What is wrong with artifacts and their seals, the ledgers' history aside.
 
@@ -196,7 +196,7 @@ def of_violation(commit: str, violation: Violation) -> Finding:
 
 
 def _judge_path(
-    path: bytes, files: Files, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
+    path: bytes, files: JudgedFiles, reader: ChainReader, facts_of: FactsOf, standing: TrustFacts
 ) -> Iterator[_Found]:
     # The rows of the table in their order; the ledger's own faults are told whatever stands there.
     entry = files.entries.get(path)
@@ -231,7 +231,9 @@ def _judge_path(
         yield "unsealed", "no ledger has a record of it", severity
 
 
-def _ledger_at(path: bytes, files: Files, reader: ChainReader) -> tuple[Ledger | None, str | None]:
+def _ledger_at(
+    path: bytes, files: JudgedFiles, reader: ChainReader
+) -> tuple[Ledger | None, str | None]:
     """The ledger of an artifact, or why what stands there is none."""
     entry = files.entries.get(path + LEDGER_SUFFIX)
     if entry is None:
@@ -331,7 +333,7 @@ def _shown(name: bytes) -> str:
 class Folder:
     """What stands above and below paths of a tree."""
 
-    def __init__(self, files: Mapping[bytes, Entry]) -> None:
+    def __init__(self, files: Mapping[bytes, TreeEntry]) -> None:
         self._files = files
         self._folders = {above for path in files for above in above_of(path)}
 

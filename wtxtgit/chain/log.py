@@ -16,14 +16,14 @@ from wtxtgit.git.history import Commit, PathReader
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.trust.state import seals_move
 
 OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry(Plain):
+class LogEntry(JsonObject):
     """A record: `commit` is the first one that has it, `size` that of the blob there.
 
     `size` is None for one of several records that came with one commit, but

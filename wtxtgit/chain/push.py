@@ -15,7 +15,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.audit import AuditReport
 
 MAX_LINES = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class PushedRef(Plain):
+class PushedRef(JsonObject):
     """A pushed ref, and the audit of what it brings."""
 
     KEYS = "local=ref.local remote=ref.remote audit=report"

@@ -16,9 +16,9 @@ from wtxtgit.filter.content import examine
 from wtxtgit.git.attributes import MAX_FILE
 from wtxtgit.git.blobs import BlobReader, TooLarge
 from wtxtgit.git.commit_files import CommitFiles
-from wtxtgit.git.trees import Entry
+from wtxtgit.git.trees import TreeEntry
 from wtxtgit.model import Problem
-from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Head, Ledger, Record
+from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, Record
 from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
 from wtxtgit.trust import signers as signers_file
@@ -99,7 +99,7 @@ class ChainReader:
         """Blobs at the paths of ledgers that are none."""
         self._signers: dict[str, tuple[SignersContent | None, str | None]] = {}
         self._trees: OrderedDict[int, tuple[CommitFiles, Tree]] = OrderedDict()
-        self._near: dict[bytes, tuple[Entry, Ledger | None]] = {}
+        self._near: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
         """Of the last trees, however large their ledgers are: commits differ in few of them."""
         self._last_artifacts: tuple[CommitFiles | None, frozenset[bytes]] = None, frozenset()
         self.principals: dict[bytes, str] = {}
@@ -173,7 +173,7 @@ class ChainReader:
     def _read_tree(self, snapshot: CommitFiles) -> Tree:
         ledgers: dict[bytes, Ledger] = {}
         broken = set()
-        seen: dict[bytes, tuple[Entry, Ledger | None]] = {}
+        seen: dict[bytes, tuple[TreeEntry, Ledger | None]] = {}
         for path, entry in snapshot.entries.items():
             if not path.endswith(LEDGER_SUFFIX) or not entry.is_file:
                 continue
@@ -220,5 +220,5 @@ def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:
 
 
 @lru_cache(_MEMO)
-def _signed(head: Head, record: Record, keys: frozenset[bytes]) -> RecordSigners:
+def _signed(head: LedgerHead, record: Record, keys: frozenset[bytes]) -> RecordSigners:
     return signed_by(head, record, keys)

@@ -26,13 +26,13 @@ from wtxtgit.model.ledger import (
     DELETED_BUILD,
     LEDGER_SUFFIX,
 )
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.signing import SigningKey
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed(Plain):
+class Sealed(JsonObject):
     """What became of an artifact.
 
     `gen` and `sha256_all` are those of the last record, `generations` of those
@@ -50,7 +50,7 @@ class Sealed(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class SealReport(Plain):
+class SealReport(JsonObject):
     """What became of all artifacts, and by which key: None where nothing was signed.
 
     `is_listed` says whether the key is one of the signers file.

@@ -19,7 +19,7 @@ from wtxtgit.filter.content import examine
 from wtxtgit.git import history, index, staging
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
 from wtxtgit.io.files import (
@@ -34,7 +34,7 @@ from wtxtgit.io.files import (
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
 from wtxtgit.text.signature import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
@@ -58,12 +58,12 @@ class SealedFiles:
     is_staged: bool
 
     @cached_property
-    def entries(self) -> dict[bytes, Entry]:
+    def entries(self) -> dict[bytes, TreeEntry]:
         """The index, conflicts left out."""
         return {entry.path: entry for entry in self._all if not entry.stage and not entry.intended}
 
     @cached_property
-    def _all(self) -> list[Entry]:
+    def _all(self) -> list[TreeEntry]:
         return index.entries(self.repo)
 
     @cached_property
@@ -342,7 +342,7 @@ class SealedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt(Plain):
+class Doubt(JsonObject):
     """What was sealed all the same, though it may not count; and what to do, if anything."""
 
     message: str

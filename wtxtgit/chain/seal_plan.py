@@ -29,8 +29,8 @@ from wtxtgit.model.ledger import (
     LEDGER_SUFFIX,
     NO_REPO,
     SIGNERS_PATH,
-    Head,
     Ledger,
+    LedgerHead,
     Record,
     extends,
     is_deletion,
@@ -84,7 +84,7 @@ class LedgerPlan:
     """
 
     path: bytes
-    head: Head
+    head: LedgerHead
     records: tuple[Record, ...]
     action: Action
     numbers: tuple[int, ...] = ()
@@ -210,7 +210,7 @@ class SealPlanner:
             self._check_begins(path, chosen)
         if (ledger is None or at is not None) and self._options.reseal is None:
             choice = replace(choice, joined=self._deleted(path, ledger))
-        head = Head(self._repo_of(path), path) if ledger is None else ledger.head
+        head = LedgerHead(self._repo_of(path), path) if ledger is None else ledger.head
         with _told_of(path):
             record = self._record(path, content, choice, head, at)
         records = (*(ledger.records if ledger is not None else ()), record)
@@ -224,7 +224,12 @@ class SealPlanner:
         return plan
 
     def _record(
-        self, path: bytes, content: SealedContent, choice: Choice, head: Head, at: bytes | None
+        self,
+        path: bytes,
+        content: SealedContent,
+        choice: Choice,
+        head: LedgerHead,
+        at: bytes | None,
     ) -> Record:
         ledger, after = choice.ledger, self._after(choice)
         if ledger is not None:

@@ -19,7 +19,7 @@ from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
 from wtxtgit.model import Meta
@@ -77,7 +77,7 @@ class Before:
         repo: Repository,
         reader: ChainReader,
         snapshots: CommitFilesReader,
-        entries: Iterable[Entry],
+        entries: Iterable[TreeEntry],
         trust_root: str | None,
         kept: KeptStates,
     ) -> Before:

@@ -33,7 +33,7 @@ from wtxtgit.git import history, run
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import CatFiles, check_oid
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.git.trees import Entry
+from wtxtgit.git.trees import TreeEntry
 from wtxtgit.trust.local_secret import local_secret
 from wtxtgit.version import __version__
 
@@ -112,7 +112,7 @@ def _is_beside(repo: Repository, staged: bytes) -> bool:
         mode, oid, stage = about.split(b" ")
         if path.endswith(b".wsum") or stage != b"0":  # (5)
             return False
-        if Entry(path, int(mode, 8), oid.decode("ascii")).is_file:
+        if TreeEntry(path, int(mode, 8), oid.decode("ascii")).is_file:
             attribute_files[path] = check_oid(oid.decode("ascii"))
     with TreeAttributes(repo) as attributes:
         return not attributes.filtered(attribute_files, paths)  # (6)

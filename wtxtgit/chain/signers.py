@@ -11,7 +11,7 @@ from pathlib import Path
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, read_small, replace_file, shown, write_all
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring
 from wtxtgit.trust.keys import (
@@ -39,7 +39,7 @@ PATH = f"{FOLDER}/signers"
 
 
 @dataclass(frozen=True, slots=True)
-class SignerFacts(Plain):
+class SignerFacts(JsonObject):
     """What is told of a signer."""
 
     principal: str
@@ -49,7 +49,7 @@ class SignerFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Consequence(Plain):
+class Consequence(JsonObject):
     """What a change of the signers means elsewhere, and what to do there."""
 
     message: str
@@ -64,7 +64,7 @@ REVOCATION = Consequence(
 
 
 @dataclass(frozen=True, slots=True)
-class SignersReport(Plain):
+class SignersReport(JsonObject):
     """Signers that were listed, added or removed, and the threshold of the file.
 
     `changed` tells whether the file was written, `consequence` what follows

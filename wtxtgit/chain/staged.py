@@ -13,7 +13,7 @@ from functools import cached_property
 
 from wtxtgit.chain import judge
 from wtxtgit.chain.contents import Facts
-from wtxtgit.chain.judge import Files
+from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk
@@ -24,7 +24,7 @@ from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.blobs import sizes as blob_sizes
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import AlteredHistory
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store import reader
 from wtxtgit.io.spool import spooled
@@ -50,10 +50,10 @@ class StagedCommit:
     has to be sealed if `is_sealed`, whether there are signers or not.
     """
 
-    entries: dict[bytes, Entry]
+    entries: dict[bytes, TreeEntry]
     snapshot: CommitFiles
     parents: tuple[str, ...]
-    texts: tuple[Entry, ...]
+    texts: tuple[TreeEntry, ...]
     is_whole: bool
     is_sealed: bool
 
@@ -84,11 +84,11 @@ def judge_staged(
             return CheckReport(
                 findings=(Finding("", b"", "bad-root", error.message),), is_sealing=True
             )
-        return _Work(repo, staged, walk, facts).report(notes)
+        return _CheckWork(repo, staged, walk, facts).report(notes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _ParentFindings:
     """What was found against some parents, the state after the commit, and the paths looked at."""
 
     findings: tuple[Finding, ...]
@@ -97,7 +97,7 @@ class _Judged:
 
 
 @dataclass
-class _Work:
+class _CheckWork:
     """A check under way; without slots, for what is found out once."""
 
     _repo: Repository
@@ -136,7 +136,7 @@ class _Work:
         is_partial = staging.is_partial_commit(self._repo)
         return Occasion.PATHS if is_partial else Occasion.COMMIT
 
-    def _judged(self) -> _Judged:
+    def _judged(self) -> _ParentFindings:
         """Judge against the parents; as an amend where that is what it looks like."""
         parents = self._staged.parents
         judged = self._against(parents)
@@ -156,7 +156,7 @@ class _Work:
             return instead
         kept = [finding for finding in judged.findings if finding.path not in amended]
         taken = [finding for finding in instead.findings if finding.path in amended]
-        return _Judged((*kept, *taken), judged.after, judged.paths)
+        return _ParentFindings((*kept, *taken), judged.after, judged.paths)
 
     def _goes_on(self, path: bytes, earlier: Sequence[str]) -> bool:
         """Whether a ledger has a record that none of these commits has."""
@@ -172,7 +172,7 @@ class _Work:
         }
         return any(record.merkle_this not in known for record in ledger.records)
 
-    def _against(self, parents: Sequence[str]) -> _Judged:
+    def _against(self, parents: Sequence[str]) -> _ParentFindings:
         """Judge all that is staged: a commit is its whole tree, as an audit of it will say.
 
         Where nobody is trusted what is as in HEAD is passed over, unless all is asked for.
@@ -192,7 +192,7 @@ class _Work:
         findings += judge.judge("", files, walk.reader, facts.__getitem__, after)
         if self._staged.is_sealed:
             findings = [_required(finding) for finding in findings]
-        return _Judged(tuple(findings), after, files.paths)
+        return _ParentFindings(tuple(findings), after, files.paths)
 
     def _known_violations(self, parent: str) -> set[tuple[bytes, str]]:
         """What was wrong with ledgers before, at files that stay as they were."""
@@ -203,7 +203,7 @@ class _Work:
             if _is_same(self._staged.snapshot, before, one.path)
         }
 
-    def _find_facts(self, files: Files) -> dict[str, ArtifactFacts]:
+    def _find_facts(self, files: JudgedFiles) -> dict[str, ArtifactFacts]:
         opaque = files.unfiltered
         wanted = {
             oid: None
@@ -225,7 +225,7 @@ class _Work:
             else:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
-    def _verify(self, entry: Entry) -> Problem | None:
+    def _verify(self, entry: TreeEntry) -> Problem | None:
         text = spooled(reader.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
         report = verify(text)
         beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)

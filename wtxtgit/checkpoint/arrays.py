@@ -22,7 +22,7 @@ from wtxtgit.model import Meta, Snapshot
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from
-from wtxtgit.text.verify import Report
+from wtxtgit.text.verify import TextReport
 from wtxtgit.text.write import Signer, TextWriter
 
 File = str | PathLike[str]
@@ -119,7 +119,7 @@ def verify(
     public_keys: Sequence[bytes] = (),
     allow_unauthenticated: bool = False,
     threads: int | None = None,
-) -> Report:
+) -> TextReport:
     """Check everything that can be checked of a WTXT file, and say what was found."""
     return text_verify.verify(
         view_file(Path(path)),

@@ -18,7 +18,7 @@ from wtxtgit.containers.format import ANY
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model import LAYOUT_ARRAY, Layout
-from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.grammar import MAGIC
 
@@ -157,7 +157,7 @@ class Checkpoint:
 
     def content(self, tensor: Tensor) -> Hashable:
         """What stands for the tensor's bytes on both sides, None where nothing does."""
-        if self.text is None or tensor.offset is None or isinstance(tensor.held, Packed):
+        if self.text is None or tensor.offset is None or isinstance(tensor.held, PackedBytes):
             return None
         place = self.text.array_at(tensor.offset, tensor.nbytes)
         if place is None or place[0] not in self.shared:

@@ -29,7 +29,7 @@ from wtxtgit.io.files import (
     write_output,
 )
 from wtxtgit.io.view import Buffer, ByteView, view_of
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import content_size, item_count
@@ -132,7 +132,7 @@ def _source(name: str, tensor: Tensor) -> TensorSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion(Plain):
+class Conversion(JsonObject):
     """What was written, and what of the source is not in it."""
 
     source: str

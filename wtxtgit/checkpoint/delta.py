@@ -50,7 +50,7 @@ class TargetGeneration:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class ReadyOutput:
     """What is ready to be written."""
 
     pieces: Iterable[Buffer]
@@ -90,7 +90,7 @@ def make(
     plain: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Making, Output]:
+) -> tuple[Making, ReadyOutput]:
     """Make the delta from `base` to `target`.
 
     Raises CheckError for a text that does not verify, UsageError for what the
@@ -103,7 +103,7 @@ def make(
     except TextError as error:
         hint = "without --plain it can" if plain else None
         raise UsageError(error.message, hint=hint) from error
-    return making, Output(making.pieces(threads=threads))
+    return making, ReadyOutput(making.pieces(threads=threads))
 
 
 def apply(
@@ -113,7 +113,7 @@ def apply(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> Output:
+) -> ReadyOutput:
     """Put a delta on its base; the target is proved before anything is given.
 
     Raises InputError for what is no delta, CheckError where delta or base do
@@ -135,8 +135,8 @@ def apply(
         raise CheckError(f"{delta} on {base}: {error}") from error
     layout = target.layout
     if opened.is_file and layout is not None and layout.is_container:
-        return Output(sides.file_pieces(target.side, layout, threads=threads))
-    return Output(sides.text_pieces(target.side, threads=threads))
+        return ReadyOutput(sides.file_pieces(target.side, layout, threads=threads))
+    return ReadyOutput(sides.text_pieces(target.side, threads=threads))
 
 
 def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:

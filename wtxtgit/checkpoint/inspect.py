@@ -14,20 +14,20 @@ from wtxtgit.checkpoint.open import OpenedTarget, members, open_target
 from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.io.view import Pages
 from wtxtgit.model import Extent
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import label
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
-from wtxtgit.text.verify import Report
+from wtxtgit.text.verify import TextReport
 
 _SET = "a list of other files, which are stored on their own"
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart(Plain):
+class FilePart(JsonObject):
     """A piece of a container: where it stands and which array of the text holds it.
 
     `detail` is what the container says of it, `children` are the tensors of a
@@ -57,7 +57,7 @@ class FilePart(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorFacts(Plain):
+class TensorFacts(JsonObject):
     """A tensor as its file lists it.
 
     `sha256` (hex) is over its bytes in C order, little-endian, whatever order
@@ -84,7 +84,7 @@ class TensorFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection(Plain):
+class Inspection(JsonObject):
     """What a file holds. `reason` says why it is stored whole, if it is."""
 
     KEYS = "path format size stored_as reason? notes=listed? parts tensors metadata"
@@ -169,7 +169,7 @@ def _inspect_container(
 
 def _inspect_text(
     target: OpenedTarget,
-    report: Report,
+    report: TextReport,
     threads: int | None,
     progress: Callable[[int], None] | None,
 ) -> Inspection:
@@ -218,7 +218,7 @@ def _inspect_text(
     )
 
 
-def _header(report: Report) -> dict[str, object]:
+def _header(report: TextReport) -> dict[str, object]:
     """What the text says of its generation, and the hashes of its root."""
     index = report.index
     header: dict[str, object] = {**native_metadata(index), "pending": index.pending}

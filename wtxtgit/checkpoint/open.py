@@ -23,7 +23,7 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes import urls
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ class OpenedTarget:
 
     name: str
     data: ByteView
-    report: Report | None = None
+    report: TextReport | None = None
     warning: str | None = None
 
 

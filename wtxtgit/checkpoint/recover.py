@@ -10,12 +10,12 @@ from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import view_of
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery(Plain):
+class Recovery(JsonObject):
     """What became of a file: the chunks that were mended."""
 
     path: str

@@ -16,7 +16,7 @@ from wtxtgit.checkpoint.convert import refuse_errors
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import ByteView, view_of
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
 
@@ -24,7 +24,7 @@ _Facts = list[tuple[str, str, tuple[int, ...], bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Repacking(Plain):
+class Repacking(JsonObject):
     """What became of a file; `broken` names fields of it that no longer hold."""
 
     KEYS = "path format size_before=before size_after=after tensors broken"

@@ -20,7 +20,7 @@ from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import index, quote
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 
 TEXT_ENDING = ".wtxt"
 
@@ -87,7 +87,7 @@ def restore(
         write(pieces)
 
 
-def _check(report: Report, path: Path) -> None:
+def _check(report: TextReport, path: Path) -> None:
     """Raise CheckError for a text that does not verify."""
     if report.ok:
         return

@@ -40,7 +40,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
+class _ShardListing:
     """The shards of a folder; `guessed` where none is called after the index."""
 
     paths: tuple[Path, ...]
@@ -182,7 +182,7 @@ def _opened_index(target: str) -> ByteView:
     return data
 
 
-def _list(folder: Path, fold: str) -> _Listing:
+def _list(folder: Path, fold: str) -> _ShardListing:
     """The shards of an index in a folder, in the order of their fids."""
     with failures(folder), os.scandir(folder) as entries:
         modes = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
@@ -198,7 +198,7 @@ def _list(folder: Path, fold: str) -> _Listing:
             raise InputError(f"{shown(folder / name)}: a shard has to be a regular file, no link")
     if not chosen:
         raise InputError(f"{shown(folder)}: no tars are there")
-    return _Listing(tuple(folder / name for name in chosen), guessed)
+    return _ShardListing(tuple(folder / name for name in chosen), guessed)
 
 
 def _map(paths: Sequence[Path]) -> list[Tar]:

@@ -30,7 +30,7 @@ from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.signature import SignatureState
-from wtxtgit.text.verify import Report, read_wsum, verify
+from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
 
 LEDGER = "ledger"
@@ -192,7 +192,7 @@ def _public_keys(path: Path | None) -> tuple[bytes, ...]:
     return tuple(signer.public_key for signer in parse_signers(content, shown(path)))
 
 
-def _text_verdict(path: str, report: Report, require_signed: bool) -> FileVerdict:
+def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVerdict:
     errors = list(report.problems)
     if require_signed and (missing := _missing(report.signature)) is not None:
         errors.append(Problem("signature", missing))

@@ -22,7 +22,7 @@ from typing import Any
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import clipped
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.figures import escaped
 from wtxtgit.text.grammar import LINE_RAW, LINE_TEXT
 
@@ -166,7 +166,7 @@ def write_json(value: object, write: Callable[[str], object]) -> None:
         spell = _SPELL.get(type(item))
         if spell is not None:
             pieces.append(lead + spell(item))
-        elif isinstance(item, dict | Plain):
+        elif isinstance(item, dict | JsonObject):
             pieces.append(lead)
             put_object(item.items() if isinstance(item, dict) else item.entries(), newline)
         elif isinstance(item, list | tuple):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
-from wtxtgit.filter.process import Settings, filtered, serve
-from wtxtgit.git.filter_protocol import FilterProcess, Reader, Writer, widen_pipe
+from wtxtgit.filter.process import FilterSettings, filtered, serve
+from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, widen_pipe
 from wtxtgit.io.files import write_all
 from wtxtgit.io.spool import ample, spooled
 
@@ -34,7 +34,7 @@ _SWITCH_INTERVAL = 0.0005
 a pipe many times over, and would wait for us."""
 
 
-class _Output:
+class _StandardOutput:
     """Standard output, unbuffered: `write` takes everything that it is given."""
 
     def write(self, data: Buffer) -> int:
@@ -59,8 +59,8 @@ def _run(arguments: list[str]) -> int:
     if command == "filter-process":
         if paths:
             raise UsageError("filter-process takes no arguments, git starts it")
-        reader = Reader(FileIO(0, closefd=False))
-        serve(FilterProcess(reader, Writer(_Output())), chosen, boundary.warn)
+        reader = PacketReader(FileIO(0, closefd=False))
+        serve(FilterProcess(reader, PacketWriter(_StandardOutput())), chosen, boundary.warn)
         return 0
     if len(paths) > 1:
         raise UsageError(f"{command} takes one path at most, the one that messages name")
@@ -68,7 +68,7 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _single_shot(command: str, path: bytes, settings: Settings) -> None:
+def _single_shot(command: str, path: bytes, settings: FilterSettings) -> None:
     with FileIO(0, closefd=False) as source:
         data = spooled(_pieces(source), settings.folder, in_memory=settings.in_memory)
     answer = filtered(command, data, path, settings, boundary.warn)
@@ -83,9 +83,9 @@ def _pieces(source: FileIO) -> Iterator[Buffer]:
         yield place[:count]
 
 
-def settings() -> Settings:
+def settings() -> FilterSettings:
     """What this environment and repository say about filtering."""
-    return Settings(
+    return FilterSettings(
         skip_smudge=environment.skip_smudge(),
         wanted=_wanted,
         store=_store,

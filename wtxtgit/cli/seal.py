@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _HASH_SHOWN = 12
 
 
-class _Seal(click.Command):
+class _SealCommand(click.Command):
     """A command whose --reseal takes a value behind `=` alone: a word that follows is a path."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -33,7 +33,7 @@ class _Seal(click.Command):
         return super().parse_args(ctx, bare + args[end:])
 
 
-@click.command(cls=_Seal)
+@click.command(cls=_SealCommand)
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--staged", is_flag=True, help="Seal what the index holds, in index and work tree.")
 @click.option("--build", default="none", metavar="B", help="What made the content, as one word.")

@@ -33,7 +33,7 @@ Text = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _RowForm:
     """How a row is spelled: a literal before each number, the extension, and an end.
 
     `extensions` and `ends` are by extid and crashid, their last for ids that
@@ -55,7 +55,7 @@ def text_lines(index: TarIndex, encoding: str) -> Iterator[bytes]:
     extensions = [*map(escaped, index.extensions()), UNKNOWN]
     stems = [*map(escaped, index.crash_stems()), UNKNOWN]
     column = min(max(len(name) for name in [*extensions, "ext"]), MAX_COLUMN)
-    form = _Form(
+    form = _RowForm(
         ["", *["  "] * len(NUMBERS), "  "],
         [encoded(name) for name in extensions],
         [encoded(name.ljust(column) + "  ") for name in extensions],
@@ -85,7 +85,7 @@ def json_lines(index: TarIndex, path: str) -> Iterator[bytes]:
     }
     yield json.dumps(facts).removesuffix("}").encode() + b', "rows": ['
     spelled = [json.dumps(name).encode() for name in [*extensions, None]]
-    form = _Form(
+    form = _RowForm(
         [
             ',\n{"fid": ',
             ', "offset": ',
@@ -117,7 +117,7 @@ def _widths(rows: Rows, *, least: list[int]) -> list[int]:
     return widths
 
 
-def _blocks(index: TarIndex, widths: Sequence[int], form: _Form) -> Iterator[Iterator[bytes]]:
+def _blocks(index: TarIndex, widths: Sequence[int], form: _RowForm) -> Iterator[Iterator[bytes]]:
     """The pieces of the lines of some rows at a time."""
     rows = index.rows()
     words = [*form.extensions, *form.padded]

@@ -46,7 +46,7 @@ class _Blobs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _TaskFindings:
     facts: tuple[ArtifactFacts, ...]
 
 
@@ -56,7 +56,7 @@ def examiner(cluster: Cluster, repo: Repository, clone: Path | None) -> Examiner
 
     def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         items = [_Blobs(folder, batch) for batch in _batches(repo, blobs)]
-        for number, found in cluster.run(_examine, items, _Found):
+        for number, found in cluster.run(_examine, items, _TaskFindings):
             oids = (oid for oid, _ in items[number].wanted)
             yield from zip(oids, found.facts, strict=True)
 
@@ -78,17 +78,17 @@ def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ..
         yield tuple(batch)
 
 
-def _examine(blobs: _Blobs, _progress: Progress) -> _Found:
+def _examine(blobs: _Blobs, _progress: Progress) -> _TaskFindings:
     with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
         found = (
             examine(spooled(reader.chunks(oid)), threads=1, opaque=opaque)
             for oid, opaque in blobs.wanted
         )
-        return _Found(tuple(found))
+        return _TaskFindings(tuple(found))
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _ComparisonTask:
     """A checkpoint to be compared: the fields of a BranchReader, and the clone's folder."""
 
     clone: Path
@@ -106,7 +106,7 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
             cluster.refuse_secrets("a key")
         folder = clone or reader.repo.home
         items = [
-            _Comparison(folder, reader.branch, reader.options, reader.with_distributions, one)
+            _ComparisonTask(folder, reader.branch, reader.options, reader.with_distributions, one)
             for one in found
         ]
         done = dict(cluster.run(_compare, items, Comparison, reader.progress))
@@ -115,7 +115,7 @@ def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
     return compared
 
 
-def _compare(asked: _Comparison, progress: Progress) -> Comparison:
+def _compare(asked: _ComparisonTask, progress: Progress) -> Comparison:
     with clone_at(asked.clone) as repo, ObjectStore(repo) as store:
         reader = BranchReader(
             repo, store, asked.branch, asked.options, 1, asked.with_distributions, progress

@@ -19,7 +19,7 @@ from wtxtgit.remotes import urls
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _EmitTask:
     """A text to be made of the file `path`, at `out`; both may be URLs."""
 
     path: str
@@ -56,7 +56,7 @@ def emit_files(
     if generation.sign is not None or generation.hmac_key is not None or generation.pending:
         raise UsageError("texts that are signed, authenticated or pending are made here alone")
     folder = Path.cwd()
-    items = [_Text(*pair, folder, generation) for pair in zip(paths, outs, strict=True)]
+    items = [_EmitTask(*pair, folder, generation) for pair in zip(paths, outs, strict=True)]
     warnings = {}
     for number, written in cluster.run(_emit, items, _Written, progress):
         if written.nbytes is not None:
@@ -78,7 +78,7 @@ def _check_here(file: Path, out: str, nbytes: int) -> None:
         )
 
 
-def _emit(text: _Text, progress: Progress) -> _Written:
+def _emit(text: _EmitTask, progress: Progress) -> _Written:
     made = emit(text.path, text.generation, text.folder, threads=1, progress=progress)
     if urls.is_url(text.out):
         made.write_to(text.out)

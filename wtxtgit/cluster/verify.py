@@ -67,7 +67,7 @@ class _Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SetFindings:
     """What was found in files of a set."""
 
     members: tuple[MemberFindings, ...]
@@ -121,7 +121,7 @@ def _verify_sets(
         for paths in _parted(every, _ROUNDS * cluster.threads)
     ]
     found: dict[int, tuple[MemberFindings, ...]] = {}
-    for n, one in cluster.run(_check_shards, [item for _, item in shards], _Found, progress):
+    for n, one in cluster.run(_check_shards, [item for _, item in shards], _SetFindings, progress):
         found[n] = one.members
     numbers = list(listed)
     checked = [
@@ -174,12 +174,14 @@ def _look(file: _File, progress: Progress) -> _Looked:
     return _Looked(verdict)
 
 
-def _check_shards(shards: _Shards, progress: Progress) -> _Found:
+def _check_shards(shards: _Shards, progress: Progress) -> _SetFindings:
     file = shards.file
     open_member = members(file.name, file.place, threads=1)
     options = replace(file.asked.reading, integrity_key=file.asked.hmac_key)
     counted = _counting(open_member, progress)
-    return _Found(tuple(containers.check_members(_read(file), shards.paths, options, counted)))
+    return _SetFindings(
+        tuple(containers.check_members(_read(file), shards.paths, options, counted))
+    )
 
 
 def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:

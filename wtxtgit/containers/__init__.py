@@ -36,7 +36,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model import Cut
 from wtxtgit.model.findings import Findings, MemberFindings
-from wtxtgit.model.tensor import Description, Nested, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
 
 __all__ = [
     "FORMATS",
@@ -305,11 +305,11 @@ def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iter
             yield replace(tensor, name=name, offset=nested.offset + tensor.offset)
 
 
-def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> ByteView | Packed:
+def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> ByteView | PackedBytes:
     """The bytes of a decoded file's tensor, which do not keep the file."""
     size, offset = tensor.nbytes, tensor.offset
     if size == 0:
         return memoryview(b"")
     if offset is not None:
-        return Packed(size, lambda: nested.open()[offset : offset + size])
-    return Packed(size, lambda: describe(nested.open(), options).tensors[n].data)
+        return PackedBytes(size, lambda: nested.open()[offset : offset + size])
+    return PackedBytes(size, lambda: describe(nested.open(), options).tensors[n].data)

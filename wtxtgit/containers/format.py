@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
-    from wtxtgit.model.tensor import Description, Entry, Placed, ReadOptions, TensorSource
+    from wtxtgit.model.tensor import Description, Entry, PlacedEntry, ReadOptions, TensorSource
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -118,7 +118,7 @@ class Resealer(Protocol):
     def reseal(
         self,
         container: Any,
-        placed: Sequence[Placed],
+        placed: Sequence[PlacedEntry],
         values: Mapping[str, object] | None,
         options: ReadOptions,
     ) -> Iterator[Buffer]:

@@ -31,7 +31,7 @@ _Found = list[tuple[int, int, str]]
 """Where a value starts and ends, and the text that takes its place."""
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
-_Tree = dict[str | int, "_Tree | _Text"]
+_Tree = dict[str | int, "_Tree | _NewText"]
 
 
 def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = False) -> object:
@@ -115,7 +115,7 @@ def _depth(raw: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _NewText:
     """What takes a value's place."""
 
     text: str
@@ -129,7 +129,7 @@ def replaced(text: str, edits: Mapping[Path, object]) -> str:
     """
     tree: _Tree = {}
     for path, value in edits.items():
-        _plant(tree, path, _Text(json.dumps(value)))
+        _plant(tree, path, _NewText(json.dumps(value)))
     found: _Found = []
     _find(text, _skip(text, 0), tree, found)
     if len(found) != len(edits):
@@ -141,21 +141,21 @@ def replaced(text: str, edits: Mapping[Path, object]) -> str:
     return "".join([*pieces, text[pos:]])
 
 
-def _plant(tree: _Tree, path: Path, new: _Text) -> None:
+def _plant(tree: _Tree, path: Path, new: _NewText) -> None:
     *outer, last = path
     for key in outer:
         inner = tree.setdefault(key, {})
-        if isinstance(inner, _Text):
+        if isinstance(inner, _NewText):
             raise FormatError("JSON text is replaced inside of what is replaced")
         tree = inner
     tree[last] = new
 
 
-def _find(text: str, pos: int, tree: _Tree | _Text | None, found: _Found) -> int:
+def _find(text: str, pos: int, tree: _Tree | _NewText | None, found: _Found) -> int:
     """Where the value at `pos` ends; `found` is given what is replaced in it."""
     if not isinstance(tree, dict) or text[pos] not in "{[":
         _, end = _DECODER.raw_decode(text, pos)
-        if isinstance(tree, _Text):
+        if isinstance(tree, _NewText):
             found.append((pos, end, tree.text))
         return end
     is_object = text[pos] == "{"

@@ -47,7 +47,7 @@ def parse(text: str, offset: int = 0, *, long_integers: bool = False) -> object:
 
     `long_integers` allows an L after an integer. Raises FormatError.
     """
-    reader = _Reader(text, offset, long_integers)
+    reader = _LiteralReader(text, offset, long_integers)
     value = reader.value(1)
     reader.blanks()
     if reader.pos < len(text):
@@ -56,7 +56,7 @@ def parse(text: str, offset: int = 0, *, long_integers: bool = False) -> object:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _LiteralReader:
     """A position in the text that moves with each token."""
 
     text: str

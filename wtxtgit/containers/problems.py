@@ -13,7 +13,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Generic[C]):
+class ChunkProblems(Generic[C]):
     """Findings on a file whose chunks are called what `label` says.
 
     Most findings are of kind "structure". A chunk's label is only made where

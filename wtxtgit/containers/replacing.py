@@ -19,7 +19,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import Content
+from wtxtgit.model.tensor import NewContent
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
@@ -43,7 +43,7 @@ class WrittenTensor:
 
     tensor: Stored
     data: ByteView
-    content: Content | None = None
+    content: NewContent | None = None
 
     @property
     def nbytes(self) -> int:

@@ -24,7 +24,7 @@ from wtxtgit.git.index import Wanted
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.streams import Plain
+from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import failures, shown, shown_path
@@ -97,7 +97,7 @@ def add(
             ObjectStore(repo) as store,
             PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
         ):
-            work = _Work(repo, store, pack, known, warn, threads, progress)
+            work = _AddWork(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
             pack.finish()
             work.learn()
@@ -108,7 +108,7 @@ def add(
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _WrittenContent:
     """A content of which a blob was made: its BLAKE3, its size, and whether it is no text."""
 
     digest: bytes
@@ -117,7 +117,7 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _AddWork:
     """An add under way."""
 
     repo: Repository
@@ -127,7 +127,7 @@ class _Work:
     warn: Warn
     threads: int | None
     progress: Progress | None
-    made: dict[str, _Made] = field(default_factory=dict)
+    made: dict[str, _WrittenContent] = field(default_factory=dict)
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
 
     def file(self, path: bytes, mode: int | None) -> StagedFile:
@@ -158,14 +158,14 @@ class _Work:
         """Write the blob of a file with this content."""
         cleaned = clean(data, threads=self.threads, progress=self.progress)
         writer = cleaned.writer
-        oid = self.pack.add(Plain(cleaned.source) if writer is None else writer)
+        oid = self.pack.add(PlainContent(cleaned.source) if writer is None else writer)
         # A program that has the file mapped changes it without its times.
         if content_digest(data, threads=self.threads) != digest:
             raise _changed(self.repo.file(path))
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
             return oid
-        self.made[oid] = _Made(digest, len(data), data[: len(MAGIC)] != MAGIC)
+        self.made[oid] = _WrittenContent(digest, len(data), data[: len(MAGIC)] != MAGIC)
         if writer is not None:
             self.facts[oid] = written_facts(writer)
         return oid

@@ -17,11 +17,11 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.filter import status
 from wtxtgit.filter.cache import Known
-from wtxtgit.filter.process import Settings, Warn, is_smudged, warn_of_text
+from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_text
 from wtxtgit.filter.status import text_head
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
-from wtxtgit.git.index import Change, Entry
+from wtxtgit.git.index import FileChange, TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
@@ -30,7 +30,7 @@ from wtxtgit.io.files import reason, write_all
 from wtxtgit.io.spool import gathered
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.io.workers import Workers, default_threads, in_background
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.grammar import MAGIC
 
 _EXECUTABLE = 0o100755
@@ -41,7 +41,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Plain):
+class Failed(JsonObject):
     """A file that could not be written, and why."""
 
     path: bytes
@@ -49,7 +49,7 @@ class Failed(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedOut(Plain):
+class CheckedOut(JsonObject):
     """What became of tracked files, by path from the top level.
 
     `written` hold what the index has. `changed` differ from it, and were left.
@@ -66,7 +66,7 @@ class CheckedOut(Plain):
 def checkout(
     repo: Repository,
     pathspecs: Sequence[str],
-    settings: Settings,
+    settings: FilterSettings,
     warn: Warn,
     *,
     force: bool = False,
@@ -88,14 +88,14 @@ def checkout(
     wanted = [files[path] for path in status.filtered_alone(repo, files)]
     with Known.open(repo, key_file) as known:
         differing = status.file_changes(repo, wanted, known, settings.threads)
-    todo: dict[Entry, Moment | None] = {}
-    changed: list[Entry] = []
+    todo: dict[TreeEntry, Moment | None] = {}
+    changed: list[TreeEntry] = []
     left: list[bytes] = []
     for entry in wanted:
         change = differing.get(entry.path)
         # Before it is looked at: what is written later is not what was looked at.
         seen = moment(repo.worktree, entry.path)
-        if change is Change.DELETED:
+        if change is FileChange.DELETED:
             todo[entry] = seen if force else None
         elif _stands_as_blob(repo, entry, change):
             if is_smudged(entry.path, settings):
@@ -127,8 +127,8 @@ class WrittenFiles:
 
 def write_files(
     repo: Repository,
-    entries: Mapping[Entry, Moment | None],
-    settings: Settings,
+    entries: Mapping[TreeEntry, Moment | None],
+    settings: FilterSettings,
     warn: Warn,
     progress: Progress | None = None,
 ) -> WrittenFiles:
@@ -139,7 +139,7 @@ def write_files(
         # It takes a while to import, in which git is asked and objects are inflated.
         in_background(partial(import_module, "wtxtgit.filter.smudge"))
     with ObjectStore(repo) as store:
-        work = _Work(repo, store, settings, warn, entries, progress)
+        work = _CheckoutWork(repo, store, settings, warn, entries, progress)
         for entry, outcome in work.write(list(entries)):
             if isinstance(outcome, str):
                 failed.append((entry.path, outcome))
@@ -152,9 +152,9 @@ def write_files(
     return WrittenFiles(whole, tuple(sorted(texts)), tuple(failed))
 
 
-def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bool:
+def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | None) -> bool:
     """Whether a container's text stands in its place, as git writes it without a filter."""
-    if change not in (None, Change.MODIFIED):
+    if change not in (None, FileChange.MODIFIED):
         return False
     file = repo.file(entry.path)
     head = text_head(work_tree.file_head(file) or b"")
@@ -162,17 +162,17 @@ def _stands_as_blob(repo: Repository, entry: Entry, change: Change | None) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _CheckoutWork:
     """A checkout under way."""
 
     repo: Repository
     store: ObjectStore
-    settings: Settings
+    settings: FilterSettings
     warn: Warn
-    replaced: Mapping[Entry, Moment | None]
+    replaced: Mapping[TreeEntry, Moment | None]
     progress: Progress | None
 
-    def write(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, StagedFile | str]]:
+    def write(self, entries: Sequence[TreeEntry]) -> Iterator[tuple[TreeEntry, StagedFile | str]]:
         """Write files; gives what is noted in the index, or why one could not be written."""
         threads = self.settings.threads or default_threads()
         if len(entries) == 1:
@@ -190,7 +190,7 @@ class _Work:
         with Workers(tasks, threads, ahead=len(small)) as outcomes:
             yield from zip(small, outcomes, strict=True)
 
-    def _file(self, entry: Entry, threads: int) -> StagedFile | str:
+    def _file(self, entry: TreeEntry, threads: int) -> StagedFile | str:
         try:
             text = gathered(
                 self._told(self.store.blob(entry.oid, threads)),
@@ -212,7 +212,7 @@ class _Work:
             return f"{type(error).__name__}: {error}"
         return StagedFile(entry.path, entry.mode, entry.oid, status)
 
-    def _fill(self, descriptor: int, text: ByteView, entry: Entry, threads: int) -> None:
+    def _fill(self, descriptor: int, text: ByteView, entry: TreeEntry, threads: int) -> None:
         if not is_smudged(entry.path, self.settings):
             write_all(descriptor, pieces(text))
             return

@@ -20,7 +20,7 @@ from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import Progress, TextWriter
 
 if TYPE_CHECKING:
-    from wtxtgit.text.verify import Report
+    from wtxtgit.text.verify import TextReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def text_of(
     return _cut(restored, threads, progress)
 
 
-def is_pending(report: Report) -> bool:
+def is_pending(report: TextReport) -> bool:
     """Whether nothing is wrong with a text but that its root is pending."""
     return bool(report.problems) and all(p.kind == "pending" for p in report.problems)
 

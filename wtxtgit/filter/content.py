@@ -17,7 +17,7 @@ from wtxtgit.model import Meta, Signature
 from wtxtgit.text.grammar import MAGIC
 
 if TYPE_CHECKING:
-    from wtxtgit.text.verify import Report
+    from wtxtgit.text.verify import TextReport
     from wtxtgit.text.write import TextWriter
 
 _OPAQUE = "opaque/v1"
@@ -118,7 +118,7 @@ def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     return ArtifactFacts(len(data), True, sha256_all, schema, is_canonical)
 
 
-def _is_canonical(text: ByteView, report: Report, threads: int | None) -> bool:
+def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bool:
     """Whether clean gives the text again for the file that it stands for.
 
     The text verified, and its arrays give the file: where the file is cut into

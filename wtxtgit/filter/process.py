@@ -45,7 +45,7 @@ _MOST_EXPECTED = 64 * 1024**3
 """A file's length costs nothing to claim, a plan for so many bytes does."""
 
 
-class Settings(NamedTuple):
+class FilterSettings(NamedTuple):
     """What the environment and the config say about filtering.
 
     `skip_smudge` leaves all texts as they are; `wanted` says of a path
@@ -64,14 +64,14 @@ class Settings(NamedTuple):
     threads: int | None = None
 
 
-def serve(process: FilterProcess, settings: Settings, warn: Warn) -> None:
+def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
     """Answer requests until git has no more."""
     process.handshake()
     for request in process.requests():
         _answer(process, request, settings, warn)
 
 
-def _answer(process: FilterProcess, request: Request, settings: Settings, warn: Warn) -> None:
+def _answer(process: FilterProcess, request: Request, settings: FilterSettings, warn: Warn) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
     ahead = _Ahead(request, spool.arriving, settings)
     try:
@@ -114,7 +114,7 @@ def filtered(
     command: str,
     data: ByteView,
     path: bytes,
-    settings: Settings,
+    settings: FilterSettings,
     warn: Warn,
     cleaned: Cleaned | None = None,
 ) -> Answer:
@@ -153,7 +153,7 @@ def filtered(
     return Answer(stored(store, writer, threads, made.append), learn)
 
 
-def smudged(data: ByteView, path: bytes, settings: Settings, warn: Warn) -> Iterable[Buffer]:
+def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -> Iterable[Buffer]:
     """What smudge makes of a blob; warnings name `path`."""
     if not is_smudged(path, settings):
         return view.pieces(data)
@@ -182,7 +182,9 @@ class _Ahead:
     when the request is answered.
     """
 
-    def __init__(self, request: Request, arriving: Arriving | None, settings: Settings) -> None:
+    def __init__(
+        self, request: Request, arriving: Arriving | None, settings: FilterSettings
+    ) -> None:
         self._request = request
         self._settings = settings
         self._cleaned: Cleaned | None = None
@@ -241,7 +243,7 @@ def _expected(request: Request) -> int | None:
     return status.st_size if is_likely else None
 
 
-def is_smudged(path: bytes, settings: Settings) -> bool:
+def is_smudged(path: bytes, settings: FilterSettings) -> bool:
     """Whether the settings let a path be smudged at all."""
     return not settings.skip_smudge and settings.wanted(path)
 

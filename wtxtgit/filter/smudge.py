@@ -19,7 +19,7 @@ from wtxtgit.model import Layout
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes, verify_into
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import TextIndex, index
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def smudge_into(descriptor: int, text: ByteView, *, threads: int | None = None) 
     return made.warning
 
 
-def smudge_verified(text: ByteView, report: Report, *, threads: int | None = None) -> Smudged:
+def smudge_verified(text: ByteView, report: TextReport, *, threads: int | None = None) -> Smudged:
     """Smudge a text, given what its verification found."""
     if not report.ok:
         if is_pending(report):

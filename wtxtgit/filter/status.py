@@ -26,7 +26,7 @@ from wtxtgit.filter.content import written_facts
 from wtxtgit.git import attributes, config, history, index, work_tree
 from wtxtgit.git.blobs import blob_id
 from wtxtgit.git.config import DRIVER
-from wtxtgit.git.index import Change, Entry, touched
+from wtxtgit.git.index import FileChange, TreeEntry, touched
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store import reader
@@ -35,7 +35,7 @@ from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import view_file
 from wtxtgit.io.view import view_of
 from wtxtgit.model import CONTAINER_FORMATS
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
 
@@ -44,8 +44,8 @@ _NO_MORE = {"text": b"unset", "ident": b"unspecified", "working-tree-encoding": 
 
 
 def file_changes(
-    repo: Repository, entries: Iterable[Entry], known: Known, threads: int | None = None
-) -> dict[bytes, Change]:
+    repo: Repository, entries: Iterable[TreeEntry], known: Known, threads: int | None = None
+) -> dict[bytes, FileChange]:
     """How filtered files differ from their index entries; those that don't are left out.
 
     Entries in a conflict, without a file in the work tree, or of `git add -N`
@@ -72,7 +72,7 @@ def file_changes(
     if doubtful:
         by_git = index.changes(repo)
         for path in doubtful:
-            if by_git.get(path, Change.NONE) is Change.NONE:
+            if by_git.get(path, FileChange.NONE) is FileChange.NONE:
                 del found[path]
     return found
 
@@ -102,7 +102,7 @@ def is_driven(repo: Repository) -> bool:
     return False
 
 
-def _compare(file: Path, entry: Entry, known: Known, threads: int | None) -> _Outcome | None:
+def _compare(file: Path, entry: TreeEntry, known: Known, threads: int | None) -> _Outcome | None:
     """Compare a file with its entry; None where git has to: it can't be read, changes, is a text.
 
     Of texts several files may be one blob, so that content tells less than size.
@@ -191,7 +191,7 @@ class TextHead:
 
 
 @dataclass(frozen=True, slots=True)
-class FileStatus(Plain):
+class FileStatus(JsonObject):
     """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
 
     path: bytes
@@ -203,7 +203,7 @@ class FileStatus(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Status(Plain):
+class Status(JsonObject):
     KEYS = "ok files"
     files: tuple[FileStatus, ...]
 
@@ -213,7 +213,7 @@ class Status(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Plain):
+class Listed(JsonObject):
     """A tracked file of the index or of a revision; `format` is `raw` for a raw binary."""
 
     path: bytes
@@ -223,7 +223,7 @@ class Listed(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Plain):
+class Listing(JsonObject):
     files: tuple[Listed, ...]
 
 
@@ -252,18 +252,18 @@ def format_of(head: bytes) -> str:
     return found.format if found else NATIVE
 
 
-def tracked(repo: Repository) -> list[Entry]:
+def tracked(repo: Repository) -> list[TreeEntry]:
     """List the index entries of regular files that go through the filter."""
     return filtered(repo, index.entries(repo))
 
 
 def filtered(
     repo: Repository,
-    entries: Iterable[Entry],
+    entries: Iterable[TreeEntry],
     *,
     from_index: bool = False,
     index_file: Path | None = None,
-) -> list[Entry]:
+) -> list[TreeEntry]:
     """Keep the entries of regular files whose attributes name our filter."""
     files = [entry for entry in entries if entry.is_file]
     found = attributes.effective(
@@ -303,7 +303,7 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
             state = State.MISSING if size is None else State.MODIFIED
             files.append(FileStatus(entry.path, state, entry.oid, file_size=size))
         else:
-            change = changes.get(entry.path, Change.NONE)
+            change = changes.get(entry.path, FileChange.NONE)
             head = heads[entry.oid]
             files.append(
                 FileStatus(
@@ -339,30 +339,30 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
     )
 
 
-def raw_files(repo: Repository, entries: Sequence[Entry]) -> list[Entry]:
+def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
     """Find the entries whose blob is no text."""
     there = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in there))
     return [entry for entry in there if format_of(heads[entry.oid].head) == RAW]
 
 
-def _with_content(entries: Iterable[Entry]) -> list[Entry]:
+def _with_content(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
     """Keep the entries whose blob is what is staged, and is here."""
     return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
 
 
-def _listed(entry: Entry, head: BlobHead | None) -> Listed:
+def _listed(entry: TreeEntry, head: BlobHead | None) -> Listed:
     if head is None:
         return Listed(entry.path, entry.oid, None, None)
     return Listed(entry.path, entry.oid, head.size, format_of(head.head))
 
 
-def _state(path: Path, blob: BlobHead, change: Change) -> State:
-    if change is Change.DELETED:
+def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
+    if change is FileChange.DELETED:
         return State.MISSING
     if format_of(blob.head) == RAW:
         return State.RAW
-    unchanged = change is Change.NONE
+    unchanged = change is FileChange.NONE
     file = work_tree.file_head(path)
     if file is None or not file.startswith(grammar.MAGIC):
         return State.OK if unchanged else State.MODIFIED

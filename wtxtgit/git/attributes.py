@@ -306,7 +306,7 @@ class TreeAttributes:
         }
         settings = ("-c", "core.ignoreCase=true") if ignore_case else ()
         asked = ("check-attr", "-z", "--stdin", *names)
-        stream = run.Stream(*settings, *asked, cwd=work_tree, env=env)
+        stream = run.GitStream(*settings, *asked, cwd=work_tree, env=env)
         return _Question(stream, work_tree, names)
 
     def _write(self, work_tree: Path, path: bytes, oid: str) -> None:
@@ -342,7 +342,7 @@ class TreeAttributes:
 class _Question:
     """A running `git check-attr`, and what it said."""
 
-    def __init__(self, stream: run.Stream, work_tree: Path, names: tuple[str, ...]) -> None:
+    def __init__(self, stream: run.GitStream, work_tree: Path, names: tuple[str, ...]) -> None:
         self._stream = stream
         self._work_tree = work_tree
         self._names = names

@@ -49,7 +49,7 @@ class CatFiles:
         self._lock = Lock()
         self._process = os.getpid()
         self._readers = 0
-        self._idle: dict[str, list[run.Stream]] = {}
+        self._idle: dict[str, list[run.GitStream]] = {}
         self._inherited: list[object] = []
 
     @classmethod
@@ -78,7 +78,7 @@ class CatFiles:
             stream.__exit__()
 
     @contextlib.contextmanager
-    def lent(self, how: str) -> Iterator[run.Stream]:
+    def lent(self, how: str) -> Iterator[run.GitStream]:
         """Lend out a process, `--batch` or `--batch-check`, that has nothing more to say.
 
         After an exception it ends: then it may still have content on its way.
@@ -152,7 +152,7 @@ class ObjectReader:
             self._shared.enter()
         return self._shared
 
-    def _blocks(self, stream: run.Stream, oid: str, size: int) -> Iterator[bytes]:
+    def _blocks(self, stream: run.GitStream, oid: str, size: int) -> Iterator[bytes]:
         left = size
         while left:
             block = stream.stdout.read(min(left, _BLOCK))
@@ -162,7 +162,7 @@ class ObjectReader:
             yield block
 
     @contextlib.contextmanager
-    def _content(self, oid: str) -> Iterator[tuple[run.Stream, int]]:
+    def _content(self, oid: str) -> Iterator[tuple[run.GitStream, int]]:
         """Lend out a process that is about to give an object of this size."""
         with self._asked("--batch", oid) as (stream, size):
             yield stream, size
@@ -170,7 +170,7 @@ class ObjectReader:
                 raise self._cut_off(oid, size)
 
     @contextlib.contextmanager
-    def _asked(self, how: str, oid: str) -> Iterator[tuple[run.Stream, int]]:
+    def _asked(self, how: str, oid: str) -> Iterator[tuple[run.GitStream, int]]:
         """Lend out a process that was asked about an object, and the size that it told."""
         check_oid(oid)
         with self._open().lent(how) as stream:

@@ -18,7 +18,7 @@ from wtxtgit.git import attributes, history
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.trees import Change, Entry, TreeReader
+from wtxtgit.git.trees import TreeChange, TreeEntry, TreeReader
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
@@ -42,7 +42,7 @@ class CommitFiles:
     `attribute_files` are the gitattributes files that git reads.
     """
 
-    entries: Mapping[bytes, Entry]
+    entries: Mapping[bytes, TreeEntry]
     filtered: frozenset[bytes]
     attribute_files: Mapping[bytes, str] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class CommitFilesReader:
     def _boundary(self) -> frozenset[str]:
         return history.shallow_boundary(self._repo)
 
-    def entries(self, oid: str) -> Mapping[bytes, Entry]:
+    def entries(self, oid: str) -> Mapping[bytes, TreeEntry]:
         """Give the entries of a commit's files."""
         return self.files(oid).entries
 
@@ -95,19 +95,19 @@ class CommitFilesReader:
             _remember(self._commits_files, oid, found)
         return found
 
-    def staged(self, entries: Iterable[Entry]) -> CommitFiles:
+    def staged(self, entries: Iterable[TreeEntry]) -> CommitFiles:
         """Give the files of a commit that would have these entries."""
         return self._told_by({entry.path: entry for entry in entries})
 
-    def listing(self, oid: str) -> dict[bytes, Entry]:
+    def listing(self, oid: str) -> dict[bytes, TreeEntry]:
         """List all files of a commit."""
         return self._reader.listing(self.commit(oid).tree)
 
-    def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+    def at(self, oid: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
         """Give what stands at some paths of a commit, if anything."""
         return self._reader.at(self.commit(oid).tree, paths)
 
-    def changes(self, before: str | None, after: str) -> list[Change]:
+    def changes(self, before: str | None, after: str) -> list[TreeChange]:
         """List the files in which a commit differs from another one, or from none."""
         known = None if before is None else self.commit(before).tree
         return self._reader.between(known, self.commit(after).tree)
@@ -153,7 +153,7 @@ class CommitFilesReader:
                 return self._changed(oid, base, changes)
         return None
 
-    def _changed(self, oid: str, base: CommitFiles, changes: Sequence[Change]) -> CommitFiles:
+    def _changed(self, oid: str, base: CommitFiles, changes: Sequence[TreeChange]) -> CommitFiles:
         before, filtered = base.entries, base.filtered
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
@@ -173,7 +173,7 @@ class CommitFilesReader:
     def _listed(self, oid: str) -> CommitFiles:
         return self._told_by(self._reader.listing(oid))
 
-    def _told_by(self, there: Mapping[bytes, Entry]) -> CommitFiles:
+    def _told_by(self, there: Mapping[bytes, TreeEntry]) -> CommitFiles:
         attribute_files = {
             path: entry.oid
             for path, entry in there.items()
@@ -190,8 +190,8 @@ class CommitFilesReader:
 
 
 def _told(
-    files: Mapping[bytes, Entry], filtered: Container[bytes], ledgers: Container[bytes]
-) -> dict[bytes, Entry]:
+    files: Mapping[bytes, TreeEntry], filtered: Container[bytes], ledgers: Container[bytes]
+) -> dict[bytes, TreeEntry]:
     """Choose the entries of CommitFiles; `ledgers` has all ledgers' paths, and may have more."""
     return {
         path: entry

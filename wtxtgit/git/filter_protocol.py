@@ -68,7 +68,7 @@ class Writable(Protocol):
     def flush(self) -> None: ...
 
 
-class Reader:
+class PacketReader:
     """Packets from a stream; every read is bounded by the packet's own length.
 
     Contents come as runs of packets: `readv` puts headers and payloads apart,
@@ -79,7 +79,7 @@ class Reader:
         self._readv = _scattered(stream)
         self._held = memoryview(b"")
         """What was read, but not yet taken."""
-        self._run: _Run | None = None
+        self._run: _PacketRun | None = None
 
     def packet(self) -> bytes | None:
         """Read one packet: its payload, or None for a flush.
@@ -127,7 +127,7 @@ class Reader:
         while True:
             while not self._held:
                 if self._run is None:
-                    self._run = _Run()
+                    self._run = _PacketRun()
                 payloads, self._held = self._run.read(self._readv)
                 if payloads:
                     yield payloads
@@ -154,7 +154,7 @@ class Reader:
         self._held = place[: self._readv([place])]
 
 
-class _Run:
+class _PacketRun:
     """Memory for a run of full packets: their headers, and their payloads in one piece."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class _Run:
         return self._payloads[: packets * MAX_PAYLOAD], memoryview(b"".join(after))
 
 
-class Writer:
+class PacketWriter:
     """Packets to a stream; nothing is sure to arrive before `flush_packet`."""
 
     def __init__(self, stream: Writable) -> None:
@@ -315,7 +315,7 @@ class FilterProcess:
     Every request is answered by exactly one of `success` and `error`.
     """
 
-    def __init__(self, reader: Reader, writer: Writer) -> None:
+    def __init__(self, reader: PacketReader, writer: PacketWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._content: Iterator[Buffer] = iter(())
@@ -399,7 +399,7 @@ def greeting() -> bytes:
     )
 
 
-def check_greeting(reader: Reader) -> None:
+def check_greeting(reader: PacketReader) -> None:
     """Read a filter's answer to `greeting`; raises ProtocolError unless it offers what we need."""
     answer = list(reader.lines())
     if answer != [SERVER, VERSION]:

@@ -15,7 +15,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import ObjectReader, check_oid
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, Chosen, Entry, TreeReader
+from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, ChosenPaths, TreeEntry, TreeReader
 
 MAX_COMMIT = 64 * 1024 * 1024
 """Bytes of a commit object that are read: far more than any message has."""
@@ -252,7 +252,7 @@ class PathReader:
     def __exit__(self, *_: object) -> None:
         self._trees.__exit__()
 
-    def entries(self, tree: str) -> Mapping[bytes, Entry]:
+    def entries(self, tree: str) -> Mapping[bytes, TreeEntry]:
         """Give what stands at the paths of a tree, whatever it is but a folder."""
         return self._trees.at(tree, self._paths)
 
@@ -266,7 +266,7 @@ def changing(
     """
     found: dict[bytes, list[int]] = {path: [] for path in paths}
     of = {commit.oid: commit.tree for commit in commits}
-    chosen = Chosen.of(paths)
+    chosen = ChosenPaths.of(paths)
     with TreeReader(repo) as trees:
         for number, commit in enumerate(commits):
             for parent in commit.parents:
@@ -283,12 +283,12 @@ _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
 
 
-def tree_entries(repo: Repository, revision: str) -> list[Entry]:
+def tree_entries(repo: Repository, revision: str) -> list[TreeEntry]:
     """List the files of a commit's or a tree's whole tree."""
     return listing(repo, resolve_tree(repo, revision))
 
 
-def listing(repo: Repository, tree: str, *paths: bytes) -> list[Entry]:
+def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
     """List all files of a tree, given by its object id, or those at `paths` alone.
 
     Links and submodules are among them. Raises EnvironmentFailure as a

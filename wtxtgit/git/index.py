@@ -16,13 +16,13 @@ from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import run
 from wtxtgit.git.config import UNFILTERED
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.trees import Entry as Entry
+from wtxtgit.git.trees import TreeEntry as TreeEntry
 
 _HASHES = {40: "sha1", 64: "sha256"}
 """The repository's hash, by the length of an object id in hex."""
 
 
-class Change(Enum):
+class FileChange(Enum):
     """How a work-tree file differs from its index entry, as `git status` sees it."""
 
     NONE = "."
@@ -32,12 +32,12 @@ class Change(Enum):
     UNMERGED = "U"
 
     @classmethod
-    def _missing_(cls, value: object) -> Change:  # noqa: ARG003 - enum passes it
+    def _missing_(cls, value: object) -> FileChange:  # noqa: ARG003 - enum passes it
         """Take a letter that says no more to us, such as `A` after `git add -N`, for a change."""
         return cls.MODIFIED
 
 
-def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[Entry]:
+def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     """List the index, conflicts as one entry a stage.
 
     Or what pathspecs name of it, as given in the folder of the repository's prefix.
@@ -50,7 +50,7 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[Entry]:
         tag, mode, oid, stage = about.split(b" ")
         if not tab:
             raise EnvironmentFailure(f"git ls-files gives {record[:200]!r}")
-        listed.append(Entry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
+        listed.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
     return _with_intent(repo, listed)
 
 
@@ -74,7 +74,7 @@ def untracked_paths(repo: Repository) -> list[bytes]:
     return run.records(repo.git("ls-files", "--others", "--exclude-standard", "-z"))
 
 
-def changes(repo: Repository) -> dict[bytes, Change]:
+def changes(repo: Repository) -> dict[bytes, FileChange]:
     """Compare the work tree with the index, once, through `git status`.
 
     Paths that are not there are unchanged.
@@ -92,13 +92,13 @@ def changes(repo: Repository) -> dict[bytes, Change]:
         kind, _, rest = record.partition(b" ")
         if kind == b"1":
             fields = rest.split(b" ", 7)
-            changed[fields[7]] = Change(fields[0][1:2].decode("ascii"))
+            changed[fields[7]] = FileChange(fields[0][1:2].decode("ascii"))
         elif kind == b"u":
-            changed[rest.split(b" ", 9)[9]] = Change.UNMERGED
+            changed[rest.split(b" ", 9)[9]] = FileChange.UNMERGED
     return changed
 
 
-def _with_intent(repo: Repository, listed: list[Entry]) -> list[Entry]:
+def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
     """Mark the entries of `git add -N`, which `git ls-files` shows as empty files."""
     empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
     if not empty:
@@ -132,7 +132,7 @@ class Touched:
     Then only its content can tell whether it is changed.
     """
 
-    change: Change
+    change: FileChange
     is_content: bool
 
 
@@ -153,8 +153,8 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
         fields = about.removeprefix(b":").split(b" ")
         if len(fields) != 5:
             raise EnvironmentFailure(f"git diff-files gives {about[:200]!a}")
-        change = Change(fields[4][:1].decode("ascii", "replace"))
-        found[path] = Touched(change, change is Change.MODIFIED and fields[0] == fields[1])
+        change = FileChange(fields[4][:1].decode("ascii", "replace"))
+        found[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
     return found
 
 

@@ -193,9 +193,9 @@ class Repository:
         """Run git at the top level; its code is one of `ok`."""
         return run.call(*arguments, cwd=self.home, stdin=stdin, env=env, ok=ok)
 
-    def stream(self, *arguments: str | bytes, env: run.Environment | None = None) -> run.Stream:
+    def stream(self, *arguments: str | bytes, env: run.Environment | None = None) -> run.GitStream:
         """Start git at the top level, to talk with while it runs."""
-        return run.Stream(*arguments, cwd=self.home, env=env)
+        return run.GitStream(*arguments, cwd=self.home, env=env)
 
     def path_from_top(self, given: str) -> bytes:
         """The path from the top level of one that was given here; `.` for the top level."""

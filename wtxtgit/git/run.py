@@ -176,7 +176,7 @@ def batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-class Stream:
+class GitStream:
     """A git command whose output, and maybe input, is used while it runs.
 
     A context manager. Leaving it closes the pipes and waits; a command that
@@ -205,7 +205,7 @@ class Stream:
         self.stdin: IO[bytes] = self._process.stdin
         self.stdout = cast(BufferedReader, self._process.stdout)
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> GitStream:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -30,7 +30,7 @@ MODE_LINK = 0o120000
 MODE_SUBMODULE = 0o160000
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """A path of the index, or of a tree (stage 0).
 
     `mode` as in a tree. `stage` is 0, or 1 to 3 in a conflict. `skipped` is
@@ -92,12 +92,12 @@ _Folder = Mapping[bytes, _Row]
 """What stands in a folder, by name."""
 
 
-class Change(NamedTuple):
+class TreeChange(NamedTuple):
     """A path of two trees: what stands there before and after, None for nothing."""
 
     path: bytes
-    before: Entry | None
-    after: Entry | None
+    before: TreeEntry | None
+    after: TreeEntry | None
 
 
 class Standing(NamedTuple):
@@ -107,11 +107,11 @@ class Standing(NamedTuple):
     is none: a file, a link or a submodule. Then nothing stands at the path.
     """
 
-    entry: Entry | None
-    above: Entry | None = None
+    entry: TreeEntry | None
+    above: TreeEntry | None = None
 
 
-class Chosen(NamedTuple):
+class ChosenPaths(NamedTuple):
     """Paths that are asked for, and the folders that they lie in.
 
     A path that is a folder stands for all in it.
@@ -121,7 +121,7 @@ class Chosen(NamedTuple):
     above: frozenset[bytes]
 
     @classmethod
-    def of(cls, paths: Iterable[bytes]) -> Chosen:
+    def of(cls, paths: Iterable[bytes]) -> ChosenPaths:
         above: set[bytes] = set()
         asked = frozenset(paths)
         for path in asked:
@@ -146,15 +146,15 @@ class TreeReader(ObjectReader):
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
         self._held = 0
 
-    def entries(self, tree: str) -> dict[bytes, Entry]:
+    def entries(self, tree: str) -> dict[bytes, TreeEntry]:
         """Give what stands in a tree itself, folders too, by its name there."""
         return {name: _entry(name, about) for name, about in self._folder(tree).items()}
 
-    def listing(self, tree: str) -> dict[bytes, Entry]:
+    def listing(self, tree: str) -> dict[bytes, TreeEntry]:
         """List all that a tree has, but its folders, by path and in order of the paths."""
         return {c.path: c.after for c in self.between(None, tree) if c.after is not None}
 
-    def at(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+    def at(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:
         """Give what stands at these paths, whatever it is but a folder, in order of the paths.
 
         Only the folders on the way there are read.
@@ -178,14 +178,14 @@ class TreeReader(ObjectReader):
         return Standing(None if about is None else _entry(path, about))
 
     def between(
-        self, before: str | None, after: str | None, chosen: Chosen | None = None
-    ) -> list[Change]:
+        self, before: str | None, after: str | None, chosen: ChosenPaths | None = None
+    ) -> list[TreeChange]:
         """List what differs between two trees, but for folders, in order of the paths.
 
         None is a tree that has nothing. With `chosen`, there alone.
         Folders that are the same in both are not read.
         """
-        found: list[Change] = []
+        found: list[TreeChange] = []
         looked_at = 0
         # No recursion: folders may lie deeper than Python's stack.
         waiting = [(b"", 0, before, after, chosen)]
@@ -214,7 +214,7 @@ class TreeReader(ObjectReader):
                 if any(folders):
                     waiting.append((path + b"/", depth + 1, *folders, below))
                 if below is None:
-                    change = Change(path, _file(path, was), _file(path, now))
+                    change = TreeChange(path, _file(path, was), _file(path, now))
                     if change.before != change.after:
                         found.append(change)
         found.sort(key=_path)
@@ -231,7 +231,7 @@ class TreeReader(ObjectReader):
         return folder
 
 
-def _path(change: Change) -> bytes:
+def _path(change: TreeChange) -> bytes:
     return change.path
 
 
@@ -240,14 +240,14 @@ def _folder_of(about: _Row | None) -> str | None:
     return about[2].hex() if about is not None and about[0] == _FOLDER else None
 
 
-def _file(path: bytes, about: _Row | None) -> Entry | None:
+def _file(path: bytes, about: _Row | None) -> TreeEntry | None:
     """The entry of what is no folder."""
     return None if about is None or about[0] == _FOLDER else _entry(path, about)
 
 
-def _entry(path: bytes, about: _Row) -> Entry:
+def _entry(path: bytes, about: _Row) -> TreeEntry:
     mode, _, oid = about
-    return Entry(path, _MODES[mode], oid.hex())
+    return TreeEntry(path, _MODES[mode], oid.hex())
 
 
 def _parse(oid: str, tree: bytes) -> _Folder:

@@ -31,7 +31,7 @@ from wtxtgit.merge.version import (
     kind_of,
     overlaps,
 )
-from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
 from wtxtgit.report.merge import Conflict, MergedKind, Settled, Strategy
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import RowChanges
@@ -247,7 +247,7 @@ class EntryMerge:
     def _value_name(self, pointer: str) -> str:
         return f"{self.prefix}{METADATA}{pointer}"
 
-    def _decide(self, key: Key) -> Placed | None:
+    def _decide(self, key: Key) -> PlacedEntry | None:
         """What becomes of an entry, None where it is left out; notes what was decided."""
         b = None if self.base is None else self.base.entry(key)
         o, t = self.ours.entry(key), self.theirs.entry(key)
@@ -288,7 +288,7 @@ class EntryMerge:
             return self.theirs
         return self.ours if b is not None and b.form == t.form else None
 
-    def _put_together(self, key: Key, holder: Version, former: Version) -> Placed:
+    def _put_together(self, key: Key, holder: Version, former: Version) -> PlacedEntry:
         """An entry with what one side holds in the form of another."""
         former = self._preferred(key, former)
         content, like = holder.entries[holder.numbers[key]], former.entries[former.numbers[key]]
@@ -322,7 +322,7 @@ class EntryMerge:
 
     def _one_sided(
         self, key: Key, b: Entry | None, o: Entry | None, t: Entry | None
-    ) -> Placed | None:
+    ) -> PlacedEntry | None:
         side, entry = (self.ours, o) if o is not None else (self.theirs, t)
         if entry is None:
             # Both sides took it out.
@@ -348,7 +348,7 @@ class EntryMerge:
 
     def _rows(
         self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
-    ) -> Placed | None:
+    ) -> PlacedEntry | None:
         """A tensor that both sides changed; both have one dtype and shape."""
         ours = None if o.tensor is None else as_numbers(o.tensor)
         theirs = None if t.tensor is None else as_numbers(t.tensor)
@@ -386,7 +386,7 @@ class EntryMerge:
 
     def _file(
         self, key: Key, b: Entry | None, o: Entry, t: Entry, former: Version
-    ) -> Placed | None:
+    ) -> PlacedEntry | None:
         """A file in a chunk or member that both sides changed."""
         if o.unread is not None or t.unread is not None:
             return self._by_side(key, o, f"both sides changed it: {o.unread or t.unread}")
@@ -407,7 +407,7 @@ class EntryMerge:
             )
         return self._preferred(key, former).placed(key, _of_file(merged.data))
 
-    def _by_side(self, key: Key, entry: Entry, reason: str) -> Placed:
+    def _by_side(self, key: Key, entry: Entry, reason: str) -> PlacedEntry:
         """Settle what only a side can settle."""
         choice = self.merger.policy.choose(self._name(key))
         sides = {Strategy.OURS: self.ours, Strategy.THEIRS: self.theirs, Strategy.BASE: self.base}
@@ -436,5 +436,5 @@ class EntryMerge:
         return self.merger.opener.is_same_entry(a, b)
 
 
-def _of_file(data: ByteView) -> Content:
-    return Content(len(data), partial(pieces, data))
+def _of_file(data: ByteView) -> NewContent:
+    return NewContent(len(data), partial(pieces, data))

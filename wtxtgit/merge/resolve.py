@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from wtxtgit.checkpoint.open import blob
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import attributes, index, staging, work_tree
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import Staged
 from wtxtgit.io.files import shown_path, view_file
@@ -21,7 +21,7 @@ from wtxtgit.merge.driver import strategy_of
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.merge import MergeReport, Strategy
 from wtxtgit.text.grammar import MAGIC
 
@@ -31,7 +31,7 @@ _MARKER = b"\n<<<<<<< "
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution(Plain):
+class Resolution(JsonObject):
     """What became of a conflict: the merge again; it is staged if nothing is open."""
 
     KEYS = "path staged=is_staged *report"
@@ -94,7 +94,7 @@ def has_ledger(repo: Repository, path: bytes) -> bool:
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
-def _check(path: bytes, stages: dict[int, Entry]) -> None:
+def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
     shown = shown_path(path)
     if not stages:
         raise InputError(f"{shown}: no conflict", hint="git status lists those that there are")
@@ -114,13 +114,13 @@ def _check(path: bytes, stages: dict[int, Entry]) -> None:
             raise InputError(f"{shown}: a link or a submodule on one side")
 
 
-def _content(repo: Repository, entry: Entry | None) -> ByteView:
+def _content(repo: Repository, entry: TreeEntry | None) -> ByteView:
     if entry is None:
         return memoryview(b"")
     return blob(repo, entry.oid)
 
 
-def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, Entry]) -> None:
+def _refuse_edited(repo: Repository, path: bytes, stages: dict[int, TreeEntry]) -> None:
     """Raise CheckError where the file is neither what a merge leaves nor a side of it."""
     file = repo.file(path)
     if not os.path.lexists(file) or any(
@@ -149,7 +149,7 @@ def _has_marker(content: ByteView) -> bool:
     return any(bytes(part).find(_MARKER) >= 0 for part in parts)
 
 
-def _stage(repo: Repository, ours: Entry, merged: ByteView) -> None:
+def _stage(repo: Repository, ours: TreeEntry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
     # The blob is staged first, so that git itself writes the file, through the filter.
     oid = staging.write_blob(repo, mapped(merged))

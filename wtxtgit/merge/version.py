@@ -15,7 +15,7 @@ from wtxtgit.containers import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
 from wtxtgit.merge.policy import equal_values
-from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Entry, NewContent, PackedBytes, PlacedEntry, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.compare import is_same, label, logical_shape
 from wtxtgit.tensors.tensor_bytes import as_numbers
@@ -40,8 +40,8 @@ class Version:
         number = self.numbers.get(key)
         return None if number is None else self.entries[number]
 
-    def placed(self, key: Key, content: Content | None = None) -> Placed:
-        return Placed(self.container, self.numbers[key], content)
+    def placed(self, key: Key, content: NewContent | None = None) -> PlacedEntry:
+        return PlacedEntry(self.container, self.numbers[key], content)
 
     def is_built_as(self, other: Version) -> bool:
         """Whether two files differ in nothing but what their entries hold."""
@@ -76,7 +76,7 @@ class Opener:
         """What a file in a file holds; raises FormatError where it can't be decoded."""
         if entry.file is None:
             raise FormatError(f"{entry.name!a} can't be opened", field="payload")
-        if not isinstance(entry.file, Packed):
+        if not isinstance(entry.file, PackedBytes):
             return mapped(entry.file)
         self.spend(entry.file.nbytes)
         return mapped(entry.file.open())
@@ -123,7 +123,7 @@ class Opener:
         self,
         data: ByteView,
         resealer: Resealer,
-        placed: Mapping[Key, Placed],
+        placed: Mapping[Key, PlacedEntry],
         versions: Iterable[Version],
         values: Mapping[str, object],
     ) -> Container:
@@ -148,7 +148,7 @@ class Opener:
             raise FormatError("the metadata would not be what was merged", field="metadata")
         return container
 
-    def _holds(self, entry: Entry, wanted: Entry, content: Content | None) -> bool:
+    def _holds(self, entry: Entry, wanted: Entry, content: NewContent | None) -> bool:
         """Whether an entry that was written holds what was wanted of it."""
         if kind_of(entry) != kind_of(wanted):
             return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(Plain):
+class Problem(JsonObject):
     """One thing that a check found: `kind` is a word of the verdict's list.
 
     `line` counts from 1, `chunk` is an `ix` of a text or the name of a

@@ -22,7 +22,7 @@ NO_REPO = bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LedgerHead:
     """The first line: which repository, and where in it the ledger began.
 
     `repo` (32 bytes) is merkle_this of the first record of the signers
@@ -60,7 +60,7 @@ def is_deletion(record: Record) -> bool:
 class Ledger:
     """All generations of an artifact, oldest first, one at least."""
 
-    head: Head
+    head: LedgerHead
     records: tuple[Record, ...]
     place: bytes = field(init=False, compare=False, repr=False)
     """The path that the signatures speak of: that of the last move, else the first line's."""

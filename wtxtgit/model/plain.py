@@ -18,7 +18,7 @@ _LEAVES = frozenset({int, float, str, bool, type(None)})
 """Types whose values JSON takes as they are."""
 
 
-class Plain:
+class JsonObject:
     """A dataclass that is an object of JSON: with all of its fields, or with KEYS.
 
     KEYS are words: the name of a field or property, `key=name` where the key is
@@ -36,7 +36,9 @@ class Plain:
         keys, marks, get = _PLANS.get(kind) or _PLANS.setdefault(kind, _planned(kind))
         for key, mark, value in zip(keys, marks, get(self), strict=False):
             if mark == "*":
-                yield from value.entries() if isinstance(value, Plain) else (value or {}).items()
+                yield from (
+                    value.entries() if isinstance(value, JsonObject) else (value or {}).items()
+                )
             elif value is None and mark == "?":
                 continue
             elif type(value) in _LEAVES:
@@ -61,7 +63,7 @@ def _spelled(value: Any) -> object:
 def _plain(value: object) -> Any:
     if type(value) in _LEAVES:
         return value
-    if isinstance(value, Plain):
+    if isinstance(value, JsonObject):
         return value.as_dict()
     if isinstance(value, tuple):
         return list(map(_plain, value))
@@ -70,21 +72,21 @@ def _plain(value: object) -> Any:
     return _spelled(value)
 
 
-class _Plan(NamedTuple):
+class _ObjectPlan(NamedTuple):
     """What is in the object of a class: keys, how each is marked, and what gets the values."""
 
     keys: tuple[str, ...]
     marks: tuple[str, ...]
-    get: Callable[[Plain], tuple[Any, ...]]
+    get: Callable[[JsonObject], tuple[Any, ...]]
 
 
-_PLANS: dict[type[Plain], _Plan] = {}
+_PLANS: dict[type[JsonObject], _ObjectPlan] = {}
 
 
-def _planned(kind: Any) -> _Plan:
+def _planned(kind: Any) -> _ObjectPlan:
     words = kind.KEYS.split() or [one.name for one in fields(kind)]
     marks = tuple(next((m for m in ("*", "?", ":hex") if m in word), "") for word in words)
     pairs = [word.strip("*?").removesuffix(":hex").partition("=") for word in words]
     names = [name or key for key, _, name in pairs]
     # Of one name attrgetter gives the value alone: it is asked for once more.
-    return _Plan(tuple(key for key, *_ in pairs), marks, attrgetter(*names, names[0]))
+    return _ObjectPlan(tuple(key for key, *_ in pairs), marks, attrgetter(*names, names[0]))

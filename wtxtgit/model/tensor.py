@@ -31,7 +31,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packed:
+class PackedBytes:
     """Bytes that are decoded whenever they are asked for, `nbytes` of them.
 
     `open` raises FormatError where they can't be.
@@ -40,9 +40,9 @@ class Packed:
     nbytes: int
     open: Callable[[], ByteView]
 
-    def part(self, start: int, nbytes: int) -> Packed:
+    def part(self, start: int, nbytes: int) -> PackedBytes:
         """`nbytes` of the bytes, from byte `start` on."""
-        return Packed(nbytes, lambda: self.open()[start : start + nbytes])
+        return PackedBytes(nbytes, lambda: self.open()[start : start + nbytes])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    held: ByteView | Packed
+    held: ByteView | PackedBytes
     offset: int | None
     element: str | None = None
     order: str = "C"
@@ -83,13 +83,13 @@ class Tensor:
     @property
     def view(self) -> ByteView:
         """The stored bytes, not mapped as a whole; raises FormatError as `data` does."""
-        return self.held.open() if isinstance(self.held, Packed) else self.held
+        return self.held.open() if isinstance(self.held, PackedBytes) else self.held
 
     def first(self, nbytes: int) -> Tensor:
         """The tensor without what is stored behind its first `nbytes` bytes."""
         if nbytes == self.nbytes:
             return self
-        if isinstance(self.held, Packed):
+        if isinstance(self.held, PackedBytes):
             return replace(self, held=self.held.part(0, nbytes))
         return replace(self, held=self.held[:nbytes])
 
@@ -174,12 +174,12 @@ class Entry:
     form: Hashable
     stored: ByteView | None
     tensor: Tensor | None = None
-    file: ByteView | Packed | None = None
+    file: ByteView | PackedBytes | None = None
     unread: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Content:
+class NewContent:
     """New bytes of an entry, `nbytes` of them; `blocks` gives them each time it is called."""
 
     nbytes: int
@@ -187,7 +187,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class PlacedEntry:
     """An entry of a file that is written: entry `number` of a file that was read.
 
     `source` is that file as its format's `read` gave it. Without `content` the
@@ -198,7 +198,7 @@ class Placed:
 
     source: object
     number: int
-    content: Content | None = None
+    content: NewContent | None = None
 
 
 ITEM_BYTES = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wtxtgit.errors import CheckError, TrustError, counted
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.figures import OID_SHOWN
 
 UNTRUSTED = frozenset(
@@ -79,7 +79,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Plain):
+class Finding(JsonObject):
     """One thing that does not hold: in which commit ("" for none), at which path (b"" for none)."""
 
     KEYS = "commit path kind severity message"
@@ -114,7 +114,7 @@ def _spelled(finding: Finding) -> str:
     return HINTS[finding.kind]
 
 
-class Judged:
+class WithFindings:
     """What has findings holds if none of them is an error."""
 
     __slots__ = ()
@@ -142,7 +142,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport(Judged, Plain):
+class AuditReport(WithFindings, JsonObject):
     """What became of a range of commits.
 
     `commits` were judged, `unjudged` are those that the trust root reaches.

@@ -8,8 +8,8 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wtxtgit.model.plain import Plain
-from wtxtgit.report.audit import Finding, Judged
+from wtxtgit.model.plain import JsonObject
+from wtxtgit.report.audit import Finding, WithFindings
 
 LARGE_BLOB = "large-blob"
 _PLACEHOLDER = re.compile("LEDGER|PATH")
@@ -76,7 +76,7 @@ def hint(finding: Finding, occasion: Occasion = Occasion.COMMIT) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedFile(Plain):
+class CheckedFile(JsonObject):
     """A file that was checked, and how it stands.
 
     `state` is what is wrong with it, or how it is sealed. `size` are the
@@ -92,7 +92,7 @@ class CheckedFile(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport(Judged, Plain):
+class CheckReport(WithFindings, JsonObject):
     """What became of the files of a commit about to be made.
 
     `is_sealing` says whether anything is sealed there, or anybody may seal;

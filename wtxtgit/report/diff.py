@@ -13,7 +13,7 @@ from functools import cached_property
 from math import hypot, inf
 from sys import float_info
 
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 
 
 class TensorStatus(StrEnum):
@@ -27,7 +27,7 @@ class TensorStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RowBlocks(Plain):
+class RowBlocks(JsonObject):
     """Blocks of `rows` rows each, the last one maybe fewer: changed rows, and norms of the change.
 
     `l2` is None for what is compared as bytes.
@@ -41,7 +41,7 @@ class RowBlocks(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class RowFacts(Plain):
+class RowFacts(JsonObject):
     """Which of `rows` rows (of the first dimension) changed.
 
     `ranges` are (first, last + 1) and hold all changed rows, and no other
@@ -58,7 +58,7 @@ class RowFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class SideFacts(Plain):
+class SideFacts(JsonObject):
     """A tensor's own values: mean and std of the finite ones, None where there is none."""
 
     KEYS = "mean std zeros zeros_share nan inf"
@@ -76,7 +76,7 @@ class SideFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers(Plain):
+class Numbers(JsonObject):
     """How a tensor's numbers changed.
 
     `base_norm` is that of the numbers before that are finite on both sides.
@@ -118,7 +118,7 @@ class Numbers(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class ByteChange(Plain):
+class ByteChange(JsonObject):
     """How a tensor changed whose items are no numbers of whole bytes; `rows` if rows are bytes."""
 
     KEYS = "bytes=nbytes changed_bytes=changed changed_share *rows"
@@ -133,7 +133,7 @@ class ByteChange(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorDiff(Plain):
+class TensorDiff(JsonObject):
     """A tensor and what became of it.
 
     `dtype` and `shape` (as numpy has it, whatever the order of storage) are
@@ -164,7 +164,7 @@ class TensorDiff(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataChange(Plain):
+class MetadataChange(JsonObject):
     """A value of the metadata: `path` is a JSON pointer (RFC 6901), `kind` as of a tensor.
 
     `before` and `after` are plain values; strings among them are cut.
@@ -186,7 +186,7 @@ class MetadataChange(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary(Plain):
+class Summary(JsonObject):
     """What a diff came to: counts of tensors by status, and totals over those that changed.
 
     `relative_l2` is of the changed tensors alone, None where that is nothing
@@ -206,7 +206,7 @@ class Summary(Plain):
 
 
 @dataclass(frozen=True)
-class DiffReport(Plain):
+class DiffReport(JsonObject):
     """Two checkpoints compared: `a` before, `b` after.
 
     Without slots, for what is summed up once.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 
 
 class Strategy(StrEnum):
@@ -32,7 +32,7 @@ class MergedKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict(Plain):
+class Conflict(JsonObject):
     """Something that both sides changed, and that nobody has settled.
 
     `name` is what `resolve --take` calls it. `rows` counts the rows that
@@ -55,7 +55,7 @@ class Conflict(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(Plain):
+class Settled(JsonObject):
     """Something that a side changed, and what of it is in the result.
 
     `how` is "ours" or "theirs" (which is in the result), "both" (rows of
@@ -73,7 +73,7 @@ class Settled(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class MergeReport(Plain):
+class MergeReport(JsonObject):
     """How a merge of one file ended.
 
     `taken` is the side that the result is byte for byte ("ours", "theirs", or

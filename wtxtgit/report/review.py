@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.diff import DiffReport, TensorDiff, TensorStatus
 
 
@@ -44,7 +44,7 @@ class Risk(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(Plain):
+class Flag(JsonObject):
     """A risk, and why; `tensor` is the one that it is about, None for the whole file."""
 
     risk: Risk
@@ -53,7 +53,7 @@ class Flag(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram(Plain):
+class Histogram(JsonObject):
     """Counts in bins of one width between `low` and `high`, and what is below and above.
 
     Values that are no numbers are in none.
@@ -67,7 +67,7 @@ class Histogram(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Distributions(Plain):
+class Distributions(JsonObject):
     """Of a changed tensor: values before and after, in the same bins, and their change.
 
     `change` is of the items that changed alone (after - before).
@@ -79,7 +79,7 @@ class Distributions(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerGroup(Plain):
+class LayerGroup(JsonObject):
     """Tensors whose names start alike up to a number: `model.layers.3`, `lm_head`.
 
     `elements` are those of all its tensors, `l2` and `relative_l2` as in a
@@ -124,7 +124,7 @@ class Sealing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewedGeneration(Plain):
+class ReviewedGeneration(JsonObject):
     """A record of the ledger that the branch adds, and the commit that brought it."""
 
     KEYS = "gen ts commit signers verdict"
@@ -137,7 +137,7 @@ class ReviewedGeneration(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Seal(Plain):
+class SealVerdict(JsonObject):
     """The verdict of the chain: `state`, words on it, and the generations of this branch."""
 
     state: Sealing
@@ -146,7 +146,7 @@ class Seal(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes(Plain):
+class Sizes(JsonObject):
     """Bytes of the file, and of the text that git stores, before and after; None where absent.
 
     `limit` is the most that the forge takes as one blob, None where nobody knows.
@@ -160,7 +160,7 @@ class Sizes(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewedCommit(Plain):
+class ReviewedCommit(JsonObject):
     """A commit of the branch that changes the checkpoint: its id, and its subject."""
 
     KEYS = "commit=oid subject"
@@ -170,7 +170,7 @@ class ReviewedCommit(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed(Plain):
+class Reviewed(JsonObject):
     """A checkpoint that the branch changes.
 
     `diff` is None where the two can't be compared; then `reason` says why. A
@@ -189,7 +189,7 @@ class Reviewed(Plain):
     reason: str | None
     groups: tuple[LayerGroup, ...]
     flags: tuple[Flag, ...]
-    seal: Seal
+    seal: SealVerdict
     sizes: Sizes
     commits: tuple[ReviewedCommit, ...]
     distributions: dict[str, Distributions] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class Reviewed(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Review(Plain):
+class Review(JsonObject):
     """All checkpoints that a branch changes, those with the most severe risks first.
 
     `base` and `head` are as they were asked for, `base_commit` is what the

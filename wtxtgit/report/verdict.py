@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError
 from wtxtgit.model import Problem
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})
 """Kinds that speak of trust, not of integrity."""
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayFacts(Plain):
+class ArrayFacts(JsonObject):
     """An array of a text: `sha256` in hex, as its line says."""
 
     name: str
@@ -23,7 +23,7 @@ class ArrayFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFacts(Plain):
+class RecordFacts(JsonObject):
     """A record of a ledger: `sha256_all` in hex.
 
     `keyids` are those that its signatures name, `signed_by` counts the
@@ -43,7 +43,7 @@ class RecordFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaFacts(Plain):
+class DeltaFacts(JsonObject):
     """A delta: hashes in hex, `target_sha256_all` and `gen` where it is bound.
 
     `changed` and `removed` name arrays, `chunks` counts those that it carries.
@@ -61,7 +61,7 @@ class DeltaFacts(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class FileVerdict(Plain):
+class FileVerdict(JsonObject):
     """What became of one file.
 
     `known` is False where the file is nothing that can be checked; `failure`
@@ -95,7 +95,7 @@ class FileVerdict(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Plain):
+class Verdict(JsonObject):
     """What became of all files of a command."""
 
     KEYS = "ok files"

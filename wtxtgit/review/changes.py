@@ -20,7 +20,7 @@ from wtxtgit.git import config, history
 from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, TreeAttributes
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeReader, renames
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
@@ -100,8 +100,8 @@ class ChangedCheckpoint:
     path: bytes
     fate: Fate
     base_path: bytes | None
-    before: Entry | None
-    after: Entry | None
+    before: TreeEntry | None
+    after: TreeEntry | None
 
     @property
     def paths(self) -> tuple[bytes, ...]:
@@ -134,7 +134,9 @@ def changes(
     return sorted(changed, key=lambda one: one.path), notes
 
 
-def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> ChangedCheckpoint:
+def _of_one_path(
+    path: bytes, before: TreeEntry | None, after: TreeEntry | None
+) -> ChangedCheckpoint:
     if before is None:
         return ChangedCheckpoint(path, Fate.ADDED, None, before, after)
     fate = Fate.REMOVED if after is None else Fate.CHANGED
@@ -143,7 +145,7 @@ def _of_one_path(path: bytes, before: Entry | None, after: Entry | None) -> Chan
 
 def _differing(
     repo: Repository, branch: Branch, old: CommitFiles, new: CommitFiles
-) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+) -> dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]:
     """What stands at each path, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
     differing = [path for path in paths if place(old, path) != place(new, path)]
@@ -164,7 +166,7 @@ def _differing(
 
 def _standing(
     trees: TreeReader, tree: str, state: CommitFiles, paths: Sequence[bytes]
-) -> dict[bytes, Entry]:
+) -> dict[bytes, TreeEntry]:
     """What stands at these paths, also where the filter is not for them."""
     entries = {path: state.entries[path] for path in paths if path in state.entries}
     return entries | trees.at(tree, [path for path in paths if path not in entries])
@@ -175,8 +177,8 @@ def _moved(
     branch: Branch,
     reader: ChainReader,
     ends: list[CommitFiles],
-    gone: Mapping[bytes, Entry],
-    come: Mapping[bytes, Entry],
+    gone: Mapping[bytes, TreeEntry],
+    come: Mapping[bytes, TreeEntry],
 ) -> tuple[dict[bytes, bytes], list[str]]:
     """Where each of `come` was before, by its ledger, else by content as git finds it; notes."""
     if not gone or not come:

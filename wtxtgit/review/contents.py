@@ -14,7 +14,7 @@ from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
 from wtxtgit.errors import CheckError, FormatError, InputError
 from wtxtgit.git.history import Commit
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.spool import spooled
@@ -108,7 +108,7 @@ class BranchReader:
             sizes = [sides[name].size if name in sides else None for name in (_BASE, _HEAD)]
         return replace(comparison, sizes=(sizes[0], sizes[1]), stored=stored)
 
-    def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, Entry]]:
+    def _ends(self, changed: ChangedCheckpoint) -> list[tuple[str, Commit, TreeEntry]]:
         """What stands at the ends of the branch where there is something."""
         before = (_BASE, self.branch.before, changed.before)
         after = (_HEAD, self.branch.after, changed.after)

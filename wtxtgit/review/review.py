@@ -12,7 +12,7 @@ from math import inf
 
 from wtxtgit.chain import judge
 from wtxtgit.chain.contents import Facts
-from wtxtgit.chain.judge import Files
+from wtxtgit.chain.judge import JudgedFiles
 from wtxtgit.chain.reader import ChainReader
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import clipped
@@ -93,7 +93,7 @@ def review(
             request.with_distributions,
             progress,
         )
-        under_way = _Review(repo, branch, commits, seals, contents, comparer)
+        under_way = _ReviewWork(repo, branch, commits, seals, contents, comparer)
         return under_way.run(facts, notes, progress)
 
 
@@ -143,7 +143,7 @@ def _notes_on_trust(seals: Seals) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Review:
+class _ReviewWork:
     """A review under way."""
 
     repo: Repository
@@ -184,7 +184,7 @@ class _Review:
             (*notes, *more),
         )
 
-    def _files(self, found: list[ChangedCheckpoint]) -> Files:
+    def _files(self, found: list[ChangedCheckpoint]) -> JudgedFiles:
         """What is judged at the head: the artifacts among what the branch changes."""
         walk, oid = self.seals.walk, self.branch.after.oid
         listing = walk.snapshots.listing(oid)

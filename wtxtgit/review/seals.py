@@ -19,7 +19,7 @@ from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.history import Commit
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger
 from wtxtgit.report.audit import UNTRUSTED, Finding
-from wtxtgit.report.review import Flag, ReviewedGeneration, Risk, Seal, Sealing
+from wtxtgit.report.review import Flag, ReviewedGeneration, Risk, Sealing, SealVerdict
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.trust.state import Violation
 
@@ -77,7 +77,7 @@ class Seals:
         changed: ChangedCheckpoint,
         facts: Mapping[str, ArtifactFacts],
         findings: Sequence[Finding],
-    ) -> tuple[Seal, list[Flag]]:
+    ) -> tuple[SealVerdict, list[Flag]]:
         """The seal of a checkpoint at the head, and what is risky about it.
 
         `findings` are those of judging what is there.
@@ -93,18 +93,18 @@ class Seals:
             state = Sealing.UNSEALED if why is None else Sealing.UNTRUSTED
             if why is not None:
                 flags.append(Flag(Risk.CHAIN, f"the ledger can't be read: {why}"))
-                return Seal(state, f"the ledger can't be read: {why}"), flags
+                return SealVerdict(state, f"the ledger can't be read: {why}"), flags
             if changed.after is None:
-                return Seal(state, "deleted; no ledger is left of it"), flags
+                return SealVerdict(state, "deleted; no ledger is left of it"), flags
             message = "no ledger has a record of it"
-            return Seal(state, message), [*flags, Flag(Risk.UNSEALED, message)]
+            return SealVerdict(state, message), [*flags, Flag(Risk.UNSEALED, message)]
         added = self._added(changed, ledger)
         shown, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
         rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
         seal, found = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
         if found is not None and found.risk not in {flag.risk for flag in flags}:
             flags.append(found)
-        return Seal(seal.state, seal.message + rest, shown), flags
+        return SealVerdict(seal.state, seal.message + rest, shown), flags
 
     @property
     def snapshot(self) -> CommitFiles:
@@ -148,26 +148,28 @@ class Seals:
         findings: Sequence[Finding],
         *,
         is_broken: bool,
-    ) -> tuple[Seal, Flag | None]:
+    ) -> tuple[SealVerdict, Flag | None]:
         """Whether the last record seals what is there, and who says so."""
         gen = ledger.last.meta.gen
         if changed.after is not None and changed.after.is_file:
             content = facts[changed.after.oid]
             if changed.path in self.snapshot.filtered and content.sha256_all is None:
-                return Seal(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
+                return SealVerdict(Sealing.STALE, "the text is damaged, so no seal is of it"), Flag(
                     Risk.DAMAGED, content.fault or "the text is damaged"
                 )
             for one in findings:
                 if one.kind == "content-mismatch":
-                    return Seal(Sealing.STALE, one.message), Flag(Risk.UNSEALED, one.message)
+                    return SealVerdict(Sealing.STALE, one.message), Flag(Risk.UNSEALED, one.message)
                 if one.kind == "bad-record":
-                    return Seal(Sealing.UNTRUSTED, one.message), Flag(Risk.CHAIN, one.message)
+                    return SealVerdict(Sealing.UNTRUSTED, one.message), Flag(
+                        Risk.CHAIN, one.message
+                    )
         kept = "deleted, its ledger kept: " if changed.after is None else ""
         state, by, flag = self._signers(ledger)
         # A good last record does not heal a chain that was broken before it.
         if is_broken:
             state = Sealing.UNTRUSTED
-        return Seal(state, f"{kept}generation {gen} {by}"), flag
+        return SealVerdict(state, f"{kept}generation {gen} {by}"), flag
 
     def _signers(self, ledger: Ledger) -> tuple[Sealing, str, Flag | None]:
         """Who signed the last record: its state, words, and what is risky about it."""

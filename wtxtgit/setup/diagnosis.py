@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wtxtgit.errors import clipped, counted
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import (
     MAX_BLOB_KEY,
     MAX_DIFF_TEXT,
     MAX_FORGE_BLOB,
+    BlobSettings,
     Machine,
-    Settings,
     TextSize,
     max_blob,
 )
@@ -41,7 +41,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Plain):
+class CheckResult(JsonObject):
     """One finding: `fix` says what helps, `fixable` whether `--fix` does it."""
 
     name: str
@@ -53,12 +53,12 @@ class Check(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis(Plain):
+class Diagnosis(JsonObject):
     """All findings, and what was repaired before they were made."""
 
     KEYS = "ok checks repaired"
 
-    checks: tuple[Check, ...]
+    checks: tuple[CheckResult, ...]
     repaired: tuple[str, ...] = ()
 
     @property
@@ -88,12 +88,12 @@ def shown(path: bytes) -> str:
     return shlex.quote(path.decode("utf-8", "backslashreplace"))
 
 
-def counted_files(entries: Iterable[Entry]) -> str:
+def counted_files(entries: Iterable[TreeEntry]) -> str:
     """`1 tracked file`, `2 tracked files`."""
     return counted(len(distinct(entries)), "tracked file")
 
 
-def distinct(entries: Iterable[Entry]) -> list[bytes]:
+def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
     """The paths of entries, of which a conflict has up to three for one."""
     return list(dict.fromkeys(entry.path for entry in entries))
 
@@ -101,7 +101,7 @@ def distinct(entries: Iterable[Entry]) -> list[bytes]:
 _SHARDS = "wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
 
 
-def checks(repo: Repository, found: Sequence[TextSize], here: Machine) -> list[Check]:
+def checks(repo: Repository, found: Sequence[TextSize], here: Machine) -> list[CheckResult]:
     """Check texts against the limits of forges and of git; raises nothing of its own."""
     now = sizes.settings(repo, here)
     wanted = sizes.suited(found, now, here)
@@ -112,10 +112,10 @@ def checks(repo: Repository, found: Sequence[TextSize], here: Machine) -> list[C
     ]
 
 
-def forge(found: Sequence[TextSize], most: int) -> Check:
+def forge(found: Sequence[TextSize], most: int) -> CheckResult:
     """Whether forges take the blobs, and show their diffs."""
     if large := [size for size in found if size.text > most]:
-        return Check(
+        return CheckResult(
             "sizes",
             Level.WARN,
             f"over {sizes.told(most)} as text, the most that {_who(most)} a blob "
@@ -128,18 +128,20 @@ def forge(found: Sequence[TextSize], most: int) -> Check:
     if long:
         cut = counted(len(long), "text")
         said += f"; of {cut} pull requests may show no diff, wtxtgit review does"
-    return Check("sizes", Level.OK, said)
+    return CheckResult("sizes", Level.OK, said)
 
 
-def deltas(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Machine) -> Check:
+def deltas(
+    found: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
+) -> CheckResult:
     """Whether git makes deltas of the texts, by core.bigFileThreshold."""
     whole = [size for size in found if size.text > now.threshold]
     if not whole:
         said = f"git makes deltas up to {sizes.told(now.threshold)} of text"
-        return Check("deltas", Level.OK, said)
+        return CheckResult("deltas", Level.OK, said)
     values = sizes.changes(now, wanted)
     hopeless = [size for size in whole if size.text > wanted.threshold]
-    return Check(
+    return CheckResult(
         "deltas",
         Level.WARN,
         f"over {sizes.BIG_FILE_THRESHOLD} ({sizes.told(now.threshold)}), "
@@ -157,11 +159,13 @@ def deltas(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Mac
     )
 
 
-def memory(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Machine) -> Check:
+def memory(
+    found: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
+) -> CheckResult:
     """Whether git's own commands have the memory that the texts take."""
     if held := [size for size in found if sizes.CHECKOUT_TEXTS * size.text > here.memory]:
         need = sizes.CHECKOUT_TEXTS * held[0].text
-        return Check(
+        return CheckResult(
             "memory",
             Level.WARN,
             f"git checkout holds up to {sizes.told(need)}, of {sizes.told(here.memory)} here: "
@@ -172,7 +176,7 @@ def memory(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Mac
     if wanted.window != now.window:
         largest = max(size.text for size in found if size.text <= wanted.threshold)
         need = sizes.REPACK_UNBOUND * largest * now.threads
-        return Check(
+        return CheckResult(
             "memory",
             Level.WARN,
             f"without {sizes.WINDOW_MEMORY} git gc may hold {sizes.told(need)}, "
@@ -182,7 +186,7 @@ def memory(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Mac
         )
     if shown := [size for size in found if sizes.DIFF_TEXTS * size.text > here.memory]:
         need = sizes.DIFF_TEXTS * shown[0].text
-        return Check(
+        return CheckResult(
             "memory",
             Level.WARN,
             f"git diff --no-ext-diff holds up to {sizes.told(need)}, "
@@ -190,7 +194,7 @@ def memory(found: Sequence[TextSize], now: Settings, wanted: Settings, here: Mac
             "git diff and wtxtgit diff read what changed alone",
             paths=_paths(shown),
         )
-    return Check("memory", Level.OK, "git has the memory for all texts")
+    return CheckResult("memory", Level.OK, "git has the memory for all texts")
 
 
 def _commands(values: dict[str, str]) -> str:

@@ -11,14 +11,22 @@ from importlib import import_module, metadata
 
 from wtxtgit import containers
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
-from wtxtgit.filter.process import Settings
+from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
 from wtxtgit.git import attributes, config, index, run, staging, work_tree
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
 from wtxtgit.setup import diagnosis, hooks, install, sizes, track
-from wtxtgit.setup.diagnosis import Check, Diagnosis, Level, arguments, counted_files, listed, shown
+from wtxtgit.setup.diagnosis import (
+    CheckResult,
+    Diagnosis,
+    Level,
+    arguments,
+    counted_files,
+    listed,
+    shown,
+)
 
 MODULES = {
     "numpy": "numpy",
@@ -53,7 +61,7 @@ def examine(repo: Repository | None) -> Diagnosis:
     return Diagnosis(tuple(checks))
 
 
-def repair(repo: Repository | None, settings: Settings | None = None) -> Diagnosis:
+def repair(repo: Repository | None, settings: FilterSettings | None = None) -> Diagnosis:
     """Repair what can be repaired without losing anything, then examine again."""
     done: list[str] = []
     driver = partial(_fix_driver, settings=settings)
@@ -72,23 +80,25 @@ def repair(repo: Repository | None, settings: Settings | None = None) -> Diagnos
     return Diagnosis(examine(repo).checks, tuple(done))
 
 
-def _guarded(name: str, look: Callable[[], Check]) -> Check:
+def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
     try:
         return look()
     except WtxtgitError as error:
-        return Check(name, Level.ERROR, error.message, error.hint)
+        return CheckResult(name, Level.ERROR, error.message, error.hint)
 
 
-def _git_version() -> Check:
+def _git_version() -> CheckResult:
     version = run.version()
     said = ".".join(map(str, version))
     if version < run.MIN_VERSION:
         wanted = ".".join(map(str, run.MIN_VERSION))
-        return Check("git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later")
-    return Check("git", Level.OK, f"git {said}")
+        return CheckResult(
+            "git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later"
+        )
+    return CheckResult("git", Level.OK, f"git {said}")
 
 
-def _modules() -> Check:
+def _modules() -> CheckResult:
     versions, broken = [], []
     for distribution, module in MODULES.items():
         try:
@@ -97,22 +107,22 @@ def _modules() -> Check:
         except (ImportError, metadata.PackageNotFoundError, OSError) as error:
             broken.append(f"{distribution} ({error})")
     if broken:
-        return Check(
+        return CheckResult(
             "python",
             Level.ERROR,
             f"can't be imported: {', '.join(broken)}",
             "install wtxtgit again for this interpreter",
         )
-    return Check("python", Level.OK, ", ".join(versions))
+    return CheckResult("python", Level.OK, ", ".join(versions))
 
 
-def _configured(repo: Repository | None) -> Check:
+def _configured(repo: Repository | None) -> CheckResult:
     now = _config(repo)
     values = {key: now.get(key) for key in config.KEYS}
     foreign = [key for key, value in values.items() if value and not config.is_ours(key, value)]
     missing = [key for key, value in values.items() if value is None]
     if foreign:
-        return Check(
+        return CheckResult(
             "driver",
             Level.ERROR,
             f"not set by wtxtgit: {', '.join(foreign)}",
@@ -120,15 +130,17 @@ def _configured(repo: Repository | None) -> Check:
         )
     if missing:
         what = "is not set up" if len(missing) == len(values) else f"lacks {', '.join(missing)}"
-        return Check("driver", Level.ERROR, f"the driver {what}", "wtxtgit install", fixable=True)
-    return Check("driver", Level.OK, "the filter, diff and merge drivers are set up")
+        return CheckResult(
+            "driver", Level.ERROR, f"the driver {what}", "wtxtgit install", fixable=True
+        )
+    return CheckResult("driver", Level.OK, "the filter, diff and merge drivers are set up")
 
 
 def _config(repo: Repository | None) -> config.Config:
     return repo.config if repo else config.Config(None)
 
 
-def _starts(repo: Repository | None) -> Check:
+def _starts(repo: Repository | None) -> CheckResult:
     """Every launcher that the commands have starts: a diff driver's failure ends `git diff`."""
     now = _config(repo)
     values = {key: now.get(key) or "" for key in config.COMMANDS}
@@ -137,15 +149,15 @@ def _starts(repo: Repository | None) -> Check:
         for launcher in filter(None, launchers):
             install.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
     except EnvironmentFailure as error:
-        return Check("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
-    return Check("start", Level.OK, "the filter and the drivers start and answer")
+        return CheckResult("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
+    return CheckResult("start", Level.OK, "the filter and the drivers start and answer")
 
 
-def _repository_checks(repo: Repository) -> list[Check]:
+def _repository_checks(repo: Repository) -> list[CheckResult]:
     try:
         entries = tracked(repo)
     except EnvironmentFailure as error:
-        return [Check("repository", Level.ERROR, error.message, error.hint)]
+        return [CheckResult("repository", Level.ERROR, error.message, error.hint)]
     # Asked for once, by whichever check comes first: it looks at every file.
     files = cache(lambda: status(repo).files)
     return [
@@ -160,10 +172,10 @@ def _repository_checks(repo: Repository) -> list[Check]:
     ]
 
 
-def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
+def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     if incomplete := track.incomplete_lines(repo):
         first = incomplete[0]
-        return Check(
+        return CheckResult(
             "attributes",
             Level.ERROR,
             f"{shown(first.file)}: the line of {shown(first.pattern)} lacks an attribute of ours",
@@ -174,7 +186,7 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
     found = attributes.effective(repo, paths, ("text", "eol", "diff", "merge"))
     converted = [path for path in dict.fromkeys(paths) if found[path]["text"] != attributes.UNSET]
     if converted:
-        return Check(
+        return CheckResult(
             "attributes",
             Level.ERROR,
             f"git may convert line endings of {listed(converted)}",
@@ -188,17 +200,17 @@ def _attributes(repo: Repository, entries: Sequence[Entry]) -> Check:
         if not found[path]["diff"] == found[path]["merge"] == driver
     ]
     if plain:
-        return Check(
+        return CheckResult(
             "attributes",
             Level.WARN,
             f"without diff=wtxt and merge=wtxt: {listed(plain)}",
             "a later gitattributes line takes them back",
             paths=tuple(plain),
         )
-    return Check("attributes", Level.OK, f"-text stands on {counted_files(entries)}")
+    return CheckResult("attributes", Level.OK, f"-text stands on {counted_files(entries)}")
 
 
-def _line_endings(repo: Repository) -> Check:
+def _line_endings(repo: Repository) -> CheckResult:
     """Our text files have `eol=lf`, where git is told to convert line endings."""
     suffixes = tuple(
         pattern.removeprefix(b"*") for pattern, _ in track.COMPANIONS if pattern[:1] == b"*"
@@ -217,17 +229,19 @@ def _line_endings(repo: Repository) -> Check:
     ]
     if unsafe:
         risky = converts not in ("false", "no", "off", "0")
-        return Check(
+        return CheckResult(
             "eol",
             Level.ERROR if risky else Level.WARN,
             f"without eol=lf: {listed(unsafe)} (core.autocrlf is {converts})",
             "add the lines of gitattributes.template for *.wtxt, *.wtxtdelta and *.wsum",
             paths=tuple(unsafe),
         )
-    return Check("eol", Level.OK, f"no conversion of line endings (core.autocrlf is {converts})")
+    return CheckResult(
+        "eol", Level.OK, f"no conversion of line endings (core.autocrlf is {converts})"
+    )
 
 
-def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
+def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     through_filter = {entry.path for entry in entries}
     lost: list[bytes] = []
     # Git reads these from its command line alone.
@@ -238,23 +252,23 @@ def _overridden(repo: Repository, entries: Sequence[Entry]) -> Check:
     files = {entry.path for entry in index.entries(repo) if entry.is_file}
     lost = sorted({path for path in lost if path in files})
     if lost:
-        return Check(
+        return CheckResult(
             "nested",
             Level.WARN,
             f"a tracked pattern matches, but other attributes win: {listed(lost)}",
             f"git check-attr -a -- {shown(lost[0])} shows them",
             paths=tuple(lost),
         )
-    return Check("nested", Level.OK, "no attribute overrides a tracked pattern")
+    return CheckResult("nested", Level.OK, "no attribute overrides a tracked pattern")
 
 
-def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
+def _raw(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     raw = [entry.path for entry in raw_files(repo, entries)]
     if raw:
         unedited = set(_unedited_raw(repo, entries))
         others = [path for path in raw if path not in unedited]
         left = f"; --fix leaves {listed(others)}, which differ from the index" if others else ""
-        return Check(
+        return CheckResult(
             "raw-binary",
             Level.ERROR,
             f"committed as raw binary: {listed(raw)}",
@@ -262,13 +276,13 @@ def _raw(repo: Repository, entries: Sequence[Entry]) -> Check:
             fixable=bool(unedited),
             paths=tuple(raw),
         )
-    return Check("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
+    return CheckResult("raw-binary", Level.OK, f"{counted_files(entries)}, none is raw binary")
 
 
-def _work_tree(files: Sequence[FileStatus]) -> Check:
+def _work_tree(files: Sequence[FileStatus]) -> CheckResult:
     corrupt = [file.path for file in files if file.state is State.CORRUPT]
     if corrupt:
-        return Check(
+        return CheckResult(
             "work-tree",
             Level.ERROR,
             f"damaged text: {listed(corrupt)}",
@@ -278,7 +292,7 @@ def _work_tree(files: Sequence[FileStatus]) -> Check:
         )
     texts = [file.path for file in files if file.state is State.TEXT]
     if texts:
-        return Check(
+        return CheckResult(
             "work-tree",
             Level.WARN,
             f"stands as text in the work tree: {listed(texts)}",
@@ -286,18 +300,18 @@ def _work_tree(files: Sequence[FileStatus]) -> Check:
             fixable=True,
             paths=tuple(texts),
         )
-    return Check("work-tree", Level.OK, "the work tree holds binaries")
+    return CheckResult("work-tree", Level.OK, "the work tree holds binaries")
 
 
-def _size_checks(repo: Repository, entries: Sequence[Entry]) -> list[Check]:
+def _size_checks(repo: Repository, entries: Sequence[TreeEntry]) -> list[CheckResult]:
     """Whether tracked files are too large, for forges and for git as it is set."""
     try:
         return diagnosis.checks(repo, sizes.text_sizes(repo, entries), sizes.machine())
     except WtxtgitError as error:
-        return [Check("sizes", Level.ERROR, error.message, error.hint)]
+        return [CheckResult("sizes", Level.ERROR, error.message, error.hint)]
 
 
-def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
+def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
     """Compressed files make poor deltas: a small change of the weights changes all of them."""
     packed = []
     for file in files:
@@ -308,28 +322,30 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> Check:
         if containers.is_compressed(data):
             packed.append(file.path)
     if packed:
-        return Check(
+        return CheckResult(
             "compression",
             Level.WARN,
             f"compressed, so that git makes no small deltas: {listed(packed)}",
             f"wtxtgit repack {arguments(packed[:1])} stores it uncompressed",
             paths=tuple(packed),
         )
-    return Check("compression", Level.OK, "no compression stands in the way of deltas")
+    return CheckResult("compression", Level.OK, "no compression stands in the way of deltas")
 
 
-def _hook(repo: Repository) -> Check:
+def _hook(repo: Repository) -> CheckResult:
     there = hooks.installed(repo)
     missing = [name for name in hooks.NAMES if name not in there]
     if not there:
-        return Check("hook", Level.OK, "no hooks are installed; wtxtgit install --hooks adds them")
+        return CheckResult(
+            "hook", Level.OK, "no hooks are installed; wtxtgit install --hooks adds them"
+        )
     if missing:
         names = ", ".join(missing)
-        return Check("hook", Level.OK, f"no hook {names}; wtxtgit install --hooks adds it")
-    return Check("hook", Level.OK, f"the hooks are installed: {', '.join(there)}")
+        return CheckResult("hook", Level.OK, f"no hook {names}; wtxtgit install --hooks adds it")
+    return CheckResult("hook", Level.OK, f"the hooks are installed: {', '.join(there)}")
 
 
-def _fix_driver(repo: Repository | None, settings: Settings | None = None) -> list[str]:
+def _fix_driver(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
     scope = "global"
     if repo is not None and any(
         config.get_all(key, scope="local", cwd=repo.home) for key in config.KEYS
@@ -352,7 +368,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
     return [f"staged {shown(path)} as text" for path in raw]
 
 
-def _unedited_raw(repo: Repository, entries: Sequence[Entry]) -> list[bytes]:
+def _unedited_raw(repo: Repository, entries: Sequence[TreeEntry]) -> list[bytes]:
     """Find the raw binaries whose file is the blob, byte for byte: staging them loses nothing."""
     return [
         entry.path
@@ -365,7 +381,7 @@ def _fix_settings(repo: Repository | None) -> list[str]:
     return sizes.tune(repo, tracked(repo)) if repo else []
 
 
-def _fix_work_tree(repo: Repository | None, settings: Settings | None = None) -> list[str]:
+def _fix_work_tree(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
     if repo is None:
         return []
     return [f"restored {shown(path)}" for path in install.resmudge(repo, settings).written]

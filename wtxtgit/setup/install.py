@@ -18,22 +18,22 @@ from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.checkout import write_files
-from wtxtgit.filter.process import Settings
+from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import filtered_alone, tracked
 from wtxtgit.git import config, index, run, staging, work_tree
 from wtxtgit.git.config import COMMANDS, KEYS, PROGRAMS, Launcher, get_all, is_ours
-from wtxtgit.git.filter_protocol import ProtocolError, Reader, check_greeting, greeting
-from wtxtgit.git.index import Change, Entry
+from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
+from wtxtgit.git.index import FileChange, TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.work_tree import moment
 from wtxtgit.io.files import shown_path
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import hooks, sizes
 from wtxtgit.text import grammar
 
 
 @dataclass(frozen=True, slots=True)
-class Resmudged(Plain):
+class Resmudged(JsonObject):
     """What became of tracked files that stood as text in the work tree.
 
     `written` are restored. `changed` were edited since, and `left` stay text
@@ -46,7 +46,7 @@ class Resmudged(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Installed(Plain):
+class Installed(JsonObject):
     """What install set; `replaced` are foreign values that --force overwrote."""
 
     scope: str
@@ -58,7 +58,7 @@ class Installed(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Uninstalled(Plain):
+class Uninstalled(JsonObject):
     """What uninstall took back; `foreign` are values of other makers that stay.
 
     `settings` are keys of this repository's config that doctor had set.
@@ -77,7 +77,7 @@ def install(
     with_hooks: bool,
     force: bool,
     repo: Repository | None,
-    settings: Settings | None = None,
+    settings: FilterSettings | None = None,
 ) -> Installed:
     """Set the driver up, and write tracked files that stand as text.
 
@@ -118,7 +118,7 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
     return Uninstalled(scope, changed.keys, changed.foreign, names, undone)
 
 
-def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
+def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmudged:
     """Write tracked files again that stand as their blob's text.
 
     Raises EnvironmentFailure, with nothing written, where the driver does not start.
@@ -134,11 +134,11 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
     if not texts:
         return Resmudged()
     changes = index.changes(repo)
-    unchanged: dict[bytes, Entry] = {}
+    unchanged: dict[bytes, TreeEntry] = {}
     changed: list[bytes] = []
     for entry in texts:
         # Deleted or of another type for git: a link on the way leads elsewhere.
-        gone = changes.get(entry.path) in (Change.DELETED, Change.TYPE)
+        gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
         if not gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
             unchanged[entry.path] = entry
         else:
@@ -149,7 +149,7 @@ def resmudge(repo: Repository, settings: Settings | None = None) -> Resmudged:
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
-    done = write_files(repo, files, settings or Settings(), lambda *_: None)
+    done = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
     # What other conversions change on the way is git's to write.
     ours = set(alone)
     others = [path for path in unchanged if path not in ours]
@@ -227,7 +227,7 @@ def check_start(command: str) -> None:
         except OSError as error:
             raise EnvironmentFailure(f"{command}: can't be started: {error.strerror}") from error
     try:
-        check_greeting(Reader(BytesIO(done.stdout)))
+        check_greeting(PacketReader(BytesIO(done.stdout)))
     except ProtocolError as error:
         said = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
         raise EnvironmentFailure(f"{command}: {said or error.message}") from error

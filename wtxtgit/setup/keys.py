@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.io.files import failures, shown
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import (
     Keyring,
@@ -36,7 +36,7 @@ from wtxtgit.trust.signing import AskPassphrase, SeedKey, SigningKey, agent_key,
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFacts(Plain):
+class KeyFacts(JsonObject):
     """What may be told of a key; `public` is its line as a `.pub` file has it.
 
     `protected` tells of a passphrase, None where the secret file can't be

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.git import attributes, blobs, config, index, work_tree
-from wtxtgit.git.index import Entry
+from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.text import grammar
 from wtxtgit.text.plan import text_size
@@ -100,7 +100,7 @@ class TextSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BlobSettings:
     """Git's settings for large blobs: bytes of a blob up to which it makes deltas,
     bytes of a thread's window (0 without a bound), and threads.
     """
@@ -116,15 +116,15 @@ def machine() -> Machine:
     return Machine(memory, max(1, os.sysconf("SC_NPROCESSORS_ONLN")))
 
 
-def settings(repo: Repository, here: Machine) -> Settings:
+def settings(repo: Repository, here: Machine) -> BlobSettings:
     """Read the settings that git obeys in a repository."""
     threshold = repo.config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD)
     window = repo.config.size(WINDOW_MEMORY, 0)
     threads = repo.config.size(THREADS, 0)
-    return Settings(threshold, window, threads or here.cores)
+    return BlobSettings(threshold, window, threads or here.cores)
 
 
-def text_sizes(repo: Repository, entries: Iterable[Entry]) -> list[TextSize]:
+def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]:
     """Find the sizes of tracked files, largest text first.
 
     `entries` are those of the index that go through the filter; files that
@@ -143,7 +143,7 @@ def text_sizes(repo: Repository, entries: Iterable[Entry]) -> list[TextSize]:
     return sorted(found, key=lambda size: (-size.text, size.path))
 
 
-def suited(sizes: Sequence[TextSize], now: Settings, here: Machine) -> Settings:
+def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobSettings:
     """Choose settings with which git packs these texts in the memory that is here.
 
     What is set stays as far as it does; deltas are for texts of which a
@@ -158,14 +158,14 @@ def suited(sizes: Sequence[TextSize], now: Settings, here: Machine) -> Settings:
     largest = max((size.text for size in sizes if size.text <= threshold), default=0)
     room = here.memory // 2
     if now.window or REPACK_UNBOUND * largest * now.threads <= room:
-        return Settings(threshold, now.window, now.threads)
+        return BlobSettings(threshold, now.window, now.threads)
     threads = min(now.threads, max(1, room // (REPACK_LEAST * largest)))
     spare = room // threads - (REPACK_LEAST - 1) * largest
     window = min(max(spare, largest), FULL_WINDOW * largest)
-    return Settings(threshold, -(-window // _MIB) * _MIB, threads)
+    return BlobSettings(threshold, -(-window // _MIB) * _MIB, threads)
 
 
-def tune(repo: Repository, entries: Iterable[Entry]) -> list[str]:
+def tune(repo: Repository, entries: Iterable[TreeEntry]) -> list[str]:
     """Give a repository's config the settings that suit it; say what was set."""
     here = machine()
     now = settings(repo, here)
@@ -174,7 +174,7 @@ def tune(repo: Repository, entries: Iterable[Entry]) -> list[str]:
     return [f"set {key} to {value} for this repository" for key, value in values.items()]
 
 
-def changes(now: Settings, wanted: Settings) -> dict[str, str]:
+def changes(now: BlobSettings, wanted: BlobSettings) -> dict[str, str]:
     """The keys whose values differ, with those that are wanted, spelled for git."""
     pairs = (
         (BIG_FILE_THRESHOLD, now.threshold, wanted.threshold, spelled),

@@ -17,9 +17,9 @@ from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, replace_file, write_all
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
-from wtxtgit.setup.sizes import MAX_DIFF_TEXT, Machine, Settings, TextSize, max_blob
+from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
 from wtxtgit.text.plan import binary_size
 
 FILTER = b"filter=wtxt"
@@ -37,7 +37,7 @@ MEMORY_HINT_SIZE = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class SizeWarning(Plain):
+class SizeWarning(JsonObject):
     """A file that is large for git: `size` in bytes of binary, `message` says of what limit."""
 
     path: bytes
@@ -62,7 +62,7 @@ class Consequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracking(Plain):
+class Tracking(JsonObject):
     """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
 
     KEYS = (
@@ -77,7 +77,7 @@ class Tracking(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern(Plain):
+class Pattern(JsonObject):
     """A tracked pattern, and the gitattributes file (from the top level) that has it."""
 
     pattern: bytes
@@ -85,7 +85,7 @@ class Pattern(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Patterns(Plain):
+class Patterns(JsonObject):
     patterns: tuple[Pattern, ...]
 
 
@@ -255,7 +255,7 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
     )
 
 
-def size_message(size: TextSize, now: Settings, most: int) -> str | None:
+def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
     """Say what a file of this size meets as text; None where there is nothing to say."""
     parts = []
     if size.text > now.threshold:

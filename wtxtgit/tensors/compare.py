@@ -64,7 +64,7 @@ def compare_numbers(
     if a.element is None or b.element is None:
         raise TypeError("a tensor without numbers")
     comparer = BlockComparer(a.element, b.element)
-    comparison = _Comparison(comparer, logical_shape(b))
+    comparison = _ComparisonSums(comparer, logical_shape(b))
     sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
     blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
     tasks = (partial(comparer.compare, raw_a, raw_b) for raw_a, raw_b in blocks)
@@ -117,7 +117,7 @@ class _Largest:
 
 
 @dataclass(slots=True)
-class _Comparison:
+class _ComparisonSums:
     """The sums of a comparison, which is given what became of the blocks in order."""
 
     comparer: BlockComparer

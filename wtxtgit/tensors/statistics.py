@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.plain import Plain
+from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
 from wtxtgit.tensors import numbers, tensor_bytes
@@ -36,7 +36,7 @@ FEW = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics(Plain):
+class Statistics(JsonObject):
     """What a tensor's `count` numbers are like; those that are NaN or infinite only counted.
 
     `min` and `max` are exact, integers of integers. `std` is that of the

@@ -24,7 +24,7 @@ from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.tensor import ITEM_BYTES, Content, Tensor
+from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
@@ -54,7 +54,7 @@ _DESCR = re.compile(r"[<>|][biufcmMSUV][0-9]{0,10}(?:\[[A-Za-z0-9/]{1,32}\])?")
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class _Strides:
     """Where items lie: sizes and strides (in items), without what makes no difference."""
 
     shape: tuple[int, ...]
@@ -140,7 +140,7 @@ def array(tensor: Tensor) -> NDArray[Any]:
     if 0 in shape:
         return _numpy_made(tensor, lambda: np.empty(shape, dtype))
     strides = _strides(tensor, shape)
-    steps = _Steps(shape, strides)
+    steps = _Strides(shape, strides)
     _check_bounds(tensor, steps, dtype.itemsize)
     flat = np.frombuffer(tensor.data, dtype, steps.span)
     # No step is taken along a dimension of one item, however long it would be.
@@ -211,13 +211,13 @@ def _products(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Steps:
+def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Strides:
     """Dimensions of one item left out, those that continue one another made one.
 
     A tensor in C order has none: its bytes are given whatever its shape needs.
     """
     if tensor.strides is None and tensor.order != "F":
-        return _Steps((), ())
+        return _Strides((), ())
     sizes: list[int] = []
     apart: list[int] = []
     for size, stride in zip(shape, _strides(tensor, shape), strict=True):
@@ -229,10 +229,10 @@ def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Steps:
         else:
             sizes.append(size)
             apart.append(stride)
-    return _Steps(tuple(sizes), tuple(apart))
+    return _Strides(tuple(sizes), tuple(apart))
 
 
-def _item_size(tensor: Tensor, steps: _Steps) -> int:
+def _item_size(tensor: Tensor, steps: _Strides) -> int:
     """Bytes of an item: the element's, the dtype's, or what the bytes at hand suggest."""
     if tensor.element is not None:
         return ITEM_BYTES[tensor.element]
@@ -245,7 +245,7 @@ def _item_size(tensor: Tensor, steps: _Steps) -> int:
     return size
 
 
-def _check_bounds(tensor: Tensor, steps: _Steps, item: int) -> None:
+def _check_bounds(tensor: Tensor, steps: _Strides, item: int) -> None:
     if steps.span * item > tensor.nbytes:
         raise _wrong(
             tensor,
@@ -253,7 +253,7 @@ def _check_bounds(tensor: Tensor, steps: _Steps, item: int) -> None:
         )
 
 
-def _gathered(data: memoryview, steps: _Steps, item: int, size: int) -> Iterator[memoryview]:
+def _gathered(data: memoryview, steps: _Strides, item: int, size: int) -> Iterator[memoryview]:
     """Items in C order: whole rows of the first dimension that lets them fit into `size`.
 
     Each block is at least half of `size` but for the last one of a run: the
@@ -321,20 +321,22 @@ def _wrong(tensor: Tensor, what: str) -> FormatError:
     return FormatError(f"tensor {quoted(tensor.name)} {what}", offset=tensor.offset, field="shape")
 
 
-def as_stored(tensor: Tensor, nbytes: int, blocks: Callable[[], Iterator[memoryview]]) -> Content:
+def as_stored(
+    tensor: Tensor, nbytes: int, blocks: Callable[[], Iterator[memoryview]]
+) -> NewContent:
     """New items of `tensor`, `nbytes` of them in C order, in the form of its stored bytes.
 
     What is stored beside its items (padding, what lies between strided ones)
     stays. Raises FormatError where its strides do not fit.
     """
     if tensor.strides is None and tensor.order != "F":
-        return Content(tensor.nbytes, partial(_in_order, tensor, nbytes, blocks))
-    return Content(tensor.nbytes, partial(_scattered, tensor, blocks))
+        return NewContent(tensor.nbytes, partial(_in_order, tensor, nbytes, blocks))
+    return NewContent(tensor.nbytes, partial(_scattered, tensor, blocks))
 
 
-def unchanged(tensor: Tensor) -> Content:
+def unchanged(tensor: Tensor) -> NewContent:
     """A tensor's bytes as they are stored."""
-    return Content(tensor.nbytes, lambda: pieces(tensor.data))
+    return NewContent(tensor.nbytes, lambda: pieces(tensor.data))
 
 
 def _in_order(

@@ -39,7 +39,7 @@ from wtxtgit.text.layout import (
     with_layout,
 )
 from wtxtgit.text.plan import rows_for
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 
 
 class Weights(Mapping[str, NDArray[Any]]):
@@ -49,7 +49,7 @@ class Weights(Mapping[str, NDArray[Any]]):
     same text again.
     """
 
-    def __init__(self, snapshot: Snapshot, report: Report) -> None:
+    def __init__(self, snapshot: Snapshot, report: TextReport) -> None:
         self.snapshot = snapshot
         self.report = report
         self._arrays = dict(_named(snapshot))
@@ -207,7 +207,7 @@ def read(
     return weights_of(text, report, threads=threads)
 
 
-def weights_of(text: ByteView, report: Report, *, threads: int | None = None) -> Weights:
+def weights_of(text: ByteView, report: TextReport, *, threads: int | None = None) -> Weights:
     """The arrays of a text that `report` says nothing is wrong with."""
     raw = array_bytes(text, report.index, threads=threads)
     return Weights(_snapshot_of(report, raw), report)
@@ -217,7 +217,7 @@ def _is_plain(name: str) -> bool:
     return is_array_name(name) and name != LAYOUT_ARRAY
 
 
-def _snapshot_of(report: Report, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
+def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
     found = report.index
     arrays = []
     for array in found.arrays:

@@ -48,7 +48,7 @@ from wtxtgit.text.blocks import (
 from wtxtgit.text.grammar import LINE_TEXT
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
-from wtxtgit.text.verify import Report, verify
+from wtxtgit.text.verify import TextReport, verify
 
 _IN_MEMORY = 1024 * 1024
 """Bytes of a file up to which it stays in memory: making one takes longer than filling it."""
@@ -312,14 +312,14 @@ def verify_into(
     wsum: bytes | None = None,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Report, bool]:
+) -> tuple[TextReport, bool]:
     """Verify a text, and write the file that it stands for into an empty one.
 
     `indexed` and `layout` are as `index` and `assumed_layout` give them; the
     rest is as for `verify`. Gives the report, and whether the file is whole;
     otherwise it is empty. Raises OSError where it can't be written.
     """
-    placed = _Placed(descriptor, indexed, layout)
+    placed = _LayoutWriter(descriptor, indexed, layout)
     report = verify(
         text,
         indexed=indexed,
@@ -334,7 +334,7 @@ def verify_into(
     return report, is_whole
 
 
-class _Placed:
+class _LayoutWriter:
     """Puts blocks and literals where a layout has them; threads may share it."""
 
     def __init__(self, descriptor: int, indexed: TextIndex, layout: Layout) -> None:

@@ -202,7 +202,7 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
 
     `progress` gets counts of the text's bytes.
     """
-    reader = _Indexer(text, progress)
+    reader = _TextIndexer(text, progress)
     try:
         reader.read()
     except TextError as error:
@@ -212,7 +212,7 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
     return reader.result
 
 
-class _Indexer(LineCursor):
+class _TextIndexer(LineCursor):
     """Reads a text's lines into an index, up to the first fault."""
 
     def __init__(self, text: ByteView, progress: Callable[[int], None] | None) -> None:
@@ -410,7 +410,7 @@ class _Indexer(LineCursor):
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _ArrayForm:
     """What arrays of one chunk have in common: their claims but for hashes and name."""
 
     dtype: str
@@ -422,7 +422,7 @@ class _Form:
 
 
 @lru_cache(maxsize=1024)
-def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Form | None:
+def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _ArrayForm | None:
     """The form that parts of an array's lines spell, None where anything is wrong with it.
 
     The parts are those of grammar.ARRAY_FRAME.
@@ -444,4 +444,6 @@ def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _For
     is_right = (
         place == b"ix=%06d off=%012d len=%d" % (0, 0, nbytes) and count == b"lines=%d" % lines
     )
-    return _Form(dtype, shape, nbytes, rows, size, lines) if is_right and nbytes <= size else None
+    return (
+        _ArrayForm(dtype, shape, nbytes, rows, size, lines) if is_right and nbytes <= size else None
+    )

@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.model import Meta, Problem, Signature
-from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Head, Ledger, Record
+from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Ledger, LedgerHead, Record
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.index import quote
 from wtxtgit.text.signature import SignatureState, signed_with
@@ -80,7 +80,7 @@ def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerR
     if len(data) > MAX_SIZE:
         problem = Problem("limit", f"{len(data)} bytes, a ledger has at most {MAX_SIZE}")
         return LedgerReport(None, (problem,))
-    reader = _Reader(bytes(data))
+    reader = _LedgerReader(bytes(data))
     if after is not None:
         reader.skip(after)
     return reader.read()
@@ -130,15 +130,15 @@ def record_lines(ledger: Ledger) -> Iterator[int]:
         line += 2 + (record.at is not None) + len(record.signatures)
 
 
-def parse_head(text: bytes, pos: int) -> tuple[Head, int] | None:
+def parse_head(text: bytes, pos: int) -> tuple[LedgerHead, int] | None:
     if (m := _HEAD.match(text, pos)) is None:
         return None
     if (path := _unescaped(m[2])) is None:
         return None
-    return Head(bytes.fromhex(m[1].decode("ascii")), path), m.end()
+    return LedgerHead(bytes.fromhex(m[1].decode("ascii")), path), m.end()
 
 
-def format_head(head: Head) -> bytes:
+def format_head(head: LedgerHead) -> bytes:
     """Format the first line; raises TextError for a value that it can't hold."""
     if len(head.repo) != _DIGEST_SIZE:
         raise TextError("syntax", f"repo has {len(head.repo)} bytes, not {_DIGEST_SIZE}")
@@ -172,7 +172,7 @@ def format_ledger(ledger: Ledger) -> bytes:
     return text
 
 
-def covered(head: Head, record: Record) -> bytes:
+def covered(head: LedgerHead, record: Record) -> bytes:
     """What a record's signatures are over: the first line, its `at`, meta and WSUM lines."""
     return format_head(head) + _generation(record)
 
@@ -182,14 +182,14 @@ def is_path(path: bytes) -> bool:
     return b"\0" not in path and _NO_COMPONENTS.isdisjoint(path.split(b"/"))
 
 
-class _Reader:
+class _LedgerReader:
     """A cursor over the ledger's lines; `_line` is the number of the line at `_pos`."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         self._pos = 0
         self._line = 1
-        self._head: Head | None = None
+        self._head: LedgerHead | None = None
         self._place = b""
         self._records: list[Record] = []
         self._problems: list[Problem] = []
@@ -220,7 +220,7 @@ class _Reader:
         ledger = Ledger(self._head, tuple(self._records))
         return LedgerReport(ledger, tuple(self._problems), self._text)
 
-    def _read_head(self) -> Head:
+    def _read_head(self) -> LedgerHead:
         if not self._text.startswith(VERSIONED_MAGIC):
             self._fail("syntax", f"a line WLEDGER 1 is wanted, there is {self._shown()}")
         return self._take(parse_head, "WLEDGER")
@@ -414,7 +414,7 @@ def with_signature(record: Record, signature: Signature) -> Record:
     return replace(record, signatures=tuple(signatures))
 
 
-def signed_by(head: Head, record: Record, public_keys: Collection[bytes]) -> RecordSigners:
+def signed_by(head: LedgerHead, record: Record, public_keys: Collection[bytes]) -> RecordSigners:
     """Check a record's signatures with all keys (32 bytes each) that have their keyids."""
     message = covered(head, record)
     by_keyid: dict[str, list[bytes]] = {}

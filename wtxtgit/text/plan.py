@@ -203,7 +203,7 @@ class ArrayPlan:
 
 
 @dataclass(slots=True)
-class Block:
+class PlannedBlock:
     """`count` chunks of `size` bytes from chunk `first` of an array, and their digests."""
 
     array: ArrayPlan
@@ -231,14 +231,14 @@ class Block:
 
 
 @dataclass(slots=True)
-class Run:
+class BlockRun:
     """Blocks that stand one after another in the text: all of span `span`."""
 
     span: int
-    blocks: list[Block]
+    blocks: list[PlannedBlock]
 
 
-class Plan:
+class TextPlan:
     """The arrays, runs and spans of a snapshot's text.
 
     `header` and `footer` are their sizes in bytes. With `hmac_key` all arrays
@@ -249,10 +249,10 @@ class Plan:
         self, snapshot: Snapshot, header: int, footer: int, hmac_key: bytes | None
     ) -> None:
         self.arrays: list[ArrayPlan] = []
-        self.runs: list[Run] = []
+        self.runs: list[BlockRun] = []
         self.spans: list[Span] = []
         self.size = 0
-        self._blocks: list[Block] = []
+        self._blocks: list[PlannedBlock] = []
         self._pending = 0
         self._add_span(header)
         for array in snapshot.arrays:
@@ -286,7 +286,7 @@ class Plan:
 
     def _end_run(self) -> None:
         if self._blocks:
-            self.runs.append(Run(len(self.spans), self._blocks))
+            self.runs.append(BlockRun(len(self.spans), self._blocks))
             self._add_span(self._pending)
             self._blocks, self._pending = [], 0
 
@@ -324,7 +324,7 @@ def _body_size(plan: ArrayPlan) -> int:
     return size
 
 
-def blocks_of(plan: ArrayPlan) -> Iterator[Block]:
+def blocks_of(plan: ArrayPlan) -> Iterator[PlannedBlock]:
     """Cut an array into blocks whose chunks are all of one size."""
     nbytes = plan.source.data.nbytes
-    return (Block(plan, *found) for found in cut(nbytes, plan.chunk_size, 0, plan.chunks))
+    return (PlannedBlock(plan, *found) for found in cut(nbytes, plan.chunk_size, 0, plan.chunks))

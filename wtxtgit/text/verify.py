@@ -41,7 +41,7 @@ Deliver = Callable[[Block, memoryview], None]
 
 
 @dataclass(slots=True)
-class Report:
+class TextReport:
     """What a verification found.
 
     `sha256_all` is the computed hash_all, None where the reading stopped.
@@ -79,7 +79,7 @@ def verify(
     progress: Callable[[int], None] | None = None,
     deliver: Deliver | None = None,
     indexed: TextIndex | None = None,
-) -> Report:
+) -> TextReport:
     """Verify a text.
 
     `text` is a flat view of bytes; `wsum` the content of its WSUM file;
@@ -87,8 +87,8 @@ def verify(
     bytes. `deliver` gets the bytes of blocks whose own checksums are right.
     `indexed` is what `index` gives for the text, where that was called already.
     """
-    report = Report(index(text) if indexed is None else indexed)
-    body = _Body(text, report, hmac_key, allow_unauthenticated, progress, deliver)
+    report = TextReport(index(text) if indexed is None else indexed)
+    body = _ArrayChecks(text, report, hmac_key, allow_unauthenticated, progress, deliver)
     stopped = body.check(threads)
     # What is nearest to the damage comes first: lines and chunks, then arrays.
     report.problems.sort(key=lambda problem: (problem.chunk is None, problem.line or 0))
@@ -115,13 +115,13 @@ def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
     return bool(told) and stop.kind not in told
 
 
-class _Body:
+class _ArrayChecks:
     """The arrays of a text on their way through the checks, in order."""
 
     def __init__(
         self,
         text: ByteView,
-        report: Report,
+        report: TextReport,
         hmac_key: bytes | None,
         allow_unauthenticated: bool,
         progress: Callable[[int], None] | None,
@@ -246,7 +246,7 @@ def _of_array(kind: str, message: str, array: ArrayIndex) -> Problem:
     return Problem(kind, message, line=array.line, array=array.name)
 
 
-def _check_root(report: Report, body: _Body, wsum_bytes: bytes | None) -> None:
+def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None) -> None:
     """Compare root, fastxor and merkle, those of a WSUM included."""
     found = body.hash_all.digest()
     meta, root = report.index.meta, report.index.root
@@ -288,7 +288,7 @@ def read_wsum(content: bytes) -> grammar.Wsum | None:
 
 
 def _check_signatures(
-    report: Report, text: ByteView, wsum_bytes: bytes | None, public_keys: Sequence[bytes]
+    report: TextReport, text: ByteView, wsum_bytes: bytes | None, public_keys: Sequence[bytes]
 ) -> None:
     """Check the header's signature and the WSUM's; the worse one is reported."""
     states = []
@@ -311,7 +311,7 @@ def _check_signatures(
         )
 
 
-def _check_layout(report: Report, raw: bytearray) -> None:
+def _check_layout(report: TextReport, raw: bytearray) -> None:
     found = report.index
     try:
         claims = [array.claim for array in found.arrays]

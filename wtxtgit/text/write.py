@@ -34,10 +34,10 @@ from wtxtgit.text.plan import (
     BLOCK_BYTES,
     RUN_TEXT,
     ArrayPlan,
-    Block,
-    Plan,
-    Run,
+    BlockRun,
+    PlannedBlock,
     Span,
+    TextPlan,
     bounded_product,
     check_rows,
     gathered,
@@ -125,7 +125,7 @@ class TextWriter:
         self.raw_size = sum(array.data.nbytes for array in snapshot.arrays)
         audit = b"" if snapshot.audit is None else grammar.format_audit(snapshot.audit)
         self._footer = audit + grammar.LAST_LINE
-        self._plan = Plan(snapshot, self._header_size(), len(self._footer), hmac_key)
+        self._plan = TextPlan(snapshot, self._header_size(), len(self._footer), hmac_key)
         self.spans: list[Span] = self._plan.spans
         self.size = self._plan.size
 
@@ -206,7 +206,7 @@ class TextWriter:
 
     def _digest(self, place: Place | None) -> grammar.Root:
         """Hash everything; `place`, where given, gets the text of all runs."""
-        tasks: list[Callable[[], ArrayPlan | Run | None]] = []
+        tasks: list[Callable[[], ArrayPlan | BlockRun | None]] = []
         for run in self._plan.runs:
             first = run.blocks[0]
             if first.array.is_long and first.first == 0:
@@ -246,7 +246,7 @@ class TextWriter:
                 mac.update(piece)
             plan.hmac = mac.digest()
 
-    def _hash_run(self, run: Run, place: Place | None) -> Run | None:
+    def _hash_run(self, run: BlockRun, place: Place | None) -> BlockRun | None:
         """Hash a run's chunks; gives it where hash_all takes its arrays from it."""
         for block in run.blocks:
             raw = block.raw
@@ -270,19 +270,19 @@ class TextWriter:
             self._place_run(run, place)
         return None if run.blocks[0].array.is_long else run
 
-    def _place_run(self, run: Run, place: Place) -> None:
+    def _place_run(self, run: BlockRun, place: Place) -> None:
         size = self.spans[run.span].size
         text = self._buffers.take(size)
         self._armor(run, text)
         place(run.span, text.data[:size])
         self._buffers.give(text)
 
-    def _render_run(self, run: Run) -> memoryview:
+    def _render_run(self, run: BlockRun) -> memoryview:
         text = np.empty(self.spans[run.span].size, dtype=np.uint8)
         self._armor(run, text)
         return text.data
 
-    def _armor(self, run: Run, text: armor.U1) -> None:
+    def _armor(self, run: BlockRun, text: armor.U1) -> None:
         """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
         position = 0
@@ -331,7 +331,7 @@ def dumps(
     return b"".join(TextWriter(snapshot, threads=threads, hmac_key=hmac_key, sign=sign).stream())
 
 
-def _parts_of_all(link: ArrayPlan | Run | None) -> Iterator[tuple[Buffer, int]]:
+def _parts_of_all(link: ArrayPlan | BlockRun | None) -> Iterator[tuple[Buffer, int]]:
     """What hash_all takes of a long array or a run of short ones, with its count of raw bytes.
 
     Short ones are joined: each step for itself would contend for the interpreter's lock.
@@ -354,12 +354,12 @@ def _parts_of_all(link: ArrayPlan | Run | None) -> Iterator[tuple[Buffer, int]]:
     yield b"".join(parts), size
 
 
-def _short(block: Block) -> int | None:
+def _short(block: PlannedBlock) -> int | None:
     array = block.array
     return block.size if array.chunks == 1 and not array.is_long else None
 
 
-def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[Block]) -> int:
+def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedBlock]) -> int:
     """Write arrays of one chunk each, from `arr` to `endarr`; returns where they end."""
     lines = memoryview(armor.encode_short([block.raw for block in blocks]))
     start = 0

@@ -264,7 +264,7 @@ def connect(path: Path | None, seconds: float) -> Iterator[Agent]:
         )
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            stream = _Stream(connection, seconds)
+            stream = _TimedSocket(connection, seconds)
             connection.connect(str(path))
             yield Agent(stream, stream)
     except TimeoutError:
@@ -274,7 +274,7 @@ def connect(path: Path | None, seconds: float) -> Iterator[Agent]:
         raise AgentError(f"the ssh-agent of SSH_AUTH_SOCK can't be reached: {reason}") from error
 
 
-class _Stream:
+class _TimedSocket:
     """A socket that gives up at one moment, however slowly bytes trickle in."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from wtxtgit.model.ledger import (
     LEDGER_SUFFIX,
-    Head,
     Ledger,
+    LedgerHead,
     Record,
     extends,
     is_deletion,
@@ -128,7 +128,7 @@ class TrustFacts:
     places: frozenset[bytes] = frozenset()
 
 
-LineId = tuple[Head, bytes]
+LineId = tuple[LedgerHead, bytes]
 """The first line, and merkle_this of the first record."""
 
 

@@ -47,20 +47,20 @@ from wtxtgit.trust.state import (
 
 def step(tree: Tree, before: TrustState, signed_by: SignedBy) -> tuple[TrustState, list[Violation]]:
     """The state after a commit, from the join of its parents' states; and what fails."""
-    work = _Step(tree, before, signed_by)
+    work = _StepWork(tree, before, signed_by)
     work.take_signers()  # (1)
     work.take_ledgers()  # (2)
     failed = [one for one in work.violations if one.path == SIGNERS_PATH]
     if before.is_signed and work.has_changed_signers and failed:
         # Signers whose own ledger is not taken would be the newest, and nothing could follow them.
-        work = _Step(tree, before, signed_by)
+        work = _StepWork(tree, before, signed_by)
         work.refuse_signers("its ledger does not hold")
         work.take_ledgers()
         work.violations += failed
     return work.after(), list(dict.fromkeys(work.violations))
 
 
-class _Step:
+class _StepWork:
     """A step under way."""
 
     def __init__(self, tree: Tree, before: TrustState, signed_by: SignedBy) -> None:

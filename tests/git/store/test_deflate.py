@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.data import seeded
 from wtxtgit.git.store import streams
-from wtxtgit.git.store.streams import Damaged, Plain, deflated, inflated
+from wtxtgit.git.store.streams import Damaged, PlainContent, deflated, inflated
 
 _BYTES = st.one_of(st.binary(max_size=300), st.sampled_from([b"", streams.FLUSH * 40, bytes(9000)]))
 
@@ -124,7 +124,7 @@ def test_damage_is_found(threads: int) -> None:
 
 def test_a_plain_content_gives_its_bytes() -> None:
     data = os.urandom(2_500_000)
-    content = Plain(memoryview(data))
+    content = PlainContent(memoryview(data))
     assert content.size == len(data)
     assert b"".join(content.stream()) == data
 

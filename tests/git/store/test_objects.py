@@ -17,9 +17,9 @@ from tests.kit import Repo
 from wtxtgit.chain.contents import Facts
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader
-from wtxtgit.git.store.files import Packed, PackIndex, format_index
+from wtxtgit.git.store.files import PackedObject, PackIndex, format_index
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.streams import Plain, inflated
+from wtxtgit.git.store.streams import PlainContent, inflated
 from wtxtgit.git.store.writing import PackWriter, stored
 
 CONTENTS = [b"", b"a", b"text\n" * 30_000, os.urandom(2_500_000), bytes(3_000_000)]
@@ -31,8 +31,8 @@ def anywhere(tmp_path: Path, request: pytest.FixtureRequest) -> Repo:
     return new_repo(tmp_path / "r", request.param)
 
 
-def plain(content: bytes) -> Plain:
-    return Plain(memoryview(content))
+def plain(content: bytes) -> PlainContent:
+    return PlainContent(memoryview(content))
 
 
 def pack(repo: Repo, contents: list[bytes], expected: int | None = None) -> list[str]:
@@ -92,7 +92,7 @@ def test_a_pack_of_nothing_is_none(anywhere: Repo) -> None:
 
 
 def test_nothing_is_left_of_a_pack_that_fails(repo: Repo) -> None:
-    class Failing(Plain):
+    class Failing(PlainContent):
         def stream(self) -> Iterator[memoryview]:
             raise EnvironmentFailure("the file is gone")
 
@@ -147,7 +147,7 @@ def test_a_full_store_gives_the_bytes_all_the_same(repo: Repo) -> None:
 
 
 def test_a_content_that_fails_halfway_is_no_success(repo: Repo) -> None:
-    class Failing(Plain):
+    class Failing(PlainContent):
         def stream(self) -> Iterator[memoryview]:
             yield memoryview(b"half")
             raise EnvironmentFailure("the file is gone")
@@ -268,7 +268,9 @@ def test_a_tree_is_no_blob(repo: Repo) -> None:
 
 def test_offsets_beyond_two_gigabytes(repo: Repo, tmp_path: Path) -> None:
     store = ObjectStore(repo.repository)
-    objects = [Packed(bytes([n]) * 20, offset, n) for n, offset in enumerate((12, 2**31, 2**40))]
+    objects = [
+        PackedObject(bytes([n]) * 20, offset, n) for n, offset in enumerate((12, 2**31, 2**40))
+    ]
     path = tmp_path / "far.idx"
     path.write_bytes(format_index(objects[::-1], bytes(20), store.places))
     index = PackIndex(path, 20)

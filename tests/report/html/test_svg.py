@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.report.markup import parsed
 from wtxtgit.report.html import svg
-from wtxtgit.report.html.svg import Lane, Steps, Tick, ticks
+from wtxtgit.report.html.svg import Lane, StepChart, Tick, ticks
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -43,16 +43,16 @@ class TestTicks:
 
 class TestHistogram:
     def test_steps_are_as_high_as_their_counts(self) -> None:
-        drawn = svg.histogram("t", [Steps("a", (0, 4, 2))], [])
+        drawn = svg.histogram("t", [StepChart("a", (0, 4, 2))], [])
         assert 'd="M0 110V110H333.33V2H666.67V56H1000V110Z"' in drawn
 
     def test_all_are_of_one_scale(self) -> None:
-        drawn = svg.histogram("t", [Steps("a", (4,)), Steps("b", (2,), filled=False)], [])
+        drawn = svg.histogram("t", [StepChart("a", (4,)), StepChart("b", (2,), filled=False)], [])
         assert 'class="b" d="M0 110V56H1000V110"' in drawn
 
     @pytest.mark.parametrize("counts", [(), (0, 0)])
     def test_nothing(self, counts: tuple[int, ...]) -> None:
-        assert "path" not in svg.histogram("t", [Steps("a", counts)], ticks(0, 1))
+        assert "path" not in svg.histogram("t", [StepChart("a", counts)], ticks(0, 1))
 
 
 class TestHeatMap:

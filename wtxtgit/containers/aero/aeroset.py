@@ -29,7 +29,7 @@ from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
@@ -293,7 +293,7 @@ class SetCheck:
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
         findings, index = Findings(), self._set.index
-        report: Report[SetFile] = Report(findings, attrgetter("path"))
+        report: ChunkProblems[SetFile] = ChunkProblems(findings, attrgetter("path"))
         member = index if path == index.path else self._parts[path]
         aero = self._check_file(member, report)
         if member is index:
@@ -325,7 +325,7 @@ class SetCheck:
             if home is not None:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
-    def _check_file(self, member: SetFile, report: Report[SetFile]) -> Aero | None:
+    def _check_file(self, member: SetFile, report: ChunkProblems[SetFile]) -> Aero | None:
         """Check one file; None where it can't be read."""
         try:
             data = self._set.view(member)
@@ -343,7 +343,7 @@ class SetCheck:
         return aero
 
     def _check_agreement(
-        self, part: SetFile, aero: Aero, entries: list[IndexEntry], report: Report[SetFile]
+        self, part: SetFile, aero: Aero, entries: list[IndexEntry], report: ChunkProblems[SetFile]
     ) -> None:
         """Check what the index says of a part's tensors."""
         own: dict[str, IndexEntry] = {}
@@ -387,7 +387,7 @@ class SetCheck:
             )
 
 
-def _check_identity(member: SetFile, data: ByteView, report: Report[SetFile]) -> None:
+def _check_identity(member: SetFile, data: ByteView, report: ChunkProblems[SetFile]) -> None:
     path = quoted(member.path)
     if member.size is not None and member.size != len(data):
         report.error(

@@ -44,7 +44,7 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.intervals import overlaps
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
@@ -77,7 +77,7 @@ def check(container: Aero, options: ReadOptions) -> Findings:
 def check_file(aero: Aero, options: ReadOptions, *, shards_elsewhere: bool) -> Findings:
     """Check a file that may be the index of a set, whose weight shards are in other files."""
     findings = Findings()
-    report = Report(findings, aero.label)
+    report = ChunkProblems(findings, aero.label)
     allowance = Allowance(len(aero.data), options)
     check_control(aero, report)
     _check_placement(aero, report)
@@ -88,14 +88,14 @@ def check_file(aero: Aero, options: ReadOptions, *, shards_elsewhere: bool) -> F
     return findings
 
 
-def check_control(aero: Aero, report: Report[AeroChunk]) -> None:
+def check_control(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     """Check the header, the TOC's entries, and the names in the string table."""
     _check_header(aero, report)
     _check_toc(aero, report)
     _check_names(aero, report)
 
 
-def _check_header(aero: Aero, report: Report[AeroChunk]) -> None:
+def _check_header(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     header = aero.header
     entries_length = TOC_HEADER.size + TOC_ENTRY.size * len(aero.chunks)
     if header.flags:
@@ -126,7 +126,7 @@ def _check_header(aero: Aero, report: Report[AeroChunk]) -> None:
             report.warn(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
 
 
-def _check_toc(aero: Aero, report: Report[AeroChunk]) -> None:
+def _check_toc(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     start = aero.header.toc_offset
     _count, *reserved = unpack_at(TOC_HEADER, aero.data, start)
     for number, value in enumerate(reserved):
@@ -168,7 +168,7 @@ def _check_toc(aero: Aero, report: Report[AeroChunk]) -> None:
         report.warn("no TIDX chunk, so no tensors", "fourcc", start)
 
 
-def _check_names(aero: Aero, report: Report[AeroChunk]) -> None:
+def _check_names(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
     if aero.names_length > most:
         report.error(
@@ -195,7 +195,7 @@ def _check_names(aero: Aero, report: Report[AeroChunk]) -> None:
         taken.add((chunk.fourcc, name))
 
 
-def _check_placement(aero: Aero, report: Report[AeroChunk]) -> None:
+def _check_placement(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     """Check alignment, overlaps and gaps of header, TOC, string table and payloads."""
     for chunk in aero.chunks:
         at = aero.header.entry_offset(chunk.place) + OFFSET_AT
@@ -240,7 +240,7 @@ def _called(aero: Aero, what: int) -> str:
     return _CALLED.get(what) or f"chunk {aero.label(aero.chunks[what])!a}"
 
 
-def _check_gap(data: ByteView, start: int, end: int, report: Report[AeroChunk]) -> None:
+def _check_gap(data: ByteView, start: int, end: int, report: ChunkProblems[AeroChunk]) -> None:
     for pos in range(start, end, BLOCK):
         block = bytes(data[pos : min(pos + BLOCK, end)])
         if block.count(0) != len(block):
@@ -255,7 +255,7 @@ def lists_no_shards(aero: Aero) -> bool:
     return aero.first(SHARD) is None and mmsg(aero).get("shards") == []
 
 
-def _check_manifest(aero: Aero, report: Report[AeroChunk]) -> None:
+def _check_manifest(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     """Warn where the manifest lists other chunks than the TOC."""
     chunk = aero.first(MANIFEST)
     if chunk is None:
@@ -290,7 +290,7 @@ def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
     return None if item.get("size_bytes") == listed.ulen else "has another size"
 
 
-def _check_index(aero: Aero, report: Report[AeroChunk], *, shards_elsewhere: bool) -> None:
+def _check_index(aero: Aero, report: ChunkProblems[AeroChunk], *, shards_elsewhere: bool) -> None:
     """Check the TIDX's entries; `shards_elsewhere` is for the index of a set of files."""
     chunk = aero.first(INDEX)
     if chunk is None:
@@ -315,7 +315,7 @@ def _check_index(aero: Aero, report: Report[AeroChunk], *, shards_elsewhere: boo
 
 
 def _entry_problems(
-    aero: Aero, entry: IndexEntry, report: Report[AeroChunk], shards_elsewhere: bool
+    aero: Aero, entry: IndexEntry, report: ChunkProblems[AeroChunk], shards_elsewhere: bool
 ) -> Iterator[tuple[Callable[[str, str, int, AeroChunk], None], str, str]]:
     """What is wrong with an entry by itself: how bad it is, the words, and the field."""
     least = entry.least_size()

@@ -29,7 +29,7 @@ from wtxtgit.containers.cursor import check_inside, fail, quoted
 from wtxtgit.containers.json_text import is_text
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Description, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, PackedBytes, PartNote, ReadOptions, Tensor
 
 # Reports hold all of it at once; what is over this is named, not shown.
 MAX_SHOWN = 2**22
@@ -60,7 +60,7 @@ class TensorReader:
         """The tensor that `entry` describes, in the shard of that number."""
         absent = None
         offset = None
-        held: ByteView | Packed = self._aero.data[:0]
+        held: ByteView | PackedBytes = self._aero.data[:0]
         shard = self._aero.shard(shard_id)
         if shard is None:
             absent = OTHER_FILE
@@ -76,7 +76,7 @@ class TensorReader:
                 if not shard.is_compressed:
                     offset = shard.offset + entry.data_off
                 if entry.data_len:
-                    opened = Packed(shard.ulen, partial(self.content, shard))
+                    opened = PackedBytes(shard.ulen, partial(self.content, shard))
                     part = opened.part(entry.data_off, entry.data_len)
                     held = part if shard.is_compressed else part.open()
         return Tensor(

@@ -39,7 +39,7 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.intervals import Span
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
@@ -51,7 +51,7 @@ MAX_PAGES = MAX_TENSORS
 """Page hashes of one shard."""
 
 
-def check_seal(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> None:
+def check_seal(aero: Aero, report: ChunkProblems[AeroChunk], allowance: Allowance) -> None:
     """Check the digest in the first IHSH chunk; a file needs none."""
     chunk = aero.first(INTEGRITY)
     if chunk is None:
@@ -66,7 +66,7 @@ def check_seal(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> N
 
 
 def _check_seal_digest(
-    aero: Aero, chunk: AeroChunk, report: Report[AeroChunk], allowance: Allowance
+    aero: Aero, chunk: AeroChunk, report: ChunkProblems[AeroChunk], allowance: Allowance
 ) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
@@ -213,7 +213,7 @@ def parse_pages(aero: Aero, chunk: AeroChunk) -> PageHashes:
     return PageHashes(name, size, digests)
 
 
-def check_contents(aero: Aero, report: Report[AeroChunk], allowance: Allowance) -> None:
+def check_contents(aero: Aero, report: ChunkProblems[AeroChunk], allowance: Allowance) -> None:
     """Check the content of every chunk against its length and hashes."""
     claims: Claims = {}
     for entry in aero.entries:
@@ -248,7 +248,7 @@ def _check_content(
     aero: Aero,
     chunk: AeroChunk,
     claims: list[Claim],
-    report: Report[AeroChunk],
+    report: ChunkProblems[AeroChunk],
     allowance: Allowance,
 ) -> None:
     check_length(chunk)
@@ -276,7 +276,11 @@ def _check_content(
 
 
 def _add_pages(
-    aero: Aero, chunk: AeroChunk, claims: Claims, paged: set[AeroChunk], report: Report[AeroChunk]
+    aero: Aero,
+    chunk: AeroChunk,
+    claims: Claims,
+    paged: set[AeroChunk],
+    report: ChunkProblems[AeroChunk],
 ) -> None:
     """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
     pages = parse_pages(aero, chunk)

@@ -34,7 +34,7 @@ from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import exactly, hashed
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.tensor import Content, ReadOptions, Tensor
+from wtxtgit.model.tensor import NewContent, ReadOptions, Tensor
 
 NAMED = frozenset({"name", "shape"})
 PLACED = NAMED | {"shard_id", "data_off", "data_len", HASH_KEY}
@@ -105,12 +105,12 @@ class Source:
         if start < end:
             yield from pieces(self._reader.content(shard)[start:end], BLOCK)
 
-    def content(self, number: int) -> Content | None:
+    def content(self, number: int) -> NewContent | None:
         """The bytes of a tensor; None where it is in another file."""
         shard, entry = self.shard_of(number), self.aero.entries[number]
         if shard is None:
             return None
-        return Content(entry.data_len, partial(self.blocks, shard, *entry.span))
+        return NewContent(entry.data_len, partial(self.blocks, shard, *entry.span))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +119,7 @@ class Item:
 
     source: Source
     number: int
-    content: Content | None
+    content: NewContent | None
 
     @property
     def entry(self) -> IndexEntry:

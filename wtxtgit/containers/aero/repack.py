@@ -39,7 +39,7 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span, groups
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -73,7 +73,7 @@ def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[
 
 def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
     findings = Findings()
-    report = Report(findings, aero.label)
+    report = ChunkProblems(findings, aero.label)
     check.check_control(aero, report)
     hashes.check_seal(aero, report, allowance)
     for chunk in aero.chunks:

@@ -48,7 +48,7 @@ from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
@@ -57,7 +57,7 @@ def entries(container: Aero, options: ReadOptions) -> list[Entry]:
     entries = []
     for number in range(len(container.entries)):
         tensor = source.tensor(number)
-        is_plain = not isinstance(tensor.held, Packed) and tensor.absent is None
+        is_plain = not isinstance(tensor.held, PackedBytes) and tensor.absent is None
         stored = cast(ByteView, tensor.held) if is_plain else None
         entries.append(Entry(tensor.name, source.form(number, tensor), stored, tensor))
     return entries
@@ -82,7 +82,7 @@ def rest(container: Aero, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Aero,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -122,7 +122,9 @@ def reseal(
     return repack.written(container, replaced, new.removed, added, allowance)
 
 
-def _items(own: Source, sources: Mapping[int, Source], placed: Sequence[Placed]) -> Iterator[Item]:
+def _items(
+    own: Source, sources: Mapping[int, Source], placed: Sequence[PlacedEntry]
+) -> Iterator[Item]:
     """The tensors; those that differ from one of the file in their bytes alone are that one.
 
     So they keep its place and what else the file says of it.

@@ -37,7 +37,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
@@ -68,7 +68,7 @@ _SHOWN_DIGITS = 16
 def check(container: Fold, options: ReadOptions) -> Findings:
     """Check everything that the file says of itself; raises nothing."""
     findings = Findings()
-    report: Report[FoldChunk] = Report(findings, attrgetter("name"))
+    report: ChunkProblems[FoldChunk] = ChunkProblems(findings, attrgetter("name"))
     _check_index(container, report)
     _check_layout(container, report)
     _check_trust_block(container, report)
@@ -100,7 +100,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_index(fold: Fold, report: Report[FoldChunk]) -> None:
+def _check_index(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
     """What readers want of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
@@ -112,7 +112,7 @@ def _check_index(fold: Fold, report: Report[FoldChunk]) -> None:
         report.error("metadata is not an object", "metadata", offset)
 
 
-def _check_layout(fold: Fold, report: Report[FoldChunk]) -> None:
+def _check_layout(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
     """Warn of bytes that two parts have, and of bytes that no part has."""
     # The index (None) comes before the chunks that start where it does.
     parts: list[tuple[int, int, int, FoldChunk | None]] = [
@@ -133,7 +133,7 @@ def _check_layout(fold: Fold, report: Report[FoldChunk]) -> None:
         report.warn(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
 
 
-def _check_trust_block(fold: Fold, report: Report[FoldChunk]) -> None:
+def _check_trust_block(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
     """A trust block is a JSON object in a string; what it signs is not checked."""
     text = fold.index.get(TRUST_BLOCK)
     try:
@@ -145,7 +145,7 @@ def _check_trust_block(fold: Fold, report: Report[FoldChunk]) -> None:
         report.warn("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
 
 
-def check_chunk(chunk: FoldChunk, report: Report[FoldChunk]) -> None:
+def check_chunk(chunk: FoldChunk, report: ChunkProblems[FoldChunk]) -> None:
     """Hold a chunk's header against the index."""
     entry, at = chunk.entry, chunk.offset
     if entry.get("ctype") != chunk.ctype_text:
@@ -194,7 +194,9 @@ def check_chunk(chunk: FoldChunk, report: Report[FoldChunk]) -> None:
         )
 
 
-def check_metadata(fold: Fold, key: bytes | None, report: Report[FoldChunk]) -> list[bool | None]:
+def check_metadata(
+    fold: Fold, key: bytes | None, report: ChunkProblems[FoldChunk]
+) -> list[bool | None]:
     """Check the hashes over hashes; return what becomes of the ones that need a key."""
     metadata, offset = fold.index.get("metadata"), fold.index_start
     keyed: list[bool | None] = []
@@ -233,7 +235,7 @@ def shown(value: object) -> str:
     return str(value) if isinstance(value, int | float) else "something else"
 
 
-def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[FoldChunk]) -> None:
+def _check_chunk_hashes(fold: Fold, hashes: object, report: ChunkProblems[FoldChunk]) -> None:
     offset = fold.index_start
     if not isinstance(hashes, dict):
         report.error("chunk_hashes is not an object", CHUNK_HASHES, offset, kind="manifest")
@@ -271,7 +273,7 @@ def _check_chunk_hashes(fold: Fold, hashes: object, report: Report[FoldChunk]) -
             )
 
 
-def _check_merkle_root(fold: Fold, report: Report[FoldChunk]) -> None:
+def _check_merkle_root(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
     stated, metadata = fold.index.get(MERKLE_ROOT), fold.index.get("metadata")
     features = metadata.get("security_features") if isinstance(metadata, dict) else None
     # Without chunks there is no root.
@@ -302,7 +304,7 @@ class _ChunkCheck:
     of encrypted chunks for which there is none.
     """
 
-    def __init__(self, fold: Fold, options: ReadOptions, report: Report[FoldChunk]) -> None:
+    def __init__(self, fold: Fold, options: ReadOptions, report: ChunkProblems[FoldChunk]) -> None:
         self._data = fold.data
         self._options = options
         self._report = report

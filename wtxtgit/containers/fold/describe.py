@@ -34,7 +34,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.checksum import crc32c
-from wtxtgit.model.tensor import Description, Nested, Packed, PartNote, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, Nested, PackedBytes, PartNote, ReadOptions, Tensor
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
@@ -141,7 +141,7 @@ class _SortedChunks:
         characters = sum(len(chunk.name) + len(tensor.name) + 1 for tensor in header.tensors)
         self._mended_characters.take(characters, chunk.payload_start)
         mend = partial(payloads.stored, self._data, chunk, self._options)
-        whole = Packed(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
+        whole = PackedBytes(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
         for stored in header.tensors:
             name = f"{chunk.name}/{stored.name}"
             start, size = chunk.payload_start + stored.start, stored.end - stored.start

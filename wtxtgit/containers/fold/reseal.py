@@ -34,14 +34,14 @@ from wtxtgit.containers.fold.write import (
     sealed,
 )
 from wtxtgit.containers.intervals import Span, groups
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.replacing import Edit, refuse_errors, spliced
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import Entry, Packed, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""
@@ -99,7 +99,7 @@ def rest(container: Fold, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Fold,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -128,7 +128,7 @@ def reseal(
     for fold in (container, *(cast(Fold, one.source) for one in placed)):
         if id(fold) not in sources:
             findings = Findings()
-            check_metadata(fold, key, Report(findings, attrgetter("name")))
+            check_metadata(fold, key, ChunkProblems(findings, attrgetter("name")))
             refuse_errors(findings)
             sources[id(fold)] = Payloads(fold.data, options)
     chunks = [_chunk(one, sources[id(one.source)]) for one in placed]
@@ -171,7 +171,7 @@ def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
         return Entry(chunk.name, form, stored, file=stored)
     decode = partial(payloads.payload, inside.data, chunk, options)
     opened = partial(decoded.open, chunk, chunk.uncomp_len, decode)
-    return Entry(chunk.name, form, stored, file=Packed(chunk.uncomp_len, opened))
+    return Entry(chunk.name, form, stored, file=PackedBytes(chunk.uncomp_len, opened))
 
 
 def _form(chunk: FoldChunk) -> tuple[object, ...]:
@@ -198,11 +198,11 @@ def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
     return None
 
 
-def _chunk(one: Placed, inside: Payloads) -> Laid:
+def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
     """The chunk as it is written, not yet in its place; it is as its records say."""
     chunk, options = cast(Fold, one.source).chunks[one.number], inside.options
     named, findings = f"chunk {quoted(chunk.name)}", Findings()
-    check_chunk(chunk, Report(findings, attrgetter("name")))
+    check_chunk(chunk, ChunkProblems(findings, attrgetter("name")))
     refuse_errors(findings)
     payloads.check_limits(chunk, options)
     if inside.condition(chunk) == "damaged":

@@ -71,7 +71,7 @@ def build(
     the first piece.
     """
     prefix = SHA256_PREFIX if integrity_key is None else HMAC_PREFIX
-    form = Form(compression, level, ecc, prefix, integrity_key)
+    form = ChunkForm(compression, level, ecc, prefix, integrity_key)
     planned = plan_all((source, form) for source in chunks)
     hashed = {**(metadata or {}), CHUNK_HASHES: chunk_hashes(planned)}
     hashed.pop(MANIFEST_HASH, None)
@@ -134,7 +134,7 @@ class ChunkSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ChunkForm:
     """How a chunk is stored: `ecc` is n of `rs(n)` or 0, `prefix` the form of its hash.
 
     `key` is the HMAC's where the form is that.
@@ -169,7 +169,7 @@ class Laid:
         return replace(self, entry={**chunk.entry, **self.entry})
 
 
-def plan(source: ChunkSource, form: Form, offset: int) -> Laid:
+def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
     """Measure and hash a chunk that will stand at `offset`; raises FormatError."""
     json_text.check_name(source.name, "chunk name", offset=offset)
     if len(source.ctype) != CTYPE_BYTES or not source.ctype.isascii():
@@ -207,7 +207,7 @@ def plan(source: ChunkSource, form: Form, offset: int) -> Laid:
     return Laid(entry, len(header) + comp_len + ecc_len, blocks)
 
 
-def _pieces(source: ChunkSource, form: Form, header: bytes, comp_len: int) -> Iterator[Buffer]:
+def _pieces(source: ChunkSource, form: ChunkForm, header: bytes, comp_len: int) -> Iterator[Buffer]:
     yield header
     blocks = _counted(_stored(source, form), comp_len, source.name)
     if not form.ecc:
@@ -222,7 +222,7 @@ def _pieces(source: ChunkSource, form: Form, header: bytes, comp_len: int) -> It
     yield from encoder.finish()
 
 
-def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Laid]:
+def plan_all(sources: Iterable[tuple[ChunkSource, ChunkForm]]) -> list[Laid]:
     """Plan chunks that stand back to back after the file header."""
     planned: list[Laid] = []
     offset = HEADER.size
@@ -232,7 +232,9 @@ def plan_all(sources: Iterable[tuple[ChunkSource, Form]]) -> list[Laid]:
     return planned
 
 
-def form_of(chunk: FoldChunk, compression: Compression, level: int, options: ReadOptions) -> Form:
+def form_of(
+    chunk: FoldChunk, compression: Compression, level: int, options: ReadOptions
+) -> ChunkForm:
     """How a chunk is stored whose parity and form of hash are those of `chunk`.
 
     Raises FormatError where these are unknown, or an HMAC whose key is not given.
@@ -246,7 +248,7 @@ def form_of(chunk: FoldChunk, compression: Compression, level: int, options: Rea
             field="ecc_algo" if ecc is None else "sha256",
         )
     need_key(stored.prefix, options.integrity_key)
-    return Form(compression, level, ecc, stored.prefix, options.integrity_key)
+    return ChunkForm(compression, level, ecc, stored.prefix, options.integrity_key)
 
 
 def need_key(prefix: str, key: bytes | None) -> None:
@@ -264,7 +266,7 @@ def file_pieces(chunks: Sequence[Laid], index: bytes) -> Iterator[Buffer]:
     yield index
 
 
-def _stored(source: ChunkSource, form: Form) -> Iterator[Buffer]:
+def _stored(source: ChunkSource, form: ChunkForm) -> Iterator[Buffer]:
     """A chunk's bytes as they are stored: one zstd frame without checksum, or plain."""
     blocks = _counted(source.blocks(), source.length, source.name)
     if form.compression == "none":

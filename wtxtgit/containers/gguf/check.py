@@ -29,7 +29,7 @@ from wtxtgit.containers.gguf.read import (
     read_array_head,
 )
 from wtxtgit.containers.intervals import overlaps
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
@@ -47,14 +47,14 @@ _NO_BOOL = re.compile(rb"[^\0\1]")
 def check(container: Gguf, options: ReadOptions) -> Findings:
     """Check metadata, tensor infos and the bytes around the tensors; raises nothing."""
     findings = Findings()
-    report: Report[object] = Report(findings, str)
+    report: ChunkProblems[object] = ChunkProblems(findings, str)
     _check_entries(container, report)
     _check_infos(container, report)
     _check_placement(container, report)
     return findings
 
 
-def _check_entries(container: Gguf, report: Report[object]) -> None:
+def _check_entries(container: Gguf, report: ChunkProblems[object]) -> None:
     seen: dict[str, KeyValue] = {}
     for entry in container.entries:
         key = quoted(entry.key)
@@ -91,7 +91,7 @@ class _Value:
     """A value that is walked for wrong strings and booleans; the first of each kind is told."""
 
     entry: KeyValue
-    report: Report[object]
+    report: ChunkProblems[object]
     told: set[int] = field(default_factory=set)
 
     def check(self, cursor: Cursor, value_type: int) -> None:
@@ -138,7 +138,7 @@ class _Value:
             say(f"key {quoted(self.entry.key)} has {what}", name, offset)
 
 
-def _check_infos(container: Gguf, report: Report[object]) -> None:
+def _check_infos(container: Gguf, report: ChunkProblems[object]) -> None:
     seen: set[str] = set()
     expected = container.data_start
     in_order = True
@@ -177,7 +177,7 @@ def _check_infos(container: Gguf, report: Report[object]) -> None:
         expected = aligned(tensor.end, container.alignment)
 
 
-def _check_placement(container: Gguf, report: Report[object]) -> None:
+def _check_placement(container: Gguf, report: ChunkProblems[object]) -> None:
     """Look at bytes that several tensors have, and at those that belong to nothing."""
     data, alignment = container.data, container.alignment
     span = attrgetter("start", "end")
@@ -204,7 +204,7 @@ def _check_placement(container: Gguf, report: Report[object]) -> None:
         report.warn(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
 
 
-def _check_zeros(data: ByteView, start: int, end: int, report: Report[object]) -> None:
+def _check_zeros(data: ByteView, start: int, end: int, report: ChunkProblems[object]) -> None:
     for pos in range(start, end, BLOCK):
         stop = min(pos + BLOCK, end)
         if data[pos:stop] != _ZEROS[: stop - pos]:

@@ -31,7 +31,7 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model import ZEROS_ALLOWANCE
-from wtxtgit.model.tensor import Entry, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS = "gaps"
 
@@ -82,7 +82,7 @@ def rest(container: Gguf, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Gguf,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -126,7 +126,7 @@ def _values(container: Gguf) -> dict[str, Value]:
     }
 
 
-def _has_places(container: Gguf, placed: Sequence[Placed]) -> bool:
+def _has_places(container: Gguf, placed: Sequence[PlacedEntry]) -> bool:
     """Whether the tensors fit where those of the file stand, one for one."""
     return len(placed) == len(container.infos) and all(
         _info(each).tensor.name == own.tensor.name
@@ -169,7 +169,7 @@ def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tu
     return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in given))
 
 
-def _infos(container: Gguf, placed: Sequence[Placed], alignment: int) -> list[bytes]:
+def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> list[bytes]:
     """The tensor infos of tensors that stand one after another."""
     if len(placed) > MAX_TENSORS:
         raise FormatError(f"{len(placed)} tensors are too many", kind="limit", field="tensor_count")
@@ -225,9 +225,9 @@ def _check_padding(header: bytes, parts: Sequence[WrittenTensor], alignment: int
         )
 
 
-def _info(placed: Placed) -> Info:
+def _info(placed: PlacedEntry) -> Info:
     return _source(placed).infos[placed.number]
 
 
-def _source(placed: Placed) -> Gguf:
+def _source(placed: PlacedEntry) -> Gguf:
     return cast(Gguf, placed.source)

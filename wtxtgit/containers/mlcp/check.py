@@ -23,7 +23,7 @@ from wtxtgit.containers.mlcp.read import (
     TensorRecord,
     shard_list,
 )
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
@@ -35,7 +35,7 @@ MAX_SIZE = 2**63 - 1
 def check(container: Mlcp, _options: ReadOptions) -> Findings:
     """Check everything in the file; raises nothing."""
     findings = Findings()
-    report: Report[object] = Report(findings, str)
+    report: ChunkProblems[object] = ChunkProblems(findings, str)
     _check_version(container, report)
     _check_shards(container, report)
     for record in container.body.records:
@@ -51,7 +51,7 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_version(container: Mlcp, report: Report[object]) -> None:
+def _check_version(container: Mlcp, report: ChunkProblems[object]) -> None:
     metadata, at = container.metadata, container.metadata_start
     if not isinstance(metadata, dict):
         report.warn("metadata is not a JSON object, the original reader refuses it", "metadata", at)
@@ -60,7 +60,7 @@ def _check_version(container: Mlcp, report: Report[object]) -> None:
         report.warn(f"version is {inside} in the metadata, {before} before it", "version", at)
 
 
-def _check_shards(container: Mlcp, report: Report[object]) -> None:
+def _check_shards(container: Mlcp, report: ChunkProblems[object]) -> None:
     """The metadata says how many shards to read; the records say how many there are."""
     metadata = container.metadata if isinstance(container.metadata, dict) else {}
     body, at = container.body, container.metadata_start
@@ -98,7 +98,7 @@ def _compare(
     records: Sequence[TensorRecord],
     where: str,
     at: int,
-    report: Report[object],
+    report: ChunkProblems[object],
 ) -> None:
     """Warn where a list of tensors in the metadata is not that of the records."""
     if len(listed) != len(records):
@@ -150,7 +150,7 @@ def _is_dtype(value: object, dtype: str) -> bool:
     return value == dtype
 
 
-def _check_record(record: TensorRecord, report: Report[object]) -> None:
+def _check_record(record: TensorRecord, report: ChunkProblems[object]) -> None:
     size_at = record.end - DIM_SIZE
     shape_at = size_at - DIM_SIZE * len(record.shape)
     name = f"tensor {quoted(record.name)}"

@@ -100,7 +100,7 @@ class TensorRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class ShardRecords:
     """All shards: their records, up to where, and where the tensors' bytes are."""
 
     records: tuple[TensorRecord, ...]
@@ -121,7 +121,7 @@ class Mlcp:
     metadata: object
     metadata_start: int
     header_end: int
-    body: Body
+    body: ShardRecords
 
     def tensors(self) -> Iterator[Stored]:
         start = self.body.end
@@ -173,7 +173,7 @@ def read(data: ByteView) -> Mlcp:
     return Mlcp(data, version, metadata, start, header_end, shards)
 
 
-def read_body(data: ByteView, start: int, shard_count: int) -> Body:
+def read_body(data: ByteView, start: int, shard_count: int) -> ShardRecords:
     """The shards that begin at `start`, in the first placement that fits exactly.
 
     `shard_count` is how many the metadata lists; without tensor bytes there
@@ -262,7 +262,9 @@ def _text(cursor: Cursor, length: int, field: str) -> str:
     return "".join(parts)
 
 
-def _read_shards(data: ByteView, start: int, count: int | None, placement: Placement) -> Body:
+def _read_shards(
+    data: ByteView, start: int, count: int | None, placement: Placement
+) -> ShardRecords:
     """The records of `count` shards, None for as many as there are.
 
     Raises FormatError unless records and bytes end exactly where the file does.
@@ -284,7 +286,7 @@ def _read_shards(data: ByteView, start: int, count: int | None, placement: Place
         cursor.skip(sum(record.size for record in records), "tensor bytes")
     if cursor.remaining:
         fail("bytes follow the last record", offset=cursor.pos, field="records")
-    return Body(tuple(records), end, shard, placement)
+    return ShardRecords(tuple(records), end, shard, placement)
 
 
 def _read_shard(

@@ -14,12 +14,12 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
 from wtxtgit.containers.mlcp.metadata import SHARDS, SourceRecord
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, describe, shard_list
-from wtxtgit.containers.mlcp.write import Piece
+from wtxtgit.containers.mlcp.write import ShardPiece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import exactly
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, Tensor
 
 
 def entries(container: Mlcp, options: ReadOptions) -> list[Entry]:
@@ -45,7 +45,7 @@ def rest(container: Mlcp, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Mlcp,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -67,7 +67,7 @@ def reseal(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Chosen:
+class _ChosenTensor:
     """A tensor of the file that is written: its record, and its bytes, `content` or `tensor`'s.
 
     `number` is its place in the file, where it keeps its own bytes.
@@ -75,7 +75,7 @@ class _Chosen:
 
     row: SourceRecord
     tensor: Tensor
-    content: Content | None
+    content: NewContent | None
     number: int | None
 
 
@@ -95,7 +95,7 @@ class _Sources:
             self._files[id(container)] = list(pairs)
         return self._files[id(container)]
 
-    def chosen(self, container: Mlcp, placed: Placed) -> _Chosen:
+    def chosen(self, container: Mlcp, placed: PlacedEntry) -> _ChosenTensor:
         row, tensor = self.of(placed.source)[placed.number]
         content = placed.content
         if content is not None:
@@ -105,11 +105,11 @@ class _Sources:
                 raise FormatError(f"{has}, not {content.nbytes}", field="entries")
         is_own = content is None and placed.source is container
         if content is None and not is_own:
-            content = Content(tensor.nbytes, partial(pieces, tensor.view))
+            content = NewContent(tensor.nbytes, partial(pieces, tensor.view))
         number = placed.number if is_own else None
-        return _Chosen(row, tensor, content if tensor.nbytes else None, number)
+        return _ChosenTensor(row, tensor, content if tensor.nbytes else None, number)
 
-    def have_same_rows(self, container: Mlcp, chosen: Sequence[_Chosen]) -> bool:
+    def have_same_rows(self, container: Mlcp, chosen: Sequence[_ChosenTensor]) -> bool:
         """Whether the tensors are those of the file, in its order, their bytes aside."""
         own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
         found = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
@@ -117,10 +117,10 @@ class _Sources:
         return own == found and all(number in (None, place) for place, number in places)
 
 
-def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
+def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buffer]:
     """The file with other bytes of its own tensors, byte for byte the same apart from them."""
     data, placement = container.data, container.body.placement
-    parts: list[Piece] = []
+    parts: list[ShardPiece] = []
     reached = container.header_end
     for stored, one in zip(container.tensors(), chosen, strict=True):
         if one.content is not None:
@@ -135,7 +135,7 @@ def _in_place(container: Mlcp, chosen: Sequence[_Chosen]) -> Iterator[Buffer]:
 
 
 def _anew(
-    container: Mlcp, chosen: Sequence[_Chosen], wanted: Mapping[str, object]
+    container: Mlcp, chosen: Sequence[_ChosenTensor], wanted: Mapping[str, object]
 ) -> Iterator[Buffer]:
     """The file with its records, and what the metadata say of them, written again."""
     if len(chosen) > MAX_TENSORS:
@@ -155,10 +155,10 @@ def _anew(
             # The same bytes wherever they are said to be.
             placement = Placement.AFTER_EACH
         write.refuse_misread(body, len(shard_list(stated)), placement)
-    return write.bytes_of([Piece.fixed(head), *body])
+    return write.bytes_of([ShardPiece.fixed(head), *body])
 
 
-def _placement(container: Mlcp, chosen: Sequence[_Chosen]) -> Placement:
+def _placement(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Placement:
     """Where the bytes are: where the file has them, else where that has them that they are of."""
     files = (container, *(one.row.container for one in chosen))
     found = next(
@@ -174,7 +174,7 @@ def _placement(container: Mlcp, chosen: Sequence[_Chosen]) -> Placement:
     return found
 
 
-def _have_no_bytes(chosen: Sequence[_Chosen]) -> bool:
+def _have_no_bytes(chosen: Sequence[_ChosenTensor]) -> bool:
     return not any(one.tensor.nbytes for one in chosen)
 
 
@@ -205,7 +205,7 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
     return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 
-def _new_record(one: _Chosen) -> write.NewRecord:
+def _new_record(one: _ChosenTensor) -> write.NewRecord:
     record, piece = one.row.record, _kept(one.tensor.view)
     raw = bytes(one.row.container.data[record.start : record.end])
     if one.content is not None:
@@ -213,10 +213,12 @@ def _new_record(one: _Chosen) -> write.NewRecord:
     return write.NewRecord(record.shard, raw, piece)
 
 
-def _kept(raw: ByteView) -> Piece:
-    return Piece(len(raw), partial(pieces, raw))
+def _kept(raw: ByteView) -> ShardPiece:
+    return ShardPiece(len(raw), partial(pieces, raw))
 
 
-def _given(tensor: Tensor, content: Content) -> Piece:
+def _given(tensor: Tensor, content: NewContent) -> ShardPiece:
     name = f"tensor {quoted(tensor.name)}"
-    return Piece(content.nbytes, lambda: exactly(content.blocks(), content.nbytes, name, "entries"))
+    return ShardPiece(
+        content.nbytes, lambda: exactly(content.blocks(), content.nbytes, name, "entries")
+    )

@@ -56,7 +56,7 @@ class NewRecord:
 
     shard: int
     record: bytes
-    tensor: Piece
+    tensor: ShardPiece
 
 
 def build_model(
@@ -109,7 +109,7 @@ def build(
     # Tensors may be made of what records are made of, zeros most of all ("What is written").
     if inline_data and any(row.tensor.length for row in rows):
         refuse_misread(body, len(listed), Placement.AFTER_EACH)
-    return bytes_of([Piece.fixed(head), *body])
+    return bytes_of([ShardPiece.fixed(head), *body])
 
 
 def header(version: str, metadata_json: Buffer) -> bytes:
@@ -128,7 +128,7 @@ def _new_record(shard: int, tensor: TensorSource) -> NewRecord:
     if dtype is None:
         raise FormatError(f"tensor {name} is {tensor.element}, which MLCP has not", field="dtype")
     record = record_bytes(tensor.name, dtype, tensor.shape, tensor.nbytes)
-    return NewRecord(shard, record, Piece(tensor.nbytes, tensor.blocks))
+    return NewRecord(shard, record, ShardPiece(tensor.nbytes, tensor.blocks))
 
 
 def record_bytes(name: str, dtype: str, shape: tuple[int, ...], size: int) -> bytes:
@@ -155,10 +155,12 @@ def _net_string(text: str, field: str) -> bytes:
     return bytes(groups) + raw
 
 
-def body_pieces(rows: Sequence[NewRecord], shard_count: int, placement: Placement) -> list[Piece]:
+def body_pieces(
+    rows: Sequence[NewRecord], shard_count: int, placement: Placement
+) -> list[ShardPiece]:
     """What follows the metadata: a count for each shard, records, bytes."""
     counts = Counter(row.shard for row in rows)
-    pieces: list[Piece] = []
+    pieces: list[ShardPiece] = []
     text = bytearray()
     shard = -1
     for row in rows:
@@ -167,16 +169,16 @@ def body_pieces(rows: Sequence[NewRecord], shard_count: int, placement: Placemen
             shard = row.shard
         text += row.record
         if placement is Placement.AFTER_EACH and row.tensor.length:
-            pieces += [Piece.fixed(bytes(text)), row.tensor]
+            pieces += [ShardPiece.fixed(bytes(text)), row.tensor]
             text.clear()
     text += bytes(COUNT_SIZE * (shard_count - shard - 1))
-    pieces.append(Piece.fixed(bytes(text)))
+    pieces.append(ShardPiece.fixed(bytes(text)))
     if placement is Placement.AFTER_ALL:
         pieces += [row.tensor for row in rows if row.tensor.length]
     return pieces
 
 
-def refuse_misread(body: Sequence[Piece], listed: int, placement: Placement) -> None:
+def refuse_misread(body: Sequence[ShardPiece], listed: int, placement: Placement) -> None:
     """Raise FormatError unless `read` finds the tensors' bytes where they are.
 
     Which placement a file has is not written in it, and the first that fits
@@ -194,7 +196,7 @@ def refuse_misread(body: Sequence[Piece], listed: int, placement: Placement) -> 
         raise FormatError("bytes of tensors would be read as records", field="tensor bytes")
 
 
-def bytes_of(pieces: Sequence[Piece]) -> Iterator[Buffer]:
+def bytes_of(pieces: Sequence[ShardPiece]) -> Iterator[Buffer]:
     """The bytes of all pieces, in order."""
     for piece in pieces:
         yield from piece.blocks()
@@ -292,14 +294,14 @@ KEPT = 2 * MAX_ZEROS_SCAN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class ShardPiece:
     """`length` bytes, which `blocks` gives in order each time."""
 
     length: int
     blocks: Callable[[], Iterator[Buffer]]
 
     @classmethod
-    def fixed(cls, content: bytes) -> Piece:
+    def fixed(cls, content: bytes) -> ShardPiece:
         return cls(len(content), lambda: iter((content,)))
 
 
@@ -310,7 +312,7 @@ class Unwritten:
     last of them held.
     """
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[ShardPiece]) -> None:
         self._pieces = pieces
         self._ends = list(accumulate(piece.length for piece in pieces))
         self._open = -1

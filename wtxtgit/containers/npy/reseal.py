@@ -16,7 +16,7 @@ from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.tensor import Entry, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 AFTER = "after the array"
 
@@ -42,7 +42,7 @@ def rest(container: Npy, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Npy,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:

@@ -10,7 +10,7 @@ from collections import Counter
 from wtxtgit.containers import npy_header, zip_read
 from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.npz.read import Npz, array_name, decoded_header
-from wtxtgit.containers.problems import Report
+from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.signatures import NPY_SUFFIX, ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
     DEFLATED,
@@ -32,7 +32,7 @@ from wtxtgit.model.tensor import ReadOptions
 def check(container: Npz, options: ReadOptions) -> Findings:
     """Check everything in the file."""
     findings = Findings()
-    report: Report[ZipMember] = Report(findings, lambda member: member.name)
+    report: ChunkProblems[ZipMember] = ChunkProblems(findings, lambda member: member.name)
     good = _check_members(container.data, container.directory, options, report)
     for n, member in enumerate(container.directory.members):
         array = container.arrays.get(n)
@@ -47,7 +47,7 @@ def check(container: Npz, options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_decoded(data: ByteView, member: ZipMember, report: Report[ZipMember]) -> None:
+def _check_decoded(data: ByteView, member: ZipMember, report: ChunkProblems[ZipMember]) -> None:
     """Check the array of a member whose bytes hold; a stored one has told nothing in `read`."""
     try:
         header = decoded_header(data, member)
@@ -62,7 +62,7 @@ def _check_decoded(data: ByteView, member: ZipMember, report: Report[ZipMember])
 
 
 def _check_members(
-    data: ByteView, directory: Directory, options: ReadOptions, report: Report[ZipMember]
+    data: ByteView, directory: Directory, options: ReadOptions, report: ChunkProblems[ZipMember]
 ) -> frozenset[int]:
     """Check every member's size and CRC-32, each byte of the file once; no encrypted one's.
 
@@ -94,7 +94,7 @@ def _check_members(
 
 
 def _check_content(
-    data: ByteView, member: ZipMember, options: ReadOptions, report: Report[ZipMember]
+    data: ByteView, member: ZipMember, options: ReadOptions, report: ChunkProblems[ZipMember]
 ) -> bool:
     try:
         crc32 = crc32_of(zip_read.blocks(data, member, options.max_chunk))
@@ -107,7 +107,7 @@ def _check_content(
     return crc32 == member.crc32
 
 
-def _check_local(data: ByteView, member: ZipMember, report: Report[ZipMember]) -> None:
+def _check_local(data: ByteView, member: ZipMember, report: ChunkProblems[ZipMember]) -> None:
     """Warn where a local header is at odds with the directory, which alone is read."""
     if data[member.header : member.header + len(ZIP_MAGIC)] != ZIP_MAGIC or (
         member.header + LOCAL.size > len(data)

@@ -15,7 +15,7 @@ from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
@@ -152,7 +152,7 @@ def _packed(
     def inflate() -> ByteView:
         return inflated(data, member, options)
 
-    whole = Packed(member.size, lambda: decoded.open(member, member.size, inflate))
+    whole = PackedBytes(member.size, lambda: decoded.open(member, member.size, inflate))
     absent = None
     if member.size > options.max_chunk:
         absent = f"{member.size} bytes inflated are over {options.max_chunk}"

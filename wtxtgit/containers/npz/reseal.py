@@ -29,7 +29,7 @@ from wtxtgit.containers.zip_read import (
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model.tensor import Content, Entry, Packed, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, NewContent, PackedBytes, PlacedEntry, ReadOptions
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR
 """Flags that say how a name and where sizes stand."""
@@ -55,7 +55,7 @@ def rest(container: Npz, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Npz,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -107,10 +107,10 @@ def _entry(container: Npz, n: int, decoded: DecodedParts, options: ReadOptions) 
     def opened() -> ByteView:
         return decoded.open(n, member.size, lambda: inflated(data, member, options))
 
-    return Entry(member.name, form, held, file=Packed(member.size, opened))
+    return Entry(member.name, form, held, file=PackedBytes(member.size, opened))
 
 
-def _is_own(container: Npz, placed: Sequence[Placed]) -> bool:
+def _is_own(container: Npz, placed: Sequence[PlacedEntry]) -> bool:
     """Whether these are all of the file's members, in order, as they are."""
     return len(placed) == len(container.directory.members) and all(
         one.source is container and one.number == n and one.content is None
@@ -118,7 +118,7 @@ def _is_own(container: Npz, placed: Sequence[Placed]) -> bool:
     )
 
 
-def _member(one: Placed, options: ReadOptions) -> NewMember:
+def _member(one: PlacedEntry, options: ReadOptions) -> NewMember:
     source = cast(Npz, one.source)
     member = source.directory.members[one.number]
     same = kept(source.data, member)
@@ -138,7 +138,7 @@ def _member(one: Placed, options: ReadOptions) -> NewMember:
     return replace(same, crc32=crc32, length=length, size=nbytes, payload=payload)
 
 
-def _measured(content: Content, member: ZipMember) -> tuple[int, int]:
+def _measured(content: NewContent, member: ZipMember) -> tuple[int, int]:
     """How many bytes the content has as its member stores it, and its CRC-32."""
     crc32 = 0
 
@@ -152,7 +152,7 @@ def _measured(content: Content, member: ZipMember) -> tuple[int, int]:
     return length, crc32
 
 
-def _stored(content: Content, member: ZipMember) -> Iterator[Buffer]:
+def _stored(content: NewContent, member: ZipMember) -> Iterator[Buffer]:
     """The content as its member stores it."""
     blocks = _counted(content, member)
     if member.method != DEFLATED:
@@ -164,7 +164,7 @@ def _stored(content: Content, member: ZipMember) -> Iterator[Buffer]:
     yield packer.flush()
 
 
-def _counted(content: Content, member: ZipMember) -> Iterator[memoryview]:
+def _counted(content: NewContent, member: ZipMember) -> Iterator[memoryview]:
     """The content in pieces of a block at most; it must have as many bytes as it says."""
     given = 0
     for block in content.blocks():

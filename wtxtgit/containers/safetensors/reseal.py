@@ -18,7 +18,7 @@ from wtxtgit.containers.safetensors.write import bounded_header
 from wtxtgit.containers.tensor_header import METADATA_KEY
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.tensor import Entry, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS, NULL = "gaps", f"{METADATA_KEY} is null"
 
@@ -47,7 +47,7 @@ def rest(container: Safetensors, options: ReadOptions) -> dict[str, object]:
 
 def reseal(
     container: Safetensors,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -73,7 +73,7 @@ def reseal(
     return _pieces(_header(placed, metadata), parts)
 
 
-def _header(placed: Sequence[Placed], metadata: Mapping[str, object]) -> bytes:
+def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> bytes:
     listed: list[tuple[str, str, tuple[int, ...], int]] = []
     further: dict[str, Mapping[str, object]] = {}
     for each in placed:
@@ -108,7 +108,7 @@ def _metadata(container: Safetensors) -> dict[str, object]:
     return {} if metadata is None else {METADATA_KEY: metadata}
 
 
-def _has_places(container: Safetensors, placed: Sequence[Placed]) -> bool:
+def _has_places(container: Safetensors, placed: Sequence[PlacedEntry]) -> bool:
     """Whether the tensors fit where those of the file stand, one for one."""
     own = container.header.tensors
     return len(placed) == len(own) and all(
@@ -132,10 +132,10 @@ def _spelled(value: Mapping[str, object], *, sort_keys: bool = False) -> str:
     return json.dumps(dict(value), sort_keys=sort_keys)
 
 
-def _part(placed: Placed) -> WrittenTensor:
+def _part(placed: PlacedEntry) -> WrittenTensor:
     source = _source(placed)
     return WrittenTensor(source.header.tensors[placed.number], source.data, placed.content)
 
 
-def _source(placed: Placed) -> Safetensors:
+def _source(placed: PlacedEntry) -> Safetensors:
     return cast(Safetensors, placed.source)

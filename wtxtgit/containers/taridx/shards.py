@@ -58,7 +58,7 @@ def check_shards(
     A finding's `chunk` is the shard's name. `progress` is told bytes of shards.
     """
     findings = Findings()
-    rows = _Rows(index)
+    rows = _RowsByFid(index)
     ways = [_Tally(fids) for fids in _orders(index, shards)]
     for place, shard in enumerate(shards):
         scan = _Scan(shard, rows.extension_numbers)
@@ -194,7 +194,7 @@ class _Tally:
             findings.warn("structure", message, field="n_rows")
 
 
-class _Rows:
+class _RowsByFid:
     """The rows by fid, to be compared with shards; 8 bytes a row."""
 
     def __init__(self, index: Taridx) -> None:

@@ -90,7 +90,7 @@ def index(
     keyhash: Callable[[str], int] = tar.keyhash,
 ) -> NewIndex:
     """Index tars; `keyhash` gives a stem's u64. Otherwise as `build`."""
-    made = _Rows(keyhash)
+    made = _RowTables(keyhash)
     for fid, (shard, data) in enumerate(shards):
         if fid == MAX_SHARDS:
             raise FormatError(f"an index has at most {MAX_SHARDS} shards", kind="limit")
@@ -111,7 +111,7 @@ def index(
     return NewIndex(done.rows[order], done.n_stems, done.extensions, done.crash_stems, done.sparse)
 
 
-class _Rows:
+class _RowTables:
     """Rows as they come, and the tables that they need; about 200 bytes a stem."""
 
     def __init__(self, keyhash: Callable[[str], int]) -> None:

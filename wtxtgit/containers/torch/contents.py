@@ -21,11 +21,11 @@ from wtxtgit.containers.torch import PICKLE, overlay
 from wtxtgit.containers.torch.overlay import Said, Steps
 from wtxtgit.containers.torch.pickle_read import (
     FLOAT,
+    CallResult,
     Dict,
     Global,
     List,
     LongInteger,
-    Made,
     Pickle,
     Set,
 )
@@ -35,7 +35,7 @@ from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, mapped, pieces
-from wtxtgit.model.tensor import Entry, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Entry, PackedBytes, ReadOptions, Tensor
 
 SERIALIZATION_ID = ".data/serialization_id"
 """The member with a file's fingerprint: two numbers of ID_DIGITS digits."""
@@ -181,7 +181,7 @@ def _entry(tensor: Tensor, kind: str) -> Entry:
         tensor.strides,
         tensor.absent,
     )
-    held = None if isinstance(tensor.held, Packed) else tensor.held
+    held = None if isinstance(tensor.held, PackedBytes) else tensor.held
     return Entry(tensor.name, form, held, tensor)
 
 
@@ -200,14 +200,14 @@ def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:
 
     Those count as well where they hold an integer that was passed over.
     """
-    walk = _Walk()
+    walk = _ValueWalk()
     walk.run(pickle.root)
     if walk.has_unknown:
         walk.add(b"*", sha256(content()).digest())
     return walk.finish()
 
 
-class _Walk:
+class _ValueWalk:
     """One walk over a value, each object of it once, in the order of the pickle."""
 
     def __init__(self) -> None:
@@ -292,7 +292,7 @@ class _Walk:
                 self._children(b"e", value.items)
             case Dict():
                 self._children(b"d", _flat(value.pairs))
-            case Made():
+            case CallResult():
                 self.add(b"m", len(value.states), len(value.items))
                 pairs = _flat(value.pairs)
                 children = (

@@ -17,7 +17,15 @@ from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
-from wtxtgit.containers.torch.pickle_read import Dict, Global, List, LongInteger, Made, Pickle, Set
+from wtxtgit.containers.torch.pickle_read import (
+    CallResult,
+    Dict,
+    Global,
+    List,
+    LongInteger,
+    Pickle,
+    Set,
+)
 from wtxtgit.containers.torch.views import UTILS, View, view
 
 MAX_DEPTH = 1000
@@ -77,12 +85,12 @@ class PickledTensors:
 
 def list_tensors(pickle: Pickle, start: int, what: str) -> PickledTensors:
     """The tensors of a pickle that stands at `start`; raises FormatError (structure or limit)."""
-    walk = _Walk(pickle, start, what)
+    walk = _DepthWalk(pickle, start, what)
     walk.run(pickle.root)
     return PickledTensors(tuple(walk.tensors), walk.tags, tuple(walk.untold))
 
 
-class _Walk:
+class _DepthWalk:
     """One walk over a value, depth first, with the path to where it is."""
 
     def __init__(self, pickle: Pickle, start: int, what: str) -> None:
@@ -97,7 +105,7 @@ class _Walk:
         self.tags: dict[str, str] = {}
         self.untold: dict[str, None] = {}
         self.views: dict[int, View] = {}
-        self.inner: dict[int, Made] = {}
+        self.inner: dict[int, CallResult] = {}
         self.without: dict[int, bool] = {}
         self.noted = 0
         self.cycles = 0
@@ -123,7 +131,7 @@ class _Walk:
             made = self._view(value)
             if made is not None:
                 self._add(part, made)
-            elif not isinstance(value, List | Dict | Set | Made | tuple):
+            elif not isinstance(value, List | Dict | Set | CallResult | tuple):
                 self._note(part, value)
                 continue
             # An object of a class that is not understood is listed where it is met first.
@@ -170,11 +178,11 @@ class _Walk:
         return made
 
     def _children(self, value: object, is_tensor: bool) -> Iterator[Child]:
-        if calls(value, *FROM_TYPE) and isinstance(value, Made) and len(value.args) == 4:
+        if calls(value, *FROM_TYPE) and isinstance(value, CallResult) and len(value.args) == 4:
             function, _, args, state = value.args
             if isinstance(args, tuple):
                 if id(value) not in self.inner:
-                    self.inner[id(value)] = Made(function, args)
+                    self.inner[id(value)] = CallResult(function, args)
                 yield None, self.inner[id(value)]
             yield from state_children(state)
             for more in value.states:
@@ -229,12 +237,12 @@ def _is_short_text(value: object) -> bool:
 
 def _is_object(value: object) -> bool:
     """Whether a value is an object of a class that is not understood here."""
-    return isinstance(value, Made) and not calls(value, ORDERED_DICT, *PARAMETERS, *FROM_TYPE)
+    return isinstance(value, CallResult) and not calls(value, ORDERED_DICT, *PARAMETERS, *FROM_TYPE)
 
 
 def _size(value: object) -> int:
     """How many values are looked at for the children of a value, at most."""
-    if isinstance(value, Made):
+    if isinstance(value, CallResult):
         inner = sum(map(_length, value.args)) + sum(map(_length, value.states))
         return len(value.args) + len(value.states) + inner + _length(value)
     return _length(value)
@@ -243,7 +251,7 @@ def _size(value: object) -> int:
 def _length(value: object) -> int:
     if isinstance(value, tuple):
         return len(value)
-    if isinstance(value, Made):
+    if isinstance(value, CallResult):
         return len(value.items) + len(value.pairs)
     if isinstance(value, List | Set):
         return len(value.items)
@@ -256,7 +264,11 @@ def calls(value: object, *callees: Global) -> bool:
     What is called in a file may be a tuple of any depth, whose hash would
     never end.
     """
-    return isinstance(value, Made) and isinstance(value.callee, Global) and value.callee in callees
+    return (
+        isinstance(value, CallResult)
+        and isinstance(value.callee, Global)
+        and value.callee in callees
+    )
 
 
 def children_of(value: object, is_tensor: bool) -> Iterator[Child]:
@@ -267,7 +279,7 @@ def children_of(value: object, is_tensor: bool) -> Iterator[Child]:
         yield from _indexed(value.items)
     elif isinstance(value, Dict):
         yield from _keyed(value.pairs)
-    elif isinstance(value, Made):
+    elif isinstance(value, CallResult):
         if is_tensor:
             # How a quantised tensor is quantised; hooks are never written.
             scheme = value.args[QUANTIZER] if len(value.args) > QUANTIZER else None
@@ -344,7 +356,7 @@ def _word(key: object) -> str:
         return f"({', '.join(inner)})"
     if isinstance(key, LongInteger):
         return "int"
-    if isinstance(key, Made):
+    if isinstance(key, CallResult):
         key = key.callee
     if isinstance(key, Global):
         return key.path

@@ -81,7 +81,7 @@ class Dict:
 
 
 @dataclass(slots=True, eq=False)
-class Made:
+class CallResult:
     """What a call of `callee` with `args` would have made, had anything been called.
 
     `states` are what would have been given to its `__setstate__`, `items`
@@ -117,10 +117,10 @@ def parse(data: ByteView, what: str, load: Load, *, start: int = 0) -> Pickle:
 
     `what` names the pickle in errors. Raises FormatError (structure or limit).
     """
-    return _Machine(data[: start + MAX_JSON], what, load, start).run()
+    return _PickleMachine(data[: start + MAX_JSON], what, load, start).run()
 
 
-class _Machine:
+class _PickleMachine:
     """The stack, the marks and the memo of one run."""
 
     def __init__(self, data: ByteView, what: str, load: Load, start: int) -> None:
@@ -303,19 +303,19 @@ class _Machine:
 
     def append(self, items: list[object]) -> None:
         target = self._top()
-        if not isinstance(target, List | Made):
+        if not isinstance(target, List | CallResult):
             self._fail("appends to what is no list")
         target.items.extend(items)
 
     def add(self, items: list[object]) -> None:
         target = self._top()
-        if not isinstance(target, Set | Made):
+        if not isinstance(target, Set | CallResult):
             self._fail("adds to what is no set")
         target.items.extend(items)
 
     def set_pairs(self, items: list[object]) -> None:
         target = self._top()
-        if not isinstance(target, Dict | Made):
+        if not isinstance(target, Dict | CallResult):
             self._fail("sets items of what is no dict")
         target.pairs.extend(self._pairs(items))
 
@@ -346,7 +346,7 @@ class _Machine:
         callee = self._pop()
         encoded = self._encoded(callee, args)
         if encoded is None:
-            self._push_container(Made(callee, args))
+            self._push_container(CallResult(callee, args))
         else:
             self.stack.append(encoded)
 
@@ -372,12 +372,12 @@ class _Machine:
     def call_with_names(self) -> None:
         kwargs = self._pop()
         args = self._pop_args()
-        self._push_container(Made(self._pop(), args, kwargs))
+        self._push_container(CallResult(self._pop(), args, kwargs))
 
     def build(self) -> None:
         state = self._pop()
         target = self._top()
-        if not isinstance(target, Made):
+        if not isinstance(target, CallResult):
             self._fail("gives a state to what is no object")
         target.states.append(state)
 
@@ -385,7 +385,7 @@ class _Machine:
         self.stack.append(self.load(self._pop(), self.at))
 
 
-_Step = Callable[[_Machine], None]
+_Step = Callable[[_PickleMachine], None]
 
 
 def _constant(value: object) -> _Step:
@@ -407,12 +407,12 @@ def _bytes(width: int) -> _Step:
 _STEPS: dict[int, _Step] = {
     opcode[0]: step
     for opcode, step in {
-        b"\x80": _Machine.proto,
-        b"\x95": _Machine.frame,
-        b"(": _Machine.mark,
-        b"0": _Machine.pop,
+        b"\x80": _PickleMachine.proto,
+        b"\x95": _PickleMachine.frame,
+        b"(": _PickleMachine.mark,
+        b"0": _PickleMachine.pop,
         b"1": lambda m: m._pop_mark().clear(),
-        b"2": _Machine.dup,
+        b"2": _PickleMachine.dup,
         b"\x94": lambda m: m._put(len(m.memo)),
         b"q": lambda m: m._put(m._integer(1)),
         b"r": lambda m: m._put(m._integer(4)),
@@ -426,7 +426,7 @@ _STEPS: dict[int, _Step] = {
         b"J": _integer(4, signed=True),
         b"\x8a": lambda m: m.binary_long(1),
         b"\x8b": lambda m: m.binary_long(4),
-        b"G": _Machine.binary_float,
+        b"G": _PickleMachine.binary_float,
         b"U": lambda m: m.string(1),
         b"T": lambda m: m.string(4),
         b"\x8c": _text(1),
@@ -452,13 +452,13 @@ _STEPS: dict[int, _Step] = {
         b"\x8f": lambda m: m._push_container(Set()),
         b"\x90": lambda m: m.add(m._pop_mark()),
         b"\x91": lambda m: m._push_container(Set(m._pop_mark())),
-        b"c": _Machine.global_name,
-        b"\x93": _Machine.stack_global,
-        b"R": _Machine.call,
-        b"\x81": _Machine.call,
-        b"\x92": _Machine.call_with_names,
-        b"b": _Machine.build,
-        b"Q": _Machine.persistent,
+        b"c": _PickleMachine.global_name,
+        b"\x93": _PickleMachine.stack_global,
+        b"R": _PickleMachine.call,
+        b"\x81": _PickleMachine.call,
+        b"\x92": _PickleMachine.call_with_names,
+        b"b": _PickleMachine.build,
+        b"Q": _PickleMachine.persistent,
     }.items()
 }
 """All opcodes that are read but STOP, and what each does."""

@@ -25,7 +25,7 @@ from wtxtgit.containers.torch.views import NO_STORAGE, PACKED, Storage, View, wh
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
-from wtxtgit.model.tensor import Description, Packed, ReadOptions, Tensor
+from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 STORAGE = "data/"
 BYTEORDER = "byteorder"
@@ -150,7 +150,7 @@ class Torch:
             return zip_read.content(self.data, member, options.max_chunk)
 
         opened = partial(decoded.open, member, member.size, inflate)
-        return StorageBytes(Packed(member.size, opened), None)
+        return StorageBytes(PackedBytes(member.size, opened), None)
 
     def word(self, name: str) -> str | None:
         """The content of a short member as text, None where there is none."""
@@ -296,11 +296,11 @@ def _last(directory: Directory, name: str) -> ZipMember | None:
 class StorageBytes:
     """The bytes of a storage; `offset` is where they stand in the file, None where decoded."""
 
-    data: ByteView | Packed
+    data: ByteView | PackedBytes
     offset: int | None
 
-    def part(self, start: int, end: int) -> ByteView | Packed:
-        if isinstance(self.data, Packed):
+    def part(self, start: int, end: int) -> ByteView | PackedBytes:
+        if isinstance(self.data, PackedBytes):
             return self.data.part(start, end - start)
         return self.data[start:end]
 

@@ -25,7 +25,7 @@ from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, pieces
-from wtxtgit.model.tensor import Content, Entry, Placed, ReadOptions
+from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
 
 __all__ = ["entries", "reseal", "rest", "values"]
 
@@ -41,7 +41,7 @@ def entries(container: Torch, options: ReadOptions) -> list[Entry]:
 
 def reseal(
     container: Torch,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None,
     options: ReadOptions,
 ) -> Iterator[Buffer]:
@@ -51,7 +51,7 @@ def reseal(
     it that has them all: one side may have gained a tensor. The order is that
     of the pickle. Raises FormatError before the first of the bytes.
     """
-    files = _Files(options)
+    files = _TensorFiles(options)
     held, contents = files.fit(container, placed, values)
     data, directory = held.container.data, held.container.directory
     if not contents:
@@ -72,7 +72,7 @@ def reseal(
     )
 
 
-class _Files:
+class _TensorFiles:
     """The files that tensors are taken from, each listed once."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -88,8 +88,8 @@ class _Files:
         return self._files[id(container)]
 
     def fit(
-        self, container: Torch, placed: Sequence[Placed], wanted: Mapping[str, object] | None
-    ) -> tuple[TorchContents, dict[int, Content]]:
+        self, container: Torch, placed: Sequence[PlacedEntry], wanted: Mapping[str, object] | None
+    ) -> tuple[TorchContents, dict[int, NewContent]]:
         """The file to be written, and the bytes of its tensors that are not its own.
 
         Raises FormatError with the reason why `container` is not that file,
@@ -107,7 +107,10 @@ class _Files:
         raise why
 
     def _why_not(
-        self, held: TorchContents, placed: Sequence[Placed], wanted: Mapping[str, object] | None
+        self,
+        held: TorchContents,
+        placed: Sequence[PlacedEntry],
+        wanted: Mapping[str, object] | None,
     ) -> FormatError | None:
         names = dict.fromkeys(entry.name for entry in held.entries)
         given: dict[str, list[Entry]] = {}
@@ -134,12 +137,14 @@ class _Files:
                     return _refused(f"take another {quoted(key)}")
         return None
 
-    def _contents(self, held: TorchContents, placed: Sequence[Placed]) -> dict[int, Content]:
+    def _contents(
+        self, held: TorchContents, placed: Sequence[PlacedEntry]
+    ) -> dict[int, NewContent]:
         """The bytes of tensors that are not to be the file's own, by number."""
         numbers: dict[str, list[int]] = {}
         for number in reversed(range(len(held.entries))):
             numbers.setdefault(held.entries[number].name, []).append(number)
-        found: dict[int, Content] = {}
+        found: dict[int, NewContent] = {}
         for one in placed:
             source = self.of(one.source)
             entry = source.entries[one.number]
@@ -160,7 +165,7 @@ class _Files:
                 found[number] = content
         return found
 
-    def _taken(self, source: TorchContents, number: int) -> Content:
+    def _taken(self, source: TorchContents, number: int) -> NewContent:
         """The bytes of a tensor of another file, whose storage must not be damaged."""
         place, container = source.places[number], source.container
         if place is not None and (id(source), place.member.entry) not in self._checked:
@@ -169,11 +174,15 @@ class _Files:
             blocks = partial(content_blocks, container, place.member, self._options)
             check_crc32(place.member, blocks, has_crc32=has_crc32)
         tensor = source.tensors[number]
-        return Content(tensor.nbytes, lambda: pieces(tensor.view))
+        return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
 
 
 def _changed(
-    held: TorchContents, contents: Mapping[int, Content], options: ReadOptions, *, has_crc32: bool
+    held: TorchContents,
+    contents: Mapping[int, NewContent],
+    options: ReadOptions,
+    *,
+    has_crc32: bool,
 ) -> list[ChangedMember]:
     """The members that other contents change; each is put together once, to see that it can be."""
     touched = {
@@ -194,7 +203,7 @@ def _changed(
 
 
 def _said_of(
-    held: TorchContents, contents: Mapping[int, Content], members: set[int]
+    held: TorchContents, contents: Mapping[int, NewContent], members: set[int]
 ) -> dict[int, list[Said]]:
     """What the tensors in these members say of them; those that keep their bytes say so once."""
     found: dict[int, list[Said]] = {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.torch.pickle_read import Dict, Global, List, Made
+from wtxtgit.containers.torch.pickle_read import CallResult, Dict, Global, List
 from wtxtgit.model.tensor import ITEM_BYTES
 
 STORAGES = {
@@ -233,7 +233,7 @@ def view(value: object, offset: int) -> View | None:
     `offset` is where the pickle starts, for errors. Raises FormatError where
     torch could rebuild no such tensor.
     """
-    if not isinstance(value, Made) or not isinstance(value.callee, Global):
+    if not isinstance(value, CallResult) or not isinstance(value.callee, Global):
         return None
     # Calls are told by names alone: nothing is imported to look at them.
     if value.callee.module != UTILS:
@@ -273,7 +273,11 @@ def why_outside(made: View, nbytes: int) -> str | None:
 
 def sizes(value: object) -> tuple[int, ...] | None:
     """A tuple, list or torch.Size of at most 64 sizes, None if it is none."""
-    if isinstance(value, Made) and value.callee == Global("torch", "Size") and len(value.args) == 1:
+    if (
+        isinstance(value, CallResult)
+        and value.callee == Global("torch", "Size")
+        and len(value.args) == 1
+    ):
         value = value.args[0]
     items = value.items if isinstance(value, List) else value
     # Checked before the items are: a list in a pickle can have millions.

@@ -31,7 +31,7 @@ FORMAT_VERSION = (".format_version", b"1")
 FILE_VERSION = b"3\n"
 
 
-class _Writer:
+class _PickleWriter:
     """The bytes of a pickle, and what its memo holds."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]
     The storages' keys are "0", "1", ... in the same order; `items` says how
     many items each has.
     """
-    made = _Writer()
+    made = _PickleWriter()
     made.put_ordered_dict()
     for first in range(0, len(tensors), BATCH):
         made.put(b"(")
@@ -109,7 +109,9 @@ def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]
     return b"".join(made.parts)
 
 
-def _put_tensor(made: _Writer, shape: tuple[int, ...], dtype: str, key: str, items: int) -> None:
+def _put_tensor(
+    made: _PickleWriter, shape: tuple[int, ...], dtype: str, key: str, items: int
+) -> None:
     is_typed = dtype in STORAGE_OF
     made.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
     made.put(b"((")

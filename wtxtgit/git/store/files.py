@@ -176,7 +176,7 @@ _SMALL = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedObject:
     """An object of a pack: where it begins, and the CRC-32 of its bytes there."""
 
     oid: bytes
@@ -184,7 +184,7 @@ class Packed:
     crc32: int
 
 
-def format_index(objects: Sequence[Packed], pack_hash: bytes, places: Places) -> bytes:
+def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Places) -> bytes:
     """Write the index of a pack that ends with `pack_hash`; no object is there twice."""
     ordered = sorted(objects, key=lambda packed: packed.oid)
     counts = [0] * _FANOUT

@@ -41,7 +41,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _BlobStream:
     """A blob's zlib stream, whose first `lead` bytes are no part of the blob's `size`."""
 
     start: int
@@ -148,7 +148,9 @@ class ObjectStore:
         return indexes
 
 
-def _content(descriptor: int, stream: _Stream, threads: int, *, is_loose: bool) -> Iterator[bytes]:
+def _content(
+    descriptor: int, stream: _BlobStream, threads: int, *, is_loose: bool
+) -> Iterator[bytes]:
     lead = stream.lead
     nbytes = lead + stream.size
     # Git refuses a loose object that has more behind it.
@@ -157,14 +159,14 @@ def _content(descriptor: int, stream: _Stream, threads: int, *, is_loose: bool) 
         lead = max(0, lead - len(data))
 
 
-def _stream(descriptor: int, location: Location) -> _Stream | None:
+def _stream(descriptor: int, location: Location) -> _BlobStream | None:
     """Find a blob's stream where it is stored whole; None for a delta, and what is odd."""
     head = os.pread(descriptor, _HEAD_DEFLATED, location.offset)
     if location.is_loose:
         with contextlib.suppress(Error):
             begin = codec.decompressobj().decompress(head, _HEAD_MOST)
             if (found := _LOOSE_HEAD.match(begin)) is not None:
-                return _Stream(0, found.end(), int(found[1]))
+                return _BlobStream(0, found.end(), int(found[1]))
         return None
     kind, size, shift = 0, 0, 4
     for number, byte in enumerate(head[:_HEAD_MOST]):
@@ -174,7 +176,7 @@ def _stream(descriptor: int, location: Location) -> _Stream | None:
             size |= (byte & 0x7F) << shift
             shift += 7
         if not byte & 0x80:
-            return _Stream(location.offset + number + 1, 0, size) if kind == _BLOB else None
+            return _BlobStream(location.offset + number + 1, 0, size) if kind == _BLOB else None
     return None
 
 

@@ -87,7 +87,7 @@ def joined_adler32(first: int, second: int, nbytes: int) -> int:
     return (low + low_then - 1) % _ADLER_BASE | high << 16
 
 
-class Content(Protocol):
+class ObjectContent(Protocol):
     """What an object holds: `size` bytes, which `stream` gives in order, in pieces.
 
     A piece may be kept until some more were given.
@@ -99,7 +99,7 @@ class Content(Protocol):
     def stream(self) -> Iterable[Buffer]: ...
 
 
-class Plain:
+class PlainContent:
     """A content that is at hand, a flat view of bytes."""
 
     def __init__(self, data: ByteView) -> None:
@@ -112,7 +112,7 @@ class Plain:
 
 
 def deflated(
-    content: Content, put: Callable[[bytes], None], threads: int, lead: bytes = b""
+    content: ObjectContent, put: Callable[[bytes], None], threads: int, lead: bytes = b""
 ) -> Iterator[Buffer]:
     """Give pieces of a content on, while `put` gets their zlib stream in order.
 
@@ -157,7 +157,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _DeflatedPiece:
     """Where deflated bytes stand in the file; the last ones may have more behind their end.
 
     Where `is_skipped`, its first part was not looked through: it may be several.
@@ -186,7 +186,7 @@ def inflated(
     that it holds something else for zlib: whoever takes the bytes hashes them.
     """
     keep_freed_memory()
-    check = _Check(nbytes)
+    check = _InflatedBytes(nbytes)
     head = os.pread(descriptor, _HEAD_SIZE, start)
     if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
         raise Damaged("it does not begin as zlib's streams do")
@@ -201,7 +201,7 @@ def inflated(
         raise Damaged("more stands behind it")
 
 
-class _Check:
+class _InflatedBytes:
     """Counts and hashes what was given; `window` is what may still be referred to."""
 
     def __init__(self, nbytes: int) -> None:
@@ -233,7 +233,7 @@ class _Check:
         self.end = end + CHECKSUM_SIZE
 
 
-def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
+def _one_by_one(descriptor: int, start: int, check: _InflatedBytes) -> Iterator[bytes]:
     """Inflate from a piece's begin to the end, in this thread."""
     inflater = codec.decompressobj(RAW, check.window)
     given = b""
@@ -254,7 +254,7 @@ def _one_by_one(descriptor: int, start: int, check: _Check) -> Iterator[bytes]:
 
 
 def _side_by_side(
-    descriptor: int, start: int, threads: int, check: _Check
+    descriptor: int, start: int, threads: int, check: _InflatedBytes
 ) -> Generator[bytes, None, int]:
     """Inflate pieces on threads; gives where the rest begins, of which none was given."""
     rest = yield from _found_pieces(descriptor, start, threads, check, may_skip=True)
@@ -265,13 +265,13 @@ def _side_by_side(
 
 
 def _found_pieces(
-    descriptor: int, start: int, threads: int, check: _Check, *, may_skip: bool
-) -> Generator[bytes, None, _Piece]:
+    descriptor: int, start: int, threads: int, check: _InflatedBytes, *, may_skip: bool
+) -> Generator[bytes, None, _DeflatedPiece]:
     """Inflate pieces as `_pieces` finds them; gives the rest, of which none was given.
 
     It `is_skipped` where marks may be among what was not looked through.
     """
-    carried: _Piece | None = None
+    carried: _DeflatedPiece | None = None
     joined = 0
     found = _pieces(descriptor, start, may_skip=may_skip)
     tasks = (partial(_inflate, descriptor, piece) for piece in found)
@@ -280,10 +280,10 @@ def _found_pieces(
             if carried is None:
                 joined = 0
             else:
-                piece = _Piece(carried.start, piece.end, piece.is_skipped)
+                piece = _DeflatedPiece(carried.start, piece.end, piece.is_skipped)
                 joined += 1
                 if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
-                    return _Piece(piece.start, piece.end)
+                    return _DeflatedPiece(piece.start, piece.end)
                 _, made = _inflate(descriptor, piece)
             if made is None:
                 if piece.is_skipped:
@@ -296,10 +296,10 @@ def _found_pieces(
             if made.is_last:
                 check.finish(descriptor, start - made.unused)
                 break
-    return carried or _Piece(start, start)
+    return carried or _DeflatedPiece(start, start)
 
 
-def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
+def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_DeflatedPiece]:
     """Cut what stands from `start` on behind marks of a flush.
 
     With `may_skip` not all of a piece is looked through. Ends where none is found
@@ -315,7 +315,7 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
             continue
         end = os.fstat(descriptor).st_size if found < 0 else at + found + len(FLUSH)
         if start < end <= start + 2 * _MOST_PIECE:
-            yield _Piece(start, end, is_skipped=skipped > 0)
+            yield _DeflatedPiece(start, end, is_skipped=skipped > 0)
         if found < 0:
             return
         # Most pieces are about as long as the one before: looking costs a third of inflating.
@@ -324,7 +324,7 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Piece]:
         at = start + max(skipped, _LEAST_PIECE)
 
 
-def _inflate(descriptor: int, piece: _Piece) -> tuple[_Piece, _Inflated | None]:
+def _inflate(descriptor: int, piece: _DeflatedPiece) -> tuple[_DeflatedPiece, _Inflated | None]:
     """Inflate a piece, which is given too; None where it is none, or is too large."""
     data = os.pread(descriptor, piece.end - piece.start, piece.start)
     inflater = codec.decompressobj(RAW)

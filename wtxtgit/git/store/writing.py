@@ -14,9 +14,9 @@ from threading import Thread
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.store.files import Packed, format_index, told
+from wtxtgit.git.store.files import PackedObject, format_index, told
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.streams import Content, codec, deflated
+from wtxtgit.git.store.streams import ObjectContent, codec, deflated
 from wtxtgit.io.files import write_at, write_on
 from wtxtgit.io.view import Buffer
 from wtxtgit.io.workers import in_background
@@ -43,7 +43,7 @@ class PackWriter:
         self._places = store.places
         self._expected = expected
         self._threads = threads
-        self._objects: list[Packed] = []
+        self._objects: list[PackedObject] = []
         self._known: set[bytes] = set()
         self._hash = store.places.new_hash()
         self._end = 0
@@ -65,7 +65,7 @@ class PackWriter:
             self._syncing.join()
         self._closing.close()
 
-    def add(self, content: Content) -> str:
+    def add(self, content: ObjectContent) -> str:
         """Write a blob, unless the repository has it; gives its object id."""
         start, before = self._end, self._hash.copy()
         digest = self._places.new_hash()
@@ -80,7 +80,7 @@ class PackWriter:
             self._end, self._hash = start, before
         else:
             self._known.add(oid)
-            self._objects.append(Packed(oid, start, self._crc32))
+            self._objects.append(PackedObject(oid, start, self._crc32))
         return oid.hex()
 
     def finish(self) -> None:
@@ -161,7 +161,7 @@ def _entry_head(size: int) -> bytes:
 
 def stored(
     store: ObjectStore,
-    content: Content,
+    content: ObjectContent,
     threads: int,
     made: Callable[[str], None] = lambda _oid: None,
 ) -> Iterator[Buffer]:

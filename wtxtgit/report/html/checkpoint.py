@@ -33,8 +33,8 @@ from wtxtgit.report.review import (
     Reviewed,
     ReviewedCommit,
     ReviewedGeneration,
-    Seal,
     Sealing,
+    SealVerdict,
     Sizes,
     chip,
     chips,
@@ -282,7 +282,7 @@ def _generation(one: ReviewedGeneration) -> tuple[int, str, str, str, str]:
     )
 
 
-def _commit(one: ReviewedCommit, seal: Seal) -> tuple[str, str, tuple[int, ...]]:
+def _commit(one: ReviewedCommit, seal: SealVerdict) -> tuple[str, str, tuple[int, ...]]:
     brought = first([g.gen for g in seal.generations if g.commit == one.oid], MOST_LISTED)
     return (one.oid[:OID_SHOWN], clipped(one.subject, MOST_NAME), brought.lines)
 

@@ -51,7 +51,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepChart:
     """Counts drawn as steps, in the colours of a class; `filled` down to the axis, or a line."""
 
     kind: str
@@ -74,7 +74,7 @@ def bar(share: float, kind: str = "fill", mark: float | None = None) -> Markup:
     return Markup('<svg class="bar" aria-hidden="true">{}</svg>').format(_joined(parts))
 
 
-def histogram(title: str, steps: Sequence[Steps], ticks: Sequence[Tick]) -> Markup:
+def histogram(title: str, steps: Sequence[StepChart], ticks: Sequence[Tick]) -> Markup:
     """Counts in bins of one width, several in the same bins over one another."""
     highest = max((max(one.counts, default=0) for one in steps), default=0)
     paths = _joined(
@@ -198,7 +198,7 @@ def _lane_label(lane: Lane, y: int) -> Markup:
     ).format(y + 11, escaped(lane.label), y, shades, -9 * SHADES - 6, escaped(lane.scale))
 
 
-def _path(steps: Steps, highest: int) -> str:
+def _path(steps: StepChart, highest: int) -> str:
     width = 1000 / len(steps.counts)
     path = [f"M0 {_HEIGHT}"]
     for n, count in enumerate(steps.counts):

@@ -229,7 +229,10 @@ def _heat_map(rows: RowFacts) -> Picture:
 def _histograms(values: Distributions) -> Iterator[Picture]:
     before, after = values.before, values.after
     title = "Values"
-    steps = [svg.Steps("before", before.counts), svg.Steps("after", after.counts, filled=False)]
+    steps = [
+        svg.StepChart("before", before.counts),
+        svg.StepChart("after", after.counts, filled=False),
+    ]
     notes = (*_outside(before, "Before: "), *_outside(after, "After: "))
     legend = (("before", "before"), ("after", "after"))
     drawn = svg.histogram(title, steps, svg.ticks(after.low, after.high))
@@ -237,7 +240,7 @@ def _histograms(values: Distributions) -> Iterator[Picture]:
     change = values.change
     if any(change.counts) or change.below or change.above:
         title = "Element changes"
-        steps = [svg.Steps("change", change.counts)]
+        steps = [svg.StepChart("change", change.counts)]
         drawn = svg.histogram(title, steps, svg.ticks(change.low, change.high))
         yield Picture(title, drawn, tuple(_outside(change, "")), half=True)
 

@@ -19,7 +19,7 @@ from wtxtgit.text import digest, grammar
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size
 from wtxtgit.text.blocks import mismatch
 from wtxtgit.text.delta.index import (
-    Change,
+    DeltaBlock,
     DeltaChunk,
     DeltaIndex,
     check_places,
@@ -154,7 +154,7 @@ def _patched(base: DeltaSide, text: ByteView, delta: DeltaIndex) -> Iterator[Sid
             yield _array(old, text, change)
 
 
-def _array(old: SideArray | None, text: ByteView, change: Change) -> SideArray:
+def _array(old: SideArray | None, text: ByteView, change: DeltaBlock) -> SideArray:
     claim = change.claim
     if claim is None and old is not None:
         claim = replace(old.claim, hmac=_ZERO_HMAC)
@@ -185,7 +185,7 @@ def _array(old: SideArray | None, text: ByteView, change: Change) -> SideArray:
     return PatchedArray(claim, old.rows, digests, old, carried, text)
 
 
-def _is_whole(old: SideArray, change: Change) -> bool:
+def _is_whole(old: SideArray, change: DeltaBlock) -> bool:
     """Whether a block has all of an array that the base has too: it is typed or cut otherwise."""
     claim = change.claim
     if claim is not None and (old.claim.dtype, old.claim.shape) != (claim.dtype, claim.shape):

@@ -80,7 +80,7 @@ class DeltaChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DeltaBlock:
     """A block of a delta: an array's chunks that are others, or all of them.
 
     `claim` is the target's `arr` line, None in the plain form. `rows` is there
@@ -97,7 +97,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class DeltaHead:
     """What a bound delta says of its target; `covered` is what a signature covers."""
 
     meta: Meta
@@ -116,15 +116,15 @@ class DeltaIndex:
     """
 
     base: bytes | None = None
-    head: Head | None = None
-    changes: list[Change] = field(default_factory=list)
+    head: DeltaHead | None = None
+    changes: list[DeltaBlock] = field(default_factory=list)
     audit: str | None = None
     stop: Problem | None = None
 
 
 def index(text: ByteView) -> DeltaIndex:
     """Index a delta of any content; never raises because of it."""
-    reader = _Indexer(text)
+    reader = _DeltaIndexer(text)
     try:
         reader.read()
     except TextError as error:
@@ -134,7 +134,7 @@ def index(text: ByteView) -> DeltaIndex:
     return reader.result
 
 
-class _Indexer(LineCursor):
+class _DeltaIndexer(LineCursor):
     """Reads a delta's lines into an index, up to the first fault."""
 
     def __init__(self, text: ByteView) -> None:
@@ -157,7 +157,7 @@ class _Indexer(LineCursor):
                 line = self._line
                 name = self._take(parse_removed, "del")
                 self._check_order(name, line)
-                result.changes.append(Change(name, line, removed=True))
+                result.changes.append(DeltaBlock(name, line, removed=True))
             elif self._at(b"audit ") and result.head is not None:
                 result.audit = self._take(grammar.parse_audit, "audit")
                 break
@@ -169,14 +169,14 @@ class _Indexer(LineCursor):
         if self._pos != len(self._text):
             self._fail("syntax", f"text after enddelta: {self._shown()}")
 
-    def _read_head(self) -> Head:
+    def _read_head(self) -> DeltaHead:
         start = self._pos
         meta = self._take(grammar.parse_meta, "meta")
         cap = self._take(grammar.parse_cap, "cap")
         root = self._take(grammar.parse_root, "root")
         covered = grammar.FIRST_LINE + bytes(self._text[start : self._pos])
         signature = self._take(grammar.parse_sign, "sign") if self._at(b"sign ") else None
-        return Head(meta, cap, root, signature, covered)
+        return DeltaHead(meta, cap, root, signature, covered)
 
     def _read_block(self) -> None:
         line = self._line
@@ -206,7 +206,7 @@ class _Indexer(LineCursor):
         self._expect(grammar.END_ARRAY)
         if claim is None and not chunks:
             self._fail("structure", "a block without chunks says nothing", line=line)
-        change = Change(name, line, claim, rows, tuple(chunks))
+        change = DeltaBlock(name, line, claim, rows, tuple(chunks))
         if claim is not None and rows is not None:
             check_whole(change, claim)
         self.result.changes.append(change)
@@ -240,7 +240,7 @@ class _Indexer(LineCursor):
         self._expect(grammar.END_CHUNK)
 
 
-def check_whole(change: Change, claim: grammar.ArrayLine) -> None:
+def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
     """Raise TextError "structure" unless a block has all chunks of the array that it tells."""
     count = chunk_count(claim.nbytes, plan.chunk_size(change.rows))
     if count > MAX_CHUNKS:
@@ -252,7 +252,7 @@ def check_whole(change: Change, claim: grammar.ArrayLine) -> None:
         raise TextError("structure", message, line=change.line, array=change.name)
 
 
-def check_places(change: Change, rows: Rows | None, nbytes: int) -> None:
+def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
     """Raise TextError "structure" for a chunk that an array of `nbytes`, so cut, does not have."""
     size = plan.chunk_size(rows)
     for chunk in change.chunks:
@@ -315,7 +315,7 @@ def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
     return None if raw is None else raw.reshape(-1).data
 
 
-def _check_change(text: ByteView, change: Change) -> list[Problem]:
+def _check_change(text: ByteView, change: DeltaBlock) -> list[Problem]:
     problems: list[Problem] = []
     # With an `idx` line a block is whole, so the array's own hash can be compared.
     own = sha256()

@@ -21,7 +21,7 @@ from wtxtgit.text.delta.sides import DeltaSide, SideArray, Text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class DeltaStep:
     """A block of the delta to be: `runs` are first and last (excluded) of chunks it carries."""
 
     name: str
@@ -36,7 +36,7 @@ class Making:
 
     base: DeltaSide
     target: DeltaSide
-    steps: tuple[Step, ...]
+    steps: tuple[DeltaStep, ...]
     plain: bool = False
 
     @property
@@ -66,7 +66,7 @@ class Making:
                     yield from step.target.text(first, last)
                 yield partial(bytes, grammar.END_ARRAY)
 
-    def _opening(self, step: Step) -> bytes:
+    def _opening(self, step: DeltaStep) -> bytes:
         if step.target is None:
             return index.format_removed(step.name)
         if self.plain:
@@ -86,17 +86,17 @@ def make(base: DeltaSide, target: DeltaSide, *, plain: bool = False) -> Making:
     return Making(base, target, steps, plain)
 
 
-def _steps(base: DeltaSide, target: DeltaSide) -> Iterator[Step]:
+def _steps(base: DeltaSide, target: DeltaSide) -> Iterator[DeltaStep]:
     before = {array.name: array for array in base.arrays}
     after = {array.name: array for array in target.arrays}
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if new is None:
-            yield Step(name)
+            yield DeltaStep(name)
         elif old is None or not _same_cut(old, new):
-            yield Step(name, new, True, ((0, new.chunks),))
+            yield DeltaStep(name, new, True, ((0, new.chunks),))
         elif old.claim != new.claim:
-            yield Step(name, new, False, tuple(_changed_runs(old, new)))
+            yield DeltaStep(name, new, False, tuple(_changed_runs(old, new)))
 
 
 def _same_cut(old: SideArray, new: SideArray) -> bool:
@@ -120,7 +120,7 @@ def _changed_runs(old: SideArray, new: SideArray) -> Iterator[tuple[int, int]]:
         yield every[0], every[-1] + 1
 
 
-def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[Step, ...]) -> None:
+def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[DeltaStep, ...]) -> None:
     if any(array.name == LAYOUT_ARRAY for side in (base, target) for array in side.arrays):
         raise TextError("layout", f"a text with {LAYOUT_ARRAY} has no plain delta")
     for step in steps:
@@ -130,5 +130,5 @@ def _check_plain(base: DeltaSide, target: DeltaSide, steps: tuple[Step, ...]) ->
             raise TextError("structure", message, array=step.name)
 
 
-def _carried(step: Step) -> int:
+def _carried(step: DeltaStep) -> int:
     return sum(last - first for first, last in step.runs)

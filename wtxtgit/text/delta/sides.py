@@ -219,7 +219,7 @@ class Hashes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _ArrayPiece:
     """Raw bytes of an array, its first ones or some that follow."""
 
     array: SideArray
@@ -244,7 +244,7 @@ def hash_arrays(
         macs = {array.name: digest.array_hmac(hmac_key, array.claim.salt) for array in arrays}
     offset = 0
 
-    def to_all(piece: _Piece) -> None:
+    def to_all(piece: _ArrayPiece) -> None:
         nonlocal offset
         if piece.is_first:
             whole.update(piece.array.header)
@@ -257,7 +257,7 @@ def hash_arrays(
         if progress is not None:
             progress(piece.raw.nbytes)
 
-    def to_own(piece: _Piece) -> None:
+    def to_own(piece: _ArrayPiece) -> None:
         for digests in (hashers, macs):
             if piece.array.name in digests:
                 digests[piece.array.name].update(piece.raw)
@@ -273,7 +273,7 @@ def hash_arrays(
     return result
 
 
-def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _Piece]]:
+def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _ArrayPiece]]:
     for array in arrays:
         is_first = True
         for raw in array.raw(0, array.chunks):
@@ -281,5 +281,5 @@ def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _Piece]]:
             is_first = False
 
 
-def _made(array: SideArray, is_first: bool, raw: Raw) -> _Piece:
-    return _Piece(array, is_first, raw())
+def _made(array: SideArray, is_first: bool, raw: Raw) -> _ArrayPiece:
+    return _ArrayPiece(array, is_first, raw())
