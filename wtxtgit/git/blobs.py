@@ -56,7 +56,7 @@ class CatFiles:
     def of(cls, repo: Repository) -> CatFiles:
         """Those of a repository, which are its own in every process."""
         shared = repo.cat_files
-        if shared is None or shared._process != os.getpid():
+        if not isinstance(shared, CatFiles) or shared._process != os.getpid():
             made = cls(repo)
             # Kept: what closes them would wait for another process's children.
             made._inherited.append(shared)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.config import Config
 from wtxtgit.io.view import Buffer
-
-if TYPE_CHECKING:
-    from wtxtgit.git.blobs import CatFiles
 
 STATE_FOLDER = "wtxtgit"
 _FACTS = {
@@ -56,8 +52,8 @@ class Repository:
         self.top = top
         self.prefix = prefix
         self.config = Config(self.home)
-        self.cat_files: CatFiles | None = None
-        """The running processes that readers of this repository share."""
+        self.cat_files: object = None
+        """The running processes that readers of this repository share: `git.blobs.CatFiles`."""
         self._facts = facts or {}
 
     @property
