@@ -21,12 +21,12 @@ import os
 from pathlib import Path
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store.reader import ObjectStore
-from wtxtgit.git.store.streams import Plain
+from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 repo = Repository.discover(Path(sys.argv[1]))
 content = os.urandom(300_000) * 10
 with ObjectStore(repo) as store, PackWriter(store, 2, 2) as pack:
-    oids = [pack.add(Plain(memoryview(content))), pack.add(Plain(memoryview(b"")))]
+    oids = [pack.add(PlainContent(memoryview(content))), pack.add(PlainContent(memoryview(b"")))]
     pack.finish()
 with ObjectStore(repo) as store:
     for threads in (1, 2):
