@@ -97,7 +97,7 @@ class TestOtherWorkers:
         return refused(cluster.address)
 
     def test_another_version(self, lone: Processes) -> None:
-        code = "from wtxtgit.cluster import tasks\ntasks.__version__ = '0.0.1'\n"
+        code = "from wtxtgit.cluster import client\nclient.__version__ = '0.0.1'\n"
         error = self.preloaded(lone, code)
         assert error.exit_code == 5
         assert error.message == (

@@ -10,13 +10,15 @@ Which formats there are, and in which order they are tried, is in `registry`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from wtxtgit.containers.signatures import ZIP_MAGIC
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 
 if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
-    from wtxtgit.containers.detection import Opening
     from wtxtgit.containers.ranges import Range
     from wtxtgit.containers.tar_index import TarIndexing
     from wtxtgit.model.findings import Findings, MemberFindings
@@ -29,6 +31,8 @@ OpenMember = Callable[[str], ByteView]
 KeyPath = tuple[str, ...]
 """Keys that lead to a value of the metadata, ANY for each item of a list."""
 ANY = "*"
+_ZIP_NAME_LENGTH = slice(26, 28)
+_ZIP_NAME_START = 30
 
 
 class Lazy(Generic[T_co]):
@@ -46,6 +50,42 @@ class Lazy(Generic[T_co]):
 def every_tag(_key: str) -> bool:
     """The `keeps_tag` of formats that hold tags of all names."""
     return True
+
+
+def below(place: KeyPath, *keys: str) -> tuple[KeyPath, ...]:
+    """The paths of keys that stand at one place of the metadata."""
+    return tuple((*place, key) for key in keys)
+
+
+class MemberNames(NamedTuple):
+    """Names of a zip's members; where it has no directory that can be read, the first one alone."""
+
+    names: tuple[str, ...]
+    is_whole: bool
+
+
+class Opening:
+    """What detection looks at: the first bytes of a file, and the names in a zip."""
+
+    def __init__(self, data: ByteView) -> None:
+        self.data = data
+        self.head = bytes(data[:_ZIP_NAME_START])
+
+    @cached_property
+    def zip(self) -> MemberNames | None:
+        """The names of the members, read once for all formats that ask; None where it is no zip."""
+        if not self.head.startswith(ZIP_MAGIC):
+            return None
+        from wtxtgit.containers import zip_read  # only zips need it
+
+        try:
+            members = zip_read.read(self.data).members
+        except FormatError:
+            # A file that was cut off is still known by its first member: it is told as damaged.
+            length = int.from_bytes(self.head[_ZIP_NAME_LENGTH], "little")
+            first = bytes(self.data[_ZIP_NAME_START : _ZIP_NAME_START + length])
+            return MemberNames((first.decode("ascii", "replace"),), is_whole=False)
+        return MemberNames(tuple(member.name for member in members), is_whole=True)
 
 
 class Container(Protocol):

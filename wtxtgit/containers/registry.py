@@ -9,8 +9,7 @@ Spec: `docs/spec/containers.md`, "Order of detection".
 from __future__ import annotations
 
 from wtxtgit.containers import aero, fold, gguf, mlcp, npy, npz, safetensors, taridx, torch
-from wtxtgit.containers.detection import Opening
-from wtxtgit.containers.format import Format
+from wtxtgit.containers.format import Format, Opening
 from wtxtgit.io.view import ByteView
 
 FORMATS: tuple[Format, ...] = (

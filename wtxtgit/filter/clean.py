@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wtxtgit import containers
+from wtxtgit.containers import split
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.text.grammar import MAGIC
@@ -81,6 +81,6 @@ def is_pending(report: TextReport) -> bool:
 
 
 def _cut(data: ByteView, threads: int | None, progress: Progress | None) -> Cleaned:
-    cut = containers.split(data)
+    cut = split(data)
     writer = TextWriter(snapshot_of(cut), threads=threads, progress=progress)
     return Cleaned(writer, data, reason=cut.reason)

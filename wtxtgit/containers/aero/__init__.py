@@ -1,6 +1,6 @@
 """AERO files and AEROSET folders: reading, checking, writing. Spec: `docs/spec/aero.md`."""
 
-from wtxtgit.containers.format import ANY, Format, Lazy, every_tag
+from wtxtgit.containers.format import ANY, Format, Lazy, below, every_tag
 
 MAGIC = b"AERO"
 
@@ -19,7 +19,7 @@ FORMAT = Format(
     set_name="aeroset",
     read_set=Lazy(f"{__name__}.aeroset"),
     derived=(
-        *(("chunks", ANY, key) for key in ("offset", "length", "ulen")),
+        *below(("chunks", ANY), "offset", "length", "ulen"),
         ("mmsg", "shards", ANY, "size_bytes"),
     ),
 )

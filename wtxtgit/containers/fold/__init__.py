@@ -1,6 +1,6 @@
 """FOLD files (.fold, .mind): reading, checking, repairing, writing. Spec: `docs/spec/fold.md`."""
 
-from wtxtgit.containers.format import ANY, Format, Lazy, every_tag
+from wtxtgit.containers.format import ANY, Format, Lazy, below, every_tag
 
 MAGIC = b"FOLDv1\0\0"
 
@@ -23,10 +23,7 @@ FORMAT = Format(
         ("metadata", "chunk_hashes"),
         ("metadata", "manifest_hash"),
         ("merkle_root",),
-        *(
-            ("chunks", ANY, key)
-            for key in ("offset", "comp_len", "uncomp_len", "ecc_len", "sha256")
-        ),
+        *below(("chunks", ANY), "offset", "comp_len", "uncomp_len", "ecc_len", "sha256"),
     ),
     chunk_values=Lazy(f"{__name__}.describe"),
 )

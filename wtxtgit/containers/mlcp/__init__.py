@@ -1,6 +1,6 @@
 """MLCP files (.checkpoint): reading, checking, writing. Spec: `docs/spec/mlcp.md`."""
 
-from wtxtgit.containers.format import ANY, Format, Lazy, every_tag
+from wtxtgit.containers.format import ANY, Format, Lazy, below, every_tag
 
 MAGIC = b"PCLM"
 SHARD_MAGIC = b"RAHS"
@@ -22,7 +22,7 @@ FORMAT = Format(
     lists_only=True,
     reseal=Lazy(f"{__name__}.reseal"),
     derived=(
-        *(("metadata", "shards", ANY, key) for key in ("tensors", "fileSize", "checksum")),
+        *below(("metadata", "shards", ANY), "tensors", "fileSize", "checksum"),
         ("metadata", "tensorInfos"),
     ),
 )

@@ -1,7 +1,6 @@
 """npz files: npy files in a zip. Spec: `docs/spec/npz.md`."""
 
-from wtxtgit.containers.detection import Opening
-from wtxtgit.containers.format import Format, Lazy
+from wtxtgit.containers.format import Format, Lazy, Opening
 from wtxtgit.containers.signatures import NPY_SUFFIX
 
 

@@ -3,8 +3,7 @@
 Spec: `docs/spec/safetensors.md`.
 """
 
-from wtxtgit.containers.detection import Opening
-from wtxtgit.containers.format import Format, Lazy, every_tag
+from wtxtgit.containers.format import Format, Lazy, Opening, every_tag
 from wtxtgit.containers.signatures import (
     MAX_JSON,
     SAFETENSORS_BRACE,

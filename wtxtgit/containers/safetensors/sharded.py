@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.detection import Opening
+from wtxtgit.containers.format import Opening
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import claims

@@ -3,8 +3,7 @@
 Spec: `docs/spec/torch.md`.
 """
 
-from wtxtgit.containers.detection import Opening
-from wtxtgit.containers.format import Format, Lazy
+from wtxtgit.containers.format import Format, Lazy, Opening
 
 PICKLE = "data.pkl"
 """The member, in the archive's own folder or in none, that makes a zip a torch file."""
