@@ -11,19 +11,19 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
-from wtxtgit.filter.smudge import smudge_verified
-from wtxtgit.git import history
-from wtxtgit.git.repository import Repository
-from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.io.files import shown, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
 from wtxtgit.io.workers import default_threads
 from wtxtgit.remotes import urls
 from wtxtgit.text.grammar import MAGIC
-from wtxtgit.text.verify import TextReport, verify
+
+if TYPE_CHECKING:  # Files alone take neither git nor what reads texts.
+    from wtxtgit.git.repository import Repository
+    from wtxtgit.text.verify import TextReport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +59,8 @@ class TargetPlace:
 
     def repository(self) -> Repository:
         """The repository; raises EnvironmentFailure where there is none."""
+        from wtxtgit.git.repository import Repository
+
         if self.clone is None:
             return Repository.discover(self.folder)
         repo = Repository.discover(self.clone)
@@ -124,6 +126,8 @@ def read(target: str, place: TargetPlace = HERE, *, threads: int | None = None) 
 
 def blob_oid(target: str, repo: Repository) -> str:
     """The object id of REV:PATH; `./PATH` starts where the command does, as for git itself."""
+    from wtxtgit.git import history
+
     revision, _, path = target.partition(":")
     if path.startswith(("./", "../")):
         path = posixpath.normpath(os.fsdecode(repo.prefix) + path)
@@ -132,6 +136,8 @@ def blob_oid(target: str, repo: Repository) -> str:
 
 def blob(repo: Repository, oid: str, threads: int | None = None) -> ByteView:
     """The content of a blob; raises EnvironmentFailure."""
+    from wtxtgit.git.store.reader import ObjectStore
+
     with ObjectStore(repo) as store:
         return spooled(store.blob(oid, threads or default_threads()), repo.state_dir)
 
@@ -145,6 +151,9 @@ def as_checked_out(name: str, data: ByteView, threads: int | None) -> OpenedTarg
     """What a checkout makes of bytes that git stores, or that stand in a file."""
     if data[: len(MAGIC)] != MAGIC:
         return OpenedTarget(name, data)
+    from wtxtgit.filter.smudge import smudge_verified
+    from wtxtgit.text.verify import verify
+
     report = verify(data, threads=threads)
     smudged = smudge_verified(data, report, threads=threads)
     if smudged.layout is None:
@@ -208,6 +217,7 @@ def tree_members(
 
     No file of the work tree comes in, whatever it is called.
     """
+    from wtxtgit.git import history
 
     def open_member(path: str) -> ByteView:
         _refuse_outside(path)

@@ -14,8 +14,6 @@ from pathlib import Path
 from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
 from wtxtgit.diff.compare import compare
-from wtxtgit.filter.cache import Known, file_digest
-from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import view_file
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
@@ -62,6 +60,9 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     blobs = [target for target in (a, b) if is_blob(target)]
     if not blobs:
         return None
+    from wtxtgit.filter.cache import Known
+    from wtxtgit.git.repository import Repository
+
     repo = Repository.discover()
     oids = [blob_oid(target, repo) for target in blobs]
     # Both are blobs.
@@ -76,6 +77,8 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
 
 
 def _is(file: str, digest: bytes, size: int) -> bool:
+    from wtxtgit.filter.cache import file_digest
+
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
