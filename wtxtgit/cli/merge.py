@@ -16,7 +16,7 @@ from wtxtgit.cli.boundary import complain, note
 from wtxtgit.cli.options import discover, rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
 from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
-from wtxtgit.merge.driver import SideNames, side_names
+from wtxtgit.merge.driver import SideNames, has_ledger, side_names
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
@@ -238,12 +238,11 @@ def merge_driver(
         note(f"{shown}: {line}")
     if not report.ok:
         return CONFLICT
-    if report.taken is None and repo is not None and path is not None:
-        from wtxtgit.merge.resolve import has_ledger
-
-        if has_ledger(repo, os.fsencode(path)):
-            # What to do is told where the ledger conflicts, and by the hooks.
-            note(_reseal(shown)[0])
+    if report.taken is not None or repo is None or path is None:
+        return 0
+    if has_ledger(repo, os.fsencode(path)):
+        # What to do is told where the ledger conflicts, and by the hooks.
+        note(_reseal(shown)[0])
     return 0
 
 

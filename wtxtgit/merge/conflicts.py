@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
-from wtxtgit.git import index
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, read_small, replace_file, shown_path, write_all
 from wtxtgit.report.merge import MergeReport, Strategy
@@ -116,6 +115,8 @@ def dropped(repo: Repository) -> list[bytes]:
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, WtxtgitError):
             record = json.loads(read_small(place, _MOST, "a record of conflicts"))
             ours[os.fsencode(record["path"])] = record["blobs"][OURS]
+    from wtxtgit.git import index  # a driver does without: it knows its one path
+
     staged = {entry.path: entry.oid for entry in index.entries(repo)} if ours else {}
     return sorted(path for path, oid in ours.items() if staged.get(path) == oid)
 

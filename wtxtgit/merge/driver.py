@@ -22,7 +22,7 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import map_file, replace_file, view_file, write_all
 from wtxtgit.io.view import pieces
 from wtxtgit.merge import conflicts, side_taken
-from wtxtgit.model.ledger import extends
+from wtxtgit.model.ledger import LEDGER_SUFFIX, extends
 from wtxtgit.report.merge import MergeReport, Strategy
 
 ATTRIBUTE = "wtxt-merge"
@@ -80,6 +80,11 @@ def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
     if side == "theirs":
         replace_file(ours, lambda descriptor: write_all(descriptor, pieces(other)))
     return side
+
+
+def has_ledger(repo: Repository, path: bytes) -> bool:
+    """Whether the index has a ledger of an artifact, settled or not."""
+    return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
 def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:

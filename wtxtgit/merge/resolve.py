@@ -17,7 +17,7 @@ from wtxtgit.io.files import shown_path, view_file
 from wtxtgit.io.view import PIECE, ByteView, mapped
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
-from wtxtgit.merge.driver import strategy_of
+from wtxtgit.merge.driver import has_ledger, strategy_of
 from wtxtgit.merge.policy import Policy, check_takes
 from wtxtgit.merge.texts import merge_texts
 from wtxtgit.model.ledger import LEDGER_SUFFIX
@@ -87,11 +87,6 @@ def unmerged(repo: Repository) -> list[bytes]:
     paths = list(dict.fromkeys(e.path for e in index.entries(repo) if e.stage))
     drivers = attributes.effective(repo, paths, ["merge"])
     return [path for path in paths if drivers.get(path, {}).get("merge") == _DRIVER]
-
-
-def has_ledger(repo: Repository, path: bytes) -> bool:
-    """Whether the index has a ledger of an artifact, settled or not."""
-    return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
 def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
