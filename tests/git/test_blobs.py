@@ -43,7 +43,7 @@ def test_one_process_reads_many(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> 
             started.append(arguments)
             super().__init__(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run, "Stream", Counted)
+    monkeypatch.setattr(run, "GitStream", Counted)
     with BlobReader(repository) as reader:
         for oid in oids:
             assert b"".join(reader.chunks(oid)) == reader.read(oid, 2)
