@@ -168,7 +168,7 @@ def test_pitfall_2_an_empty_checkpoint_does_not_block_a_merge_nor_a_stash(with_e
 def test_pitfall_2_a_merge_fills_and_empties_a_checkpoint(with_empty: Repo) -> None:
     """Of an empty blob nothing tells that its file is stored as text otherwise."""
     with_empty.git("checkout", "-q", "-B", "fills", "main")
-    with_empty.write("empty.fold", version(PAIRS[0], 1))
+    with_empty.write("empty.fold", version(next(iter(PAIRS)), 1))
     with_empty.add("empty.fold")
     filled = with_empty.commit("filled")
     with_empty.git("checkout", "-q", "topic")
