@@ -222,6 +222,22 @@ def test_several_at_once(file: Path) -> None:
     assert get(file, *names).keys() == set(names)
 
 
+def test_a_journal_that_another_process_has_just_removed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lstat(path: Path) -> os.stat_result:
+        state = os.lstat(path)
+        if path.name.endswith("-journal"):
+            path.unlink()
+        return state
+
+    put(file, ROWS)
+    file.with_name(f"{file.name}-journal").write_bytes(bytes(512))
+    monkeypatch.setattr(Path, "lstat", lstat)
+    put(file, {b"a": b"2"})
+    assert get(file, b"a") == {b"a": b"2"}
+
+
 def test_threads_share_one(file: Path) -> None:
     with closing(KeptRows(file, SECRET)) as kept, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: kept.put({b"%d" % n: b"x"}), range(40)))

@@ -170,14 +170,16 @@ class KeptRows:
         Journal"). There is one here, so such a journal is not ours.
         """
         journal = self._file.with_name(self._file.name + "-journal")
-        if not os.path.lexists(journal):
+        try:
+            if stat.S_ISREG(journal.lstat().st_mode):
+                with journal.open("rb") as file:
+                    size = file.seek(0, os.SEEK_END)
+                    file.seek(max(0, size - len(_JOURNAL_MAGIC)))
+                    if file.read() != _JOURNAL_MAGIC:
+                        return
+        except FileNotFoundError:
+            # There is none, or another process has just ended its writing.
             return
-        if stat.S_ISREG(journal.lstat().st_mode):
-            with journal.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - len(_JOURNAL_MAGIC)))
-                if file.read() != _JOURNAL_MAGIC:
-                    return
         journal.unlink()
         self._remove()
 
