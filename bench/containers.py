@@ -10,7 +10,7 @@ from bench import inside
 from bench.data import model_of
 from bench.inside import Job, race_inside
 from bench.measure import MIB, Against, Place, Row, Subject
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.aero import write as aero
 from wtxtgit.containers.fold import write as fold
 from wtxtgit.containers.fold.write import ChunkSource
@@ -23,7 +23,7 @@ from wtxtgit.tensors import tensor_bytes
 def checks(place: Place, size: int, runs: int) -> list[Row]:
     """`wtxtgit verify`'s work on containers, in process."""
     model = map_file(model_of(place, size))
-    tensors = list(containers.tensors(containers.describe(model)))
+    tensors = list(any_format.tensors(any_format.describe(model)))
     sources = [
         TensorSource(t.name, "f32", t.shape, t.data.nbytes, partial(tensor_bytes.blocks, t))
         for t in tensors

@@ -14,9 +14,9 @@ from typing import IO
 import numpy as np
 from safetensors.numpy import save
 
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.filter.content import examine
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead
 from wtxtgit.text import ledger as ledger_text
 from wtxtgit.text.digest import keyid
@@ -72,7 +72,7 @@ def _texts(file: int, generations: int, rows: int) -> Iterator[bytes]:
     weights = generator.standard_normal((rows, COLUMNS), np.float32)
     for _ in range(generations):
         weights[generator.integers(0, rows, CHANGED_ROWS)] *= np.float32(1.01)
-        cut = containers.split(memoryview(save({"w": weights})))
+        cut = any_format.split(memoryview(save({"w": weights})))
         yield b"".join(map(bytes, TextWriter(snapshot_of(cut)).stream()))
 
 

@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from bench import steps
 from bench.measure import MIB, PYTHON, BenchError, Place, Row, Sample, Subject, output, rows, timed
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.fold.read import read as fold_read
 from wtxtgit.io.files import map_file, write_all, write_on
 from wtxtgit.text.layout import snapshot_of
@@ -90,12 +90,12 @@ def read_text(data: memoryview, _: Path) -> None:
 
 
 def check_container(data: memoryview, _: Path) -> None:
-    if containers.check(data).errors:
+    if any_format.check(data).errors:
         raise BenchError("the file does not hold")
 
 
 def _writer(data: memoryview) -> TextWriter:
-    return TextWriter(snapshot_of(containers.split(data)))
+    return TextWriter(snapshot_of(any_format.split(data)))
 
 
 ACTIONS: dict[str, Action] = {

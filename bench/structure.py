@@ -1,6 +1,7 @@
 """`make structure`: how much of the code a reader has to know, counted.
 
-- circles: modules that import one another, straight or around;
+- circles: modules that import one another, straight or around, and modules whose
+  import leads back to themselves through the packages that they are in;
 - formats from outside: imports of one container format by anything but the
   registry of formats;
 - class names that mean several things;
@@ -24,10 +25,10 @@ from pathlib import Path
 import grimp
 import numpy as np
 
+import wtxtgit
 from bench.measure import PYTHON, WTXTGIT, BenchError, Place
-from wtxtgit import containers
 
-PACKAGE = Path(containers.__file__).parents[1]
+PACKAGE = Path(wtxtgit.__file__).parent
 FORMATS = f"{PACKAGE.name}.containers"
 REGISTRY = f"{FORMATS}.registry"
 MOST_ENTERED = {"clean": 34, "audit": 65, "merge": 76, "diff": 50}
@@ -84,14 +85,15 @@ def structure() -> Structure:
     """Read the package, and take the four journeys."""
     files = sorted(PACKAGE.rglob("*.py"))
     sources = [file.read_text("utf-8") for file in files]
+    by_file = dict(zip(files, sources, strict=True))
     graph = grimp.build_graph(PACKAGE.name, cache_dir=None)
     return Structure(
         modules=len(files),
         lines=sum(source.count("\n") for source in sources),
         statements=sum(isinstance(n, ast.stmt) for s in sources for n in ast.walk(ast.parse(s))),
-        circles=tuple(sorted(in_circles(graph))),
+        circles=tuple(sorted({*in_circles(graph), *in_circles(with_packages(by_file))})),
         formats_from_outside=tuple(sorted(formats_from_outside(graph))),
-        class_names=shared_class_names(dict(zip(files, sources, strict=True))),
+        class_names=shared_class_names(by_file),
         journeys=journeys(),
     )
 
@@ -104,6 +106,41 @@ def in_circles(graph: grimp.ImportGraph) -> Iterator[str]:
             for imported in graph.find_modules_directly_imported_by(module)
         ):
             yield module
+
+
+def with_packages(sources: Mapping[Path, str]) -> grimp.ImportGraph:
+    """What runs when a module is imported: its packages, and its imports outside of functions."""
+    names = {_module_name(file): source for file, source in sources.items()}
+    graph = grimp.ImportGraph()
+    for name in names:
+        graph.add_module(name)
+    for name, source in names.items():
+        imported: set[str] = set()
+        for node in _at_import(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module)
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+        if imported:  # a module that needs nothing needs nothing of its packages either
+            imported |= {package for package in names if name.startswith(f"{package}.")}
+        for other in imported & names.keys():
+            graph.add_import(importer=name, imported=other)
+    return graph
+
+
+def _module_name(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs of a module when it is imported: not functions, nor what types alone need."""
+    for child in ast.iter_child_nodes(node):
+        is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if not is_for_types and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+            yield from _at_import(child)
 
 
 def formats_from_outside(graph: grimp.ImportGraph) -> Iterator[str]:

@@ -12,7 +12,7 @@ from wtxtgit.version import __version__
 
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.arrays import dump, dumps, load, loads, open, verify  # noqa: A004
-    from wtxtgit.model import Meta
+    from wtxtgit.model.array import Meta
 
 
 __all__ = ["Meta", "__version__", "dump", "dumps", "load", "loads", "open", "verify"]
@@ -20,7 +20,7 @@ __all__ = ["Meta", "__version__", "dump", "dumps", "load", "loads", "open", "ver
 
 def __getattr__(name: str) -> Any:
     if name == "Meta":
-        from wtxtgit.model import Meta
+        from wtxtgit.model.array import Meta
 
         return Meta
     if name in __all__:

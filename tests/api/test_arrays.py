@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 import wtxtgit
 from wtxtgit.errors import TextError, UsageError, WtxtgitError
-from wtxtgit.model import Array, Extent, Layout, Meta, Rows, Snapshot
+from wtxtgit.model.array import Array, Extent, Layout, Meta, Rows, Snapshot
 from wtxtgit.text.arrays import LazySnapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.layout import with_layout

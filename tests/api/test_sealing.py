@@ -17,7 +17,7 @@ from tests.data import FIXTURES, signers_lines, ssh_wire
 from wtxtgit.checkpoint.emit import NewGeneration, emit, write_wsum, wsum_path
 from wtxtgit.checkpoint.verify import Keys, verify_files
 from wtxtgit.errors import InputError, TextError, WtxtgitError
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text import signature
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.signature import SignatureState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.structure import MOST_ENTERED, Structure, structure
+from bench.structure import MOST_ENTERED, PACKAGE, Structure, in_circles, structure, with_packages
 
 
 @pytest.fixture(scope="module")
@@ -14,6 +14,17 @@ def counted() -> Structure:
 
 def test_no_module_leads_back_to_itself(counted: Structure) -> None:
     assert counted.circles == ()
+
+
+def test_a_package_that_imports_its_own_modules_is_a_circle_for_them() -> None:
+    source = {
+        PACKAGE / "a" / "__init__.py": "from wtxtgit.a.b import C",
+        PACKAGE / "a" / "b.py": "import os\nfrom wtxtgit.io import view",
+        PACKAGE / "a" / "c.py": "def f():\n    from wtxtgit.a import b",
+        PACKAGE / "io" / "__init__.py": "",
+        PACKAGE / "io" / "view.py": "",
+    }
+    assert {*in_circles(with_packages(source))} == {"wtxtgit.a", "wtxtgit.a.b"}
 
 
 def test_formats_are_known_by_their_records_alone(counted: Structure) -> None:

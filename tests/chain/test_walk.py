@@ -21,7 +21,7 @@ from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
 from wtxtgit.git.history import PathReader
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import FIXTURES, fixture
-from wtxtgit import containers
 from wtxtgit.checkpoint.contents import metadata_of
+from wtxtgit.containers import any_format
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import metadata_changes as changes
 from wtxtgit.model.tensor import ReadOptions
@@ -82,7 +82,7 @@ def test_long_strings_are_cut_and_changes_bounded() -> None:
 
 def described(path: str) -> dict[str, Any]:
     data = memoryview(fixture(path))
-    return metadata_of(data, containers.describe(data), ReadOptions())
+    return metadata_of(data, any_format.describe(data), ReadOptions())
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,6 @@ def test_json_chunks_that_are_none_are_left_out() -> None:
     at_json = raw.index(b"{", raw.index(b"JSON"))
     raw[at_json] = ord("[")
     data = memoryview(bytes(raw))
-    found = metadata_of(data, containers.describe(data), ReadOptions())
+    found = metadata_of(data, any_format.describe(data), ReadOptions())
     assert "llm_manifest" not in found.get("in chunks", {})
     assert (FIXTURES / "fold").is_dir()

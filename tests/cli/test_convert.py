@@ -17,7 +17,7 @@ from tests.cli.command import Command
 from tests.cli.test_inspect import inspected
 from tests.data import FIXTURES, fixture
 from tests.kit import Repo
-from wtxtgit.containers import describe
+from wtxtgit.containers.any_format import describe
 from wtxtgit.containers.fold.write import ChunkSource, build
 
 WEIGHTS: dict[str, np.ndarray[Any, Any]] = {

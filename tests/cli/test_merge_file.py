@@ -27,7 +27,6 @@ from tests.e2e.weights import (
     read_fold,
 )
 from tests.kit import Repo, text_of
-from wtxtgit import containers
 from wtxtgit.containers import registry
 
 NAME = SAFETENSORS.name
@@ -420,9 +419,9 @@ def test_a_format_without_a_resealer_is_settled_by_a_side(
     wtxtgit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a format that was just added."""
-    npy = containers.by_name("npy")
+    npy = registry.by_name("npy")
     assert npy is not None
-    formats = tuple(f._replace(reseal=None) if f is npy else f for f in containers.FORMATS)
+    formats = tuple(f._replace(reseal=None) if f is npy else f for f in registry.FORMATS)
     monkeypatch.setattr(registry, "FORMATS", formats)
     for number, name in enumerate(("base", "ours", "theirs")):
         np.save(wtxtgit.folder / f"{name}.npy", np.full(3, number))

@@ -11,9 +11,8 @@ import msgpack
 import zstandard
 from blake3 import blake3
 
-from wtxtgit import containers
-from wtxtgit.model import Problem
-from wtxtgit.model.findings import Findings
+from wtxtgit.containers import any_format
+from wtxtgit.model.findings import Findings, Problem
 from wtxtgit.model.tensor import ReadOptions
 
 HEADER, TOC_HEADER, ENTRY = "<4sHHIQQQQQ16s28s", "<IIQ", "<4sIQQQIIQ32s"
@@ -160,7 +159,7 @@ def changed(data: bytes, offset: int, layout: str, *values: object) -> bytes:
 
 
 def check(data: bytes, **options: Any) -> Findings:
-    return containers.check(memoryview(data), ReadOptions(**options))
+    return any_format.check(memoryview(data), ReadOptions(**options))
 
 
 def brief(problems: list[Problem]) -> list[tuple[str, str | None, int | None]]:

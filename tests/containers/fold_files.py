@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.containers.samples import safetensors, tensor_item
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.fold import read
 from wtxtgit.containers.fold.write import ChunkSource, build
-from wtxtgit.model import Problem
-from wtxtgit.model.findings import Findings
+from wtxtgit.model.findings import Findings, Problem
 from wtxtgit.model.tensor import ReadOptions
 
 AES_KEY = bytes(range(32))

@@ -10,8 +10,8 @@ from typing import Any
 import msgpack
 import zstandard
 
-from wtxtgit.containers import split
-from wtxtgit.model import ITEM_SIZE, Cut
+from wtxtgit.containers.any_format import split
+from wtxtgit.model.array import ITEM_SIZE, Cut
 
 DATA = Path(__file__).parents[1] / "data"
 FIXTURES = DATA / "fixtures"

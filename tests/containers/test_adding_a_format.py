@@ -18,9 +18,9 @@ import pytest
 import wtxtgit
 from tests.docs.pages import ROOT, tables
 from tests.kit import safetensors
-from wtxtgit.containers import FORMATS
 from wtxtgit.containers import format as records
-from wtxtgit.model import CONTAINER_FORMATS
+from wtxtgit.containers.registry import FORMATS
+from wtxtgit.model.array import CONTAINER_FORMATS
 
 TOY = Path(__file__).parent / "toy"
 MOST_FILES = 12

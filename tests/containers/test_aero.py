@@ -9,8 +9,8 @@ import pytest
 
 from tests.containers import samples
 from tests.containers.samples import aero_entry, tidx, words
-from wtxtgit.containers import describe, split
 from wtxtgit.containers.aero import describe as aero_describe
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.errors import FormatError
 
 SHARD = bytes(range(1, 33))

@@ -30,9 +30,9 @@ from tests.containers.aero_files import (
     tidx,
 )
 from tests.data import entries, fixture
-from wtxtgit.containers import describe
 from wtxtgit.containers.aero import check as aero_check
 from wtxtgit.containers.aero import content, hashes, read
+from wtxtgit.containers.any_format import describe
 from wtxtgit.model.tensor import ReadOptions
 
 AERO = [item for item in entries() if item["format"] == "AERO"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.containers.aero_files import WEIGHTS, Chunk, digest, entry, file, model, shard, tidx
 from tests.data import entries, fixture
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.aero import describe as aero_describe
 from wtxtgit.model.tensor import Description, ReadOptions
 
@@ -18,7 +18,7 @@ AERO = [item for item in entries() if item["format"] == "AERO"]
 
 
 def describe(data: bytes, **options: Any) -> Description:
-    found = containers.describe(memoryview(data), ReadOptions(**options))
+    found = any_format.describe(memoryview(data), ReadOptions(**options))
     json.dumps(found.metadata)
     return found
 

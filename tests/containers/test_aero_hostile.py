@@ -24,7 +24,7 @@ from tests.containers.aero_files import (
     tidx,
 )
 from tests.data import entries, fixture
-from wtxtgit import containers
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.aero.repack import repack
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions
@@ -50,15 +50,15 @@ NUMBERS = st.sampled_from([0, 1, 2**31 - 1, 2**32 - 1, 2**63, 2**64 - 1]) | st.i
 def look_at(data: bytes) -> None:
     """Everything that is done with a file; only FormatError may leave."""
     options = ReadOptions(max_chunk=2**20)
-    found = containers.check(memoryview(data), options)
+    found = any_format.check(memoryview(data), options)
     assert len(found.errors) <= found.MOST + 1
     try:
-        for tensor in containers.describe(memoryview(data), options).tensors:
+        for tensor in any_format.describe(memoryview(data), options).tensors:
             assert tensor.absent is None or len(tensor.data) == 0
-        container: Any = containers.read(memoryview(data))
+        container: Any = any_format.read(memoryview(data))
         for compression in ("none", "zstd"):
             made = b"".join(repack(container, compression, options))
-            assert containers.detect(memoryview(made)) == "aero"
+            assert registry.detect(memoryview(made)) == "aero"
     except FormatError:
         pass
 

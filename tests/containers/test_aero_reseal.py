@@ -34,7 +34,7 @@ from tests.containers.aero_files import (
 )
 from tests.containers.sources import models, source
 from tests.data import FIXTURES, entries, fixture
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.aero import reseal as aero
 from wtxtgit.containers.aero import write
 from wtxtgit.containers.aero.read import Aero
@@ -61,7 +61,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 def opened(data: bytes) -> Aero:
-    container = containers.read(memoryview(data))
+    container = any_format.read(memoryview(data))
     assert isinstance(container, Aero)
     return container
 
@@ -100,7 +100,7 @@ def refused(
 
 
 def held(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]]:
-    found = containers.describe(memoryview(data)).tensors
+    found = any_format.describe(memoryview(data)).tensors
     return [(t.name, t.dtype, t.shape, bytes(t.data)) for t in found]
 
 

@@ -23,11 +23,10 @@ from tests.containers.aero_files import (
 )
 from tests.containers.sources import content, models, source
 from tests.data import all_entries, path_of
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.aero import aeroset, write
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model import Problem
-from wtxtgit.model.findings import Findings
+from wtxtgit.model.findings import Findings, Problem
 from wtxtgit.model.tensor import Description, ReadOptions, TensorSource
 
 SETS = [item for item in all_entries() if item["format"] == "AEROSET"]
@@ -45,12 +44,12 @@ def opener(files: Files) -> Callable[[str], memoryview]:
 
 
 def check(files: Files, **options: Any) -> Findings:
-    return containers.check(memoryview(files[LISTED]), ReadOptions(**options), opener(files))
+    return any_format.check(memoryview(files[LISTED]), ReadOptions(**options), opener(files))
 
 
 def describe(files: Files, **options: Any) -> Description:
     data = memoryview(files[LISTED])
-    found = containers.describe(data, ReadOptions(**options), opener(files))
+    found = any_format.describe(data, ReadOptions(**options), opener(files))
     json.dumps(found.metadata)
     return found
 
@@ -100,7 +99,7 @@ def found(problems: list[Problem]) -> list[tuple[str, str | None, object]]:
 
 def test_a_sound_set() -> None:
     files = a_set()
-    assert containers.identify(memoryview(files[LISTED])) == "aeroset"
+    assert any_format.identify(memoryview(files[LISTED])) == "aeroset"
     verdict = check(files)
     assert (verdict.errors, verdict.warnings) == ([], [])
     told = describe(files)
@@ -124,11 +123,11 @@ def test_sets_of_the_original_writer(item: dict[str, Any]) -> None:
     def open_member(name: str) -> memoryview:
         return memoryview((path.parent / name).read_bytes())
 
-    assert containers.identify(data) == "aeroset"
-    verdict = containers.check(data, ReadOptions(), open_member)
+    assert any_format.identify(data) == "aeroset"
+    verdict = any_format.check(data, ReadOptions(), open_member)
     assert verdict.errors == []
     assert {warning.field for warning in verdict.warnings} <= {"blake3_256"}
-    told = containers.describe(data, ReadOptions(), open_member)
+    told = any_format.describe(data, ReadOptions(), open_member)
     listed = {tensor.name: tensor for tensor in told.tensors}
     assert len(listed) == len(item["tensors"])
     for wanted in item["tensors"]:
@@ -139,8 +138,8 @@ def test_sets_of_the_original_writer(item: dict[str, Any]) -> None:
 
 def test_the_json_alone_is_stored_whole() -> None:
     data = memoryview(a_set()[LISTED])
-    assert containers.split(data).layout.format == "opaque"
-    assert containers.describe(data).format == "opaque"
+    assert any_format.split(data).layout.format == "opaque"
+    assert any_format.describe(data).format == "opaque"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_the_json_alone_is_stored_whole() -> None:
 )
 def test_which_json_is_an_index(text: bytes, expected: bool) -> None:
     assert aeroset.is_index(memoryview(text)) is expected
-    assert (containers.identify(memoryview(text)) == "aeroset") is expected
+    assert (any_format.identify(memoryview(text)) == "aeroset") is expected
 
 
 PATHS = [
@@ -190,10 +189,10 @@ def test_paths_that_lead_out_of_the_folder(path: str, where: str) -> None:
 
     part = {"path": path, "sha256": "0" * 64, "size_bytes": 0, "shards": [0]}
     data = memoryview(listing(a_set(), PARTS, **{where: [part] if where == "parts" else part}))
-    verdict = containers.check(data, ReadOptions(), open_member)
+    verdict = any_format.check(data, ReadOptions(), open_member)
     assert [(error.kind, error.field) for error in verdict.errors] == [("structure", "path")]
     with pytest.raises(FormatError, match="is not a path in the set's folder"):
-        containers.describe(data, ReadOptions(), open_member)
+        any_format.describe(data, ReadOptions(), open_member)
     assert opened == []
 
 

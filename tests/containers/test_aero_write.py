@@ -30,7 +30,7 @@ from tests.containers.aero_files import (
 )
 from tests.containers.sources import content, models, source
 from tests.data import entries, fixture
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.aero import write
 from wtxtgit.containers.aero.repack import repack
 from wtxtgit.errors import FormatError
@@ -72,7 +72,7 @@ def check_file(data: bytes, tensors: list[TensorSource]) -> None:
     for tensor in tensors:
         expected = (NUMBERS.index(tensor.element), tensor.shape, content(tensor))
         assert reading.tensors[tensor.name] == expected
-    listed = containers.describe(memoryview(data)).tensors
+    listed = any_format.describe(memoryview(data)).tensors
     assert [(t.name, t.element, t.shape, bytes(t.data)) for t in listed] == [
         (t.name, t.element, t.shape, content(t)) for t in tensors
     ]
@@ -116,7 +116,7 @@ def test_every_model_with_every_option(
 def test_models(tensors: list[TensorSource], tags: dict[str, str]) -> None:
     data = b"".join(write.build_model(tensors, tags))
     check_file(data, tensors)
-    told = containers.describe(memoryview(data))
+    told = any_format.describe(memoryview(data))
     assert (told.tags, told.untold) == (tags, ())
     flags = {chunk["flags"] & 1 for chunk in told.metadata["chunks"]}  # type: ignore[attr-defined]
     assert flags == {0}
@@ -254,23 +254,23 @@ def test_tensors_are_taken_in_blocks_twice() -> None:
 def test_a_source_format_is_not_taken_over() -> None:
     # It would say that shapes are reversed.
     data = built([source("a", "u8", (2, 3))], tags={"source_format": "gguf", "x": "y"})
-    found = containers.describe(memoryview(data))
+    found = any_format.describe(memoryview(data))
     assert [tensor.order for tensor in found.tensors] == ["C"]
     assert found.tags == {"x": "y"}
 
 
 def repacked(data: bytes, compression: str, **options: Any) -> bytes:
-    container = containers.read(memoryview(data))
+    container = any_format.read(memoryview(data))
     return b"".join(repack(container, compression, ReadOptions(**options)))  # type: ignore[arg-type]
 
 
 def chunk_facts(data: bytes) -> list[tuple[str, str, int]]:
-    chunks: Any = containers.describe(memoryview(data)).metadata["chunks"]
+    chunks: Any = any_format.describe(memoryview(data)).metadata["chunks"]
     return [(chunk["fourcc"], chunk["name"], chunk["flags"]) for chunk in chunks]
 
 
 def tensor_facts(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes, str]]:
-    found = containers.describe(memoryview(data)).tensors
+    found = any_format.describe(memoryview(data)).tensors
     return [(t.name, t.dtype, t.shape, bytes(t.data), t.order) for t in found]
 
 
@@ -370,7 +370,7 @@ def test_the_example_in_the_spec() -> None:
     data = built([source("w", "u8", (3,), b"abc")], uuid=bytes(16), compress_metadata=False)
     for start, shown in lines:
         assert data[int(start) :][:16].hex(" ") == shown
-    told: Any = containers.describe(memoryview(data)).metadata["chunks"]
+    told: Any = any_format.describe(memoryview(data)).metadata["chunks"]
     assert [(chunk["offset"], chunk["offset"] + chunk["length"]) for chunk in told] == [
         (384, 642),
         (656, 726),

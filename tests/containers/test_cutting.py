@@ -10,7 +10,7 @@ from tests.containers.samples import check_cut, spelled
 from wtxtgit.containers import ranges
 from wtxtgit.containers.ranges import Range, Stored
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Cut
+from wtxtgit.model.array import Cut
 
 
 def cut(data: bytes, *given: Range) -> Cut:

@@ -10,9 +10,8 @@ import pytest
 from tests.containers import samples, zip_files
 from tests.containers.zip_files import Entry
 from tests.fuzz.container_oracle import MIB, peak_of
-from wtxtgit import containers
 from wtxtgit.checkpoint import convert
-from wtxtgit.containers import budget
+from wtxtgit.containers import any_format, budget
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.fold import write
 from wtxtgit.containers.fold.write import ChunkSource, Compression
@@ -22,7 +21,7 @@ from wtxtgit.model.tensor import ReadOptions, Tensor
 
 def listed(data: bytes, max_chunk: int = MIB) -> list[Tensor]:
     options = ReadOptions(max_chunk=max_chunk)
-    return list(containers.tensors(containers.describe(memoryview(data), options), options))
+    return list(any_format.tensors(any_format.describe(memoryview(data), options), options))
 
 
 class Counted:
@@ -99,7 +98,7 @@ def test_listing_and_keeping_tensors_keeps_nothing_decoded(
     options = ReadOptions(max_chunk=MIB)
 
     def read() -> None:
-        description = containers.describe(memoryview(data), options)
+        description = any_format.describe(memoryview(data), options)
         kept = convert.sources_of("f", description, options, len(data))
         assert len(kept) == 6
         for source in (*kept, *kept):
@@ -119,9 +118,9 @@ def test_a_bomb_of_json_in_a_compressed_chunk(text: bytes) -> None:
     options = ReadOptions(max_chunk=32 * MIB)
 
     def read() -> list[str]:
-        description = containers.describe(memoryview(data), options)
+        description = any_format.describe(memoryview(data), options)
         untold: list[str] = []
-        assert list(containers.tensors(description, options, untold)) == []
+        assert list(any_format.tensors(description, options, untold)) == []
         return untold
 
     assert read() == [f"chunk 'c{n}': header has over 2000000 values" for n in range(3)]
@@ -131,18 +130,18 @@ def test_a_bomb_of_json_in_a_compressed_chunk(text: bytes) -> None:
 
 def test_chunks_of_a_fold_file_decode_to_no_more_than_a_file_may() -> None:
     data = memoryview(packed_fold(20, MIB - 1024))
-    found = containers.check(data, ReadOptions(max_chunk=MIB)).errors
+    found = any_format.check(data, ReadOptions(max_chunk=MIB)).errors
     allowed = budget.most_decoded(len(data), ReadOptions(max_chunk=MIB)) // MIB
     assert [(e.kind, e.field, e.chunk) for e in found] == [
         ("limit", "uncomp_len", f"c{n}") for n in range(allowed, 20)
     ]
-    assert containers.check(data, ReadOptions(max_chunk=20 * MIB)).errors == []
+    assert any_format.check(data, ReadOptions(max_chunk=20 * MIB)).errors == []
 
 
 def test_files_of_other_formats_in_chunks_are_named_and_not_looked_into() -> None:
     inner = packed_fold(1, 100)
     data = fold_of(inner, compression="none")
-    description = containers.describe(memoryview(data))
+    description = any_format.describe(memoryview(data))
     untold: list[str] = []
-    assert list(containers.tensors(description, untold=untold)) == []
+    assert list(any_format.tensors(description, untold=untold)) == []
     assert untold == ["chunk 'c0': holds no file with tensors that is looked into"]

@@ -10,8 +10,8 @@ import pytest
 from tests.containers import edges
 from tests.containers.samples import check_cut, joined
 from tests.data import DATA, FileCase, file_cases
-from wtxtgit import containers
-from wtxtgit.containers import detect
+from wtxtgit.containers import any_format
+from wtxtgit.containers.registry import detect
 from wtxtgit.text.layout import format_layout, snapshot_of
 from wtxtgit.text.write import dumps
 
@@ -33,7 +33,7 @@ def test_the_list_is_what_the_spec_makes() -> None:
 
 @CASES
 def test_a_file_is_cut_as_the_spec_says(case: FileCase) -> None:
-    cut = containers.split(memoryview(case.file))
+    cut = any_format.split(memoryview(case.file))
     check_cut(cut, case.file)
     assert joined(cut) == case.file
     assert cut.layout.format == case.format
@@ -42,5 +42,5 @@ def test_a_file_is_cut_as_the_spec_says(case: FileCase) -> None:
 
 @CASES
 def test_the_text_of_a_file(case: FileCase) -> None:
-    text = dumps(snapshot_of(containers.split(memoryview(case.file))))
+    text = dumps(snapshot_of(any_format.split(memoryview(case.file))))
     assert (len(text), sha256(text).hexdigest()) == (case.bytes, case.sha256)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.containers.samples import check_cut, manifest_entries
 from tests.data import fixture, golden
-from wtxtgit.containers import describe, detect, split
+from wtxtgit.containers.any_format import describe, split
+from wtxtgit.containers.registry import detect
 from wtxtgit.errors import FormatError
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.write import dumps

@@ -9,7 +9,7 @@ import pytest
 
 from tests.containers import samples
 from tests.containers.samples import check_cut, fold_chunk, safetensors, tensor_item, words
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.fold import read as fold
 from wtxtgit.errors import FormatError
 

@@ -30,7 +30,7 @@ from tests.containers.fold_files import (
 )
 from tests.containers.samples import manifest_entries
 from tests.data import fixture
-from wtxtgit import containers
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.fold import check as fold_check
 from wtxtgit.containers.fold import describe, payloads, read, repack
 from wtxtgit.errors import FormatError
@@ -558,8 +558,8 @@ def mutated(draw: st.DrawFn) -> bytes:
 @given(mutated())
 def test_no_mutated_file_raises_anything_else(data: bytes) -> None:
     view, options = memoryview(data), ReadOptions(2**20, AES_KEY, HMAC_KEY)
-    containers.check(view, options)
-    if containers.detect(view) != "fold":
+    any_format.check(view, options)
+    if registry.detect(view) != "fold":
         return
     with suppress(FormatError):
         describe.describe_unfinalized(view, options)
@@ -568,7 +568,7 @@ def test_no_mutated_file_raises_anything_else(data: bytes) -> None:
     except FormatError:
         return
     for action in (
-        lambda: list(containers.tensors(describe.describe(held, options), options)),
+        lambda: list(any_format.tensors(describe.describe(held, options), options)),
         lambda: list(repack.repair(held, options)[0]),
         lambda: list(repack.repack(held, "zstd", options)),
     ):

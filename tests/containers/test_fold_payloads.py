@@ -22,7 +22,7 @@ from tests.containers.fold_files import (
 )
 from tests.containers.samples import manifest_entries
 from tests.data import fixture
-from wtxtgit.containers import describe, tensors
+from wtxtgit.containers.any_format import describe, tensors
 from wtxtgit.containers.fold import describe as fold_description
 from wtxtgit.containers.fold import payloads, read
 from wtxtgit.containers.fold.read import FoldChunk

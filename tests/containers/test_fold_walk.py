@@ -8,7 +8,7 @@ import pytest
 
 from tests.containers.fold_files import MODEL, NOISE, built, flipped, index_of
 from tests.data import fixture
-from wtxtgit.containers import tensors
+from wtxtgit.containers.any_format import tensors
 from wtxtgit.containers.fold import describe
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions

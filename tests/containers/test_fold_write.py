@@ -26,7 +26,7 @@ from tests.containers.fold_files import (
 )
 from tests.containers.samples import manifest_entries
 from tests.data import fixture
-from wtxtgit.containers import describe, tensors
+from wtxtgit.containers.any_format import describe, tensors
 from wtxtgit.containers.fold import payloads, read, repack, write
 from wtxtgit.containers.fold.write import ChunkSource
 from wtxtgit.errors import FormatError

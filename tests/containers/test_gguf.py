@@ -29,7 +29,7 @@ from tests.containers.gguf_files import (
 from tests.containers.gguf_files import gguf as made
 from tests.containers.samples import check_cut, spelled
 from tests.data import fixture, golden, golden_of
-from wtxtgit.containers import check, describe, split, tensors
+from wtxtgit.containers.any_format import check, describe, split, tensors
 from wtxtgit.containers.gguf import read
 from wtxtgit.containers.gguf.read import TYPES
 from wtxtgit.errors import FormatError

@@ -23,7 +23,7 @@ from tests.containers.gguf_files import (
 )
 from tests.containers.gguf_files import gguf as made
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, describe, split
+from wtxtgit.containers.any_format import check, describe, split
 
 ONE = info("w", (8,), 0)
 BASE = 24 + len(ARCHITECTURE)

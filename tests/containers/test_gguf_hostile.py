@@ -23,7 +23,7 @@ from tests.containers.gguf_files import (
 from tests.containers.gguf_files import gguf as made
 from tests.containers.samples import check_cut
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, describe, split
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.errors import FormatError
 
 EDGES = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]

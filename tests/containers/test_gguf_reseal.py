@@ -28,7 +28,7 @@ from tests.containers.gguf_files import (
 from tests.containers.placing import changed, content, inverted, own
 from tests.containers.sources import models
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.gguf import reseal as module
 from wtxtgit.containers.gguf.read import Gguf, read
 from wtxtgit.containers.gguf.write import DTYPES, build_model

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.gguf.read import TYPES
 from wtxtgit.containers.gguf.write import DTYPES, build_model
 from wtxtgit.errors import FormatError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.containers import samples
 from tests.containers.samples import aero_entry, check_cut, fold_chunk, tensor_item
 from tests.data import fixture, golden
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.torch import legacy
 from wtxtgit.errors import FormatError
 

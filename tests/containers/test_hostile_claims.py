@@ -11,9 +11,9 @@ import zstandard
 from tests.containers import samples, torch_files
 from tests.containers.samples import aero_entry, fold_chunk, tensor_item
 from wtxtgit.checkpoint.convert import sources_of
-from wtxtgit.containers import check, describe, read
 from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.repack import repack
+from wtxtgit.containers.any_format import check, describe, read
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.tensors.statistics import statistics

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.data import all_entries, name_of, path_of
-from wtxtgit import containers
 from wtxtgit.checkpoint.open import members
-from wtxtgit.model import Problem
+from wtxtgit.containers import any_format
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
 
@@ -53,8 +53,8 @@ def by_id(entry: dict[str, Any]) -> str:
 def tensors_of(entry: dict[str, Any]) -> Iterator[Tensor]:
     path = path_of(entry)
     options = options_of(entry)
-    found = containers.describe(content(path), options, members(str(path)))
-    yield from containers.tensors(found, options)
+    found = any_format.describe(content(path), options, members(str(path)))
+    yield from any_format.tensors(found, options)
 
 
 WITH_TENSORS = [entry for entry in ENTRIES if entry["valid"] and "tensors" in entry]
@@ -82,7 +82,7 @@ def test_tensors_with_their_hashes(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=by_id)
 def test_verdicts(entry: dict[str, Any]) -> None:
     path = path_of(entry)
-    found = containers.check(content(path), options_of(entry), members(str(path)))
+    found = any_format.check(content(path), options_of(entry), members(str(path)))
     if not entry["valid"]:
         kind, has_offset = KINDS[entry["file"]]
         first = found.errors[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.containers import samples
 from tests.containers.samples import check_cut, count, mlcp_record, spelled, words
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.cursor import Cursor
 from wtxtgit.containers.mlcp import read as mlcp_read
 from wtxtgit.errors import FormatError

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.containers import samples
 from tests.containers.samples import count, manifest_entries, mlcp_record
 from tests.data import fixture
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.mlcp.read import DTYPE_NAMES
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 
 MLCP = [entry for entry in manifest_entries() if entry["format"] == "MLCP"]
 VALID = [entry for entry in MLCP if entry["valid"]]

@@ -16,7 +16,7 @@ from tests.containers import samples
 from tests.containers.samples import manifest_entries, mlcp_record
 from tests.containers.sources import models, source
 from tests.data import fixture
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
 from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, format_json

@@ -18,7 +18,7 @@ from tests.containers import samples
 from tests.containers.samples import count, manifest_entries, mlcp_record
 from tests.containers.sources import content, models, source
 from tests.data import fixture
-from wtxtgit.containers import check, describe, split
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.containers.mlcp import write
 from wtxtgit.containers.mlcp.read import Mlcp, Placement, read, read_body
 from wtxtgit.containers.mlcp.write import (

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tests.containers.samples import check_cut, spelled
 from tests.containers.zip_files import as_numpy, example, npy, npy_fields, npy_text
-from wtxtgit.containers import check, describe, npy_header, npy_literal, split
+from wtxtgit.containers import npy_header, npy_literal
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.containers.npy.file import DTYPES, build_model
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor, TensorSource

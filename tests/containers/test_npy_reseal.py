@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.containers.placing import content, inverted, own
 from tests.containers.zip_files import npy, npy_fields, npy_text
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.npy import reseal as module
 from wtxtgit.containers.npy.file import Npy, read
 from wtxtgit.errors import FormatError

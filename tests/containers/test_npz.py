@@ -16,8 +16,9 @@ from hypothesis.extra import numpy as npst
 from tests.containers.samples import check_cut, spelled
 from tests.containers.zip_files import Entry, as_numpy, deflate, npy, npy_fields, npy_text, zipped
 from tests.data import entries, fixture
-from wtxtgit.containers import check, describe, detect, split
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.containers.fold import read as fold
+from wtxtgit.containers.registry import detect
 from wtxtgit.errors import FormatError
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions, Tensor

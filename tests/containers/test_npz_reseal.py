@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.containers.placing import content, own
 from tests.containers.zip_files import Entry, npy, zipped
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.npz import read as npz
 from wtxtgit.containers.npz import reseal
 from wtxtgit.containers.npz.read import Npz

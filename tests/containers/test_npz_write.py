@@ -19,7 +19,8 @@ from hypothesis.extra import numpy as npst
 from tests.containers.samples import spelled
 from tests.containers.zip_files import SPEC, Entry, as_numpy, example, npy, zipped
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, describe, split, zip_read, zip_write
+from wtxtgit.containers import zip_read, zip_write
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.containers.npz import read as npz
 from wtxtgit.containers.npz.reseal import repack
 from wtxtgit.containers.npz.write import DTYPES, build_model

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tests.containers.samples import check_cut, safetensors, spelled, tensor_item
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.errors import FormatError
 
 

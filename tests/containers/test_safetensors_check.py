@@ -13,7 +13,7 @@ from safetensors import SafetensorError, deserialize
 
 from tests.containers.samples import manifest_entries, safetensors, tensor_item
 from tests.data import fixture
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.safetensors import check as safetensors_check
 from wtxtgit.containers.safetensors.read import MAX_HEADER
 from wtxtgit.model.findings import Findings

@@ -15,7 +15,7 @@ from tests.containers.placing import changed, content, inverted, own
 from tests.containers.samples import manifest_entries, safetensors, tensor_item
 from tests.containers.sources import NAMES, models
 from tests.data import fixture
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.safetensors import reseal as module
 from wtxtgit.containers.safetensors import write
 from wtxtgit.containers.safetensors.read import Safetensors, read

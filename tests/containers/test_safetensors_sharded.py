@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.containers.samples import safetensors, tensor_item
 from tests.containers.sources import content, models, source
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.safetensors import sharded
 from wtxtgit.containers.safetensors.sharded import is_index
 from wtxtgit.containers.safetensors.write import build_model, build_set
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 ONE = b"".join(build_model([source("a", "f32", (2,)), source("b", "u8", (3,))], {"format": "pt"}))

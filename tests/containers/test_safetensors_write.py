@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from tests.containers.samples import manifest_entries
 from tests.containers.sources import NAMES, SHAPES, content, models, source
 from tests.data import fixture
-from wtxtgit.containers import check, describe
+from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.safetensors import write
 from wtxtgit.containers.safetensors.write import DTYPES, build, build_model, build_set
 from wtxtgit.containers.tensor_header import ELEMENTS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.data import FIXTURES
-from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, read
+from wtxtgit.containers import any_format
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ReadOptions
 
@@ -40,16 +40,16 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def assert_same(index: Path) -> None:
     data, open_member = read(str(index)), members(str(index))
-    whole = containers.check(data, OPTIONS, open_member)
-    paths = containers.members(data, open_member)
+    whole = any_format.check(data, OPTIONS, open_member)
+    paths = any_format.members(data, open_member)
     assert len(paths) > 1
     # In another order than theirs, each in a process of its own.
     found = {
-        path: containers.check_members(data, [path], OPTIONS, open_member)[0]
+        path: any_format.check_members(data, [path], OPTIONS, open_member)[0]
         for path in reversed(paths)
     }
     checked = [found[path] for path in paths]
-    assert containers.check(data, OPTIONS, open_member, checked) == whole
+    assert any_format.check(data, OPTIONS, open_member, checked) == whole
 
 
 def test_as_they_are(index: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_file_is_gone(index: Path) -> None:
 def test_files_that_a_set_has_not(index: Path) -> None:
     data, open_member = read(str(index)), members(str(index))
     with pytest.raises(FormatError, match="other files"):
-        containers.check_members(data, ["other"], OPTIONS, open_member)
+        any_format.check_members(data, ["other"], OPTIONS, open_member)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"{", b'{"format": {"name": "AEROSET"}}'])
@@ -86,6 +86,6 @@ def test_no_set(data: bytes) -> None:
         raise AssertionError(path)
 
     view = memoryview(data)
-    assert containers.members(view, open_member) == ()
+    assert any_format.members(view, open_member) == ()
     with pytest.raises(FormatError):
-        containers.check_members(view, [], OPTIONS, open_member)
+        any_format.check_members(view, [], OPTIONS, open_member)

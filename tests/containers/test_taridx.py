@@ -6,7 +6,7 @@ import pytest
 
 from tests.containers import samples
 from tests.containers.samples import words
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.taridx import read as taridx
 from wtxtgit.errors import FormatError
 

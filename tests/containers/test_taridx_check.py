@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.containers.tars import index, key_of, row, with_stems
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.taridx import check as taridx_check
 from wtxtgit.containers.taridx import read as taridx_rows
 from wtxtgit.containers.taridx.read import read

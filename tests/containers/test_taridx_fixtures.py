@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import entries, fixture
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.tar_index import Tar
 from wtxtgit.containers.taridx import tar, write
 from wtxtgit.containers.taridx.read import Taridx, read

@@ -20,7 +20,7 @@ SCRIPT = """
 import re, sys
 from pathlib import Path
 from wtxtgit.cli.taridx_rows import json_lines, text_lines
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.taridx.shards import find
 from wtxtgit.containers.taridx.read import read
 from wtxtgit.io.files import map_file

@@ -33,10 +33,11 @@ from tests.containers.torch_files import (
     zipped,
 )
 from tests.data import entries, fixture
-from wtxtgit.containers import check, describe, detect, split, tensors
+from wtxtgit.containers.any_format import check, describe, split, tensors
+from wtxtgit.containers.registry import detect
 from wtxtgit.containers.torch import read, views
 from wtxtgit.errors import FormatError
-from wtxtgit.model import Cut
+from wtxtgit.model.array import Cut
 from wtxtgit.model.tensor import ReadOptions, Tensor
 
 FLOATS = struct.pack("<6f", *range(6))

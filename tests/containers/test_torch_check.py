@@ -23,11 +23,10 @@ from tests.containers.torch_files import (
     zipped,
 )
 from tests.data import fixture
-from wtxtgit.containers import check
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.torch.check import is_safe
 from wtxtgit.containers.torch.pickle_read import Global
-from wtxtgit.model import Problem
-from wtxtgit.model.findings import Findings
+from wtxtgit.model.findings import Findings, Problem
 from wtxtgit.model.tensor import ReadOptions
 
 FLOATS = struct.pack("<6f", *range(6))

@@ -27,7 +27,8 @@ from tests.containers.torch_files import (
     tuple_of,
 )
 from tests.data import fixture
-from wtxtgit.containers import check, describe, detect, identify, split
+from wtxtgit.containers.any_format import check, describe, identify, split
+from wtxtgit.containers.registry import detect
 from wtxtgit.containers.torch import legacy as format_legacy
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import Tensor

@@ -15,7 +15,7 @@ import pytest
 from tests.containers.samples import check_cut
 from tests.containers.sources import content, source
 from tests.containers.torch_files import items_of, saved
-from wtxtgit.containers import check, describe, split
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.containers.torch import read, write, zip_layout
 from wtxtgit.containers.torch.check import is_safe
 from wtxtgit.containers.torch.pickle_read import Global

@@ -26,7 +26,7 @@ from tests.containers.torch_files import (
     tuple_of,
     vector,
 )
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.torch import pickle_read
 from wtxtgit.containers.torch.listing import list_tensors
 from wtxtgit.containers.torch.pickle_read import (

@@ -38,7 +38,8 @@ from tests.containers.torch_files import (
     zipped,
 )
 from tests.data import fixture, golden_of
-from wtxtgit.containers import check, zip_read
+from wtxtgit.containers import zip_read
+from wtxtgit.containers.any_format import check
 from wtxtgit.containers.torch import overlay, write
 from wtxtgit.containers.torch.read import Torch, read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values

@@ -15,7 +15,8 @@ from tests.containers.samples import check_cut
 from tests.containers.sources import content, models, source
 from tests.containers.torch_files import archive, items_of, named, vector, zipped
 from tests.data import fixture
-from wtxtgit.containers import check, describe, split, zip_read
+from wtxtgit.containers import zip_read
+from wtxtgit.containers.any_format import check, describe, split
 from wtxtgit.containers.torch import read, write, zip_layout
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer

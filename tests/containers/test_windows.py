@@ -8,7 +8,8 @@ import pytest
 
 from tests.data import fixture, golden, one_of_each
 from tests.io.copies import windowed
-from wtxtgit.containers import by_name, check, describe, identify, read, split, tensors
+from wtxtgit.containers.any_format import check, describe, identify, read, split, tensors
+from wtxtgit.containers.registry import by_name
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, PlacedEntry, ReadOptions

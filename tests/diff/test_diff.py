@@ -16,11 +16,11 @@ import pytest
 
 import wtxtgit as api
 from tests.data import FIXTURES, GOLDEN, all_entries, fixture_path, path_of, seeded
-from wtxtgit import containers
 from wtxtgit.checkpoint.convert import convert
+from wtxtgit.containers import any_format
 from wtxtgit.diff.diff import diff
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
-from wtxtgit.model import Extent, Layout, Meta
+from wtxtgit.model.array import Extent, Layout, Meta
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import ByteChange, DiffReport, Numbers, TensorDiff, TensorStatus
 from wtxtgit.text import blocks
@@ -50,7 +50,7 @@ def file(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = 
 def text_of(path: Path) -> Path:
     """The text that git stores for a file, beside it."""
     text = path.with_name(f"{path.name}.wtxt")
-    text.write_bytes(dumps(snapshot_of(containers.split(memoryview(path.read_bytes())))))
+    text.write_bytes(dumps(snapshot_of(any_format.split(memoryview(path.read_bytes())))))
     return text
 
 
@@ -234,7 +234,7 @@ def test_packed_items_are_compared_as_bytes(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     tensor = next(
         t
-        for t in containers.tensors(containers.describe(memoryview(bytes(raw))))
+        for t in any_format.tensors(any_format.describe(memoryview(bytes(raw))))
         if t.element is None and t.offset is not None
     )
     assert tensor.offset is not None
@@ -340,7 +340,7 @@ class TestTexts:
         """The layout's word for it would leave a hole where the structure is."""
         sides = []
         for name, embed in (("a", WEIGHTS["embed"]), ("b", changed_rows(7))):
-            cut = containers.split(
+            cut = any_format.split(
                 memoryview(file(tmp_path / name, edited(embed=embed)).read_bytes())
             )
             head = cut.arrays[0]
@@ -555,7 +555,7 @@ def test_damaged_files_raise_nothing_of_their_own(seed: int, tmp_path: Path) -> 
         for name in "ab":
             content = source
             if chance.random() < 0.5:
-                content = dumps(snapshot_of(containers.split(memoryview(source))))
+                content = dumps(snapshot_of(any_format.split(memoryview(source))))
             damaged = bytearray(content)
             for _ in range(chance.randint(0, 2)):
                 damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)

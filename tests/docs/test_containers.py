@@ -14,8 +14,8 @@ import pytest
 from tests.data import FIXTURES
 from tests.docs.pages import ROOT, blocks, lines, spans, tables
 from tests.docs.shell import Done, Step, assert_as_shown, run, steps
-from wtxtgit import containers
 from wtxtgit.cli.commands import SECTIONS
+from wtxtgit.containers import registry
 from wtxtgit.model.tensor import ITEM_BYTES, MAX_CHUNK
 
 PAGE = "docs/containers.md"
@@ -90,22 +90,22 @@ class TestFormats:
 
     def test_all_formats_are_listed(self) -> None:
         listed = {re.sub(r"\[(\w+)\].*", r"\1", row[0]).lower() for row in self.table}
-        assert listed == {f.name for f in containers.FORMATS}
+        assert listed == {f.name for f in registry.FORMATS}
 
     def test_each_has_its_page(self) -> None:
         pages = {re.sub(r".*\((.*)\)", r"\1", row[0]) for row in self.table}
-        assert pages == {f"spec/{f.name}.md" for f in containers.FORMATS}
+        assert pages == {f"spec/{f.name}.md" for f in registry.FORMATS}
         assert all((ROOT / "docs" / page).is_file() for page in pages)
 
     def test_those_that_are_repacked(self) -> None:
         told = {re.sub(r"\[(\w+)\].*", r"\1", r[0]).lower() for r in self.table if "repack" in r[3]}
-        assert told == {f.name for f in containers.FORMATS if f.repack}
+        assert told == {f.name for f in registry.FORMATS if f.repack}
 
     def test_those_that_are_converted_to(self) -> None:
         told = {
             re.sub(r"\[(\w+)\].*", r"\1", r[0]).lower() for r in self.table if "`convert`" in r[3]
         }
-        assert told == {f.name for f in containers.FORMATS if f.write}
+        assert told == {f.name for f in registry.FORMATS if f.write}
 
 
 class TestConvert:
@@ -113,11 +113,11 @@ class TestConvert:
 
     def test_all_endings_are_listed(self) -> None:
         listed = {ending: row[1] for row in self.table for ending in spans(row[0])}
-        assert listed == {e: f.name for f in containers.FORMATS if f.write for e in f.endings}
+        assert listed == {e: f.name for f in registry.FORMATS if f.write for e in f.endings}
 
     @pytest.mark.parametrize("row", table, ids=[row[1] for row in table])
     def test_what_is_refused_and_left_behind(self, row: list[str]) -> None:
-        known = containers.by_name(row[1])
+        known = registry.by_name(row[1])
         assert known is not None
         assert known.write is not None
         writer = known.write()

@@ -7,7 +7,7 @@ import re
 from tests.containers.samples import spelled
 from tests.containers.zip_files import example
 from tests.docs.pages import blocks, prose, spans, tables
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.containers.torch import pickle_read, views
 from wtxtgit.containers.torch.listing import list_tensors
 
@@ -18,10 +18,10 @@ class TestMlcp:
     PAGE = "docs/spec/mlcp.md"
 
     def test_the_file(self) -> None:
-        cut = containers.split(memoryview(example("mlcp.md")))
+        cut = any_format.split(memoryview(example("mlcp.md")))
         assert spelled(cut)[0] == "_header"
         assert [extent.name for extent in cut.layout.extents if extent.dtype] == ["w"]
-        (w,) = containers.describe(memoryview(example("mlcp.md"))).tensors
+        (w,) = any_format.describe(memoryview(example("mlcp.md"))).tensors
         assert (w.dtype, w.shape, w.offset, w.nbytes) == ("Float32", (2,), 84, 8)
 
     def test_the_places_that_it_tells(self) -> None:
@@ -46,14 +46,14 @@ class TestMlcp:
         assert "Without them the file would be whole too, and `w` without bytes." in prose(
             self.PAGE, EXAMPLE
         )
-        (w,) = containers.describe(memoryview(example("mlcp.md")[:84])).tensors
+        (w,) = any_format.describe(memoryview(example("mlcp.md")[:84])).tensors
         assert (w.name, w.nbytes) == ("w", 0)
         assert w.absent is not None
 
 
 class TestNpz:
     def test_the_table_of_ranges(self) -> None:
-        cut = containers.split(memoryview(example("npz.md")))
+        cut = any_format.split(memoryview(example("npz.md")))
         (table,) = tables("docs/spec/npz.md", EXAMPLE)
         held = {array.name: array.data for array in cut.arrays}
         position = 0

@@ -23,7 +23,7 @@ from wtxtgit.cli.environment import keys_folder
 from wtxtgit.cli.main import main
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.content import examine
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead, Record
 from wtxtgit.setup.keys import KeySources, choose_key
 from wtxtgit.text import digest

@@ -43,7 +43,7 @@ from tests.e2e.sealed import (
     text,
 )
 from wtxtgit.filter.clean import text_of
-from wtxtgit.model import Array, Meta, Snapshot
+from wtxtgit.model.array import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import TextWriter
 

@@ -21,7 +21,7 @@ from tests.e2e.sealed import (
 )
 from tests.kit import LAUNCHER
 from wtxtgit.git import run
-from wtxtgit.model import Array, Meta, Snapshot
+from wtxtgit.model.array import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import TextWriter
 

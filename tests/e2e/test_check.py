@@ -19,7 +19,7 @@ from tests.e2e.sealed import (
     text,
 )
 from tests.kit import Repo, safetensors
-from wtxtgit.model import Array, Meta, Snapshot
+from wtxtgit.model.array import Array, Meta, Snapshot
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import dumps
 

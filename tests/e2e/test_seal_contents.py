@@ -20,7 +20,7 @@ from tests.e2e.sealed import (
     text,
 )
 from wtxtgit.filter.content import examine, opaque_hash
-from wtxtgit.model import Meta
+from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import Record
 from wtxtgit.text import ledger as text_ledger
 from wtxtgit.text.ledger import native_record, next_record

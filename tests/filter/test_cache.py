@@ -13,7 +13,7 @@ from wtxtgit.filter import cache
 from wtxtgit.filter.cache import Known, content_digest, file_digest
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.repository import Repository
-from wtxtgit.model import EPOCH, Meta
+from wtxtgit.model.array import EPOCH, Meta
 
 OID = "0123456789abcdef" * 2 + "01234567"
 LONG = "0123456789abcdef" * 4

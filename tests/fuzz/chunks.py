@@ -18,7 +18,7 @@ from tests.fuzz.numbers import EXTREMES, Mutant, number_mutant
 from tests.fuzz.spelling import json_text, msgpack_text
 from tests.fuzz.tables import safetensors
 from tests.fuzz.zips import NPY, NPZ, TORCH
-from wtxtgit import containers
+from wtxtgit.containers import registry
 from wtxtgit.containers.aero.read import TOC_ENTRY, Aero
 from wtxtgit.containers.aero.read import read as read_aero
 from wtxtgit.containers.fold.read import CHUNK_HEADER, HEADER, Fold
@@ -160,7 +160,7 @@ def _packed(content: bytes, rng: random.Random) -> bytes:
 
 def _inner(content: bytes, rng: random.Random) -> bytes:
     """A changed file that stands in a chunk."""
-    name = containers.detect(memoryview(content))
+    name = registry.detect(memoryview(content))
     if name in _FILES:
         return rng.choice(_FILES[name])(content, rng)
     return (

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from math import prod
 from time import process_time
 
-from wtxtgit import containers
+from wtxtgit.containers import any_format
+from wtxtgit.containers.format import OpenMember
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.model import Cut
+from wtxtgit.model.array import Cut
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
@@ -62,9 +63,9 @@ class Oracle:
         """What holds for any bytes, and for a set whose files are `members`."""
         started = process_time()
         view = memoryview(data)
-        cut = containers.split(view)
+        cut = any_format.split(view)
         assert joined(cut) == data
-        findings = containers.check(view, self.options, _opener(members))
+        findings = any_format.check(view, self.options, _opener(members))
         check_findings(findings, is_set=members is not None)
         self._read_all(data, members, findings, cut)
         assert process_time() - started < HANGS
@@ -77,8 +78,8 @@ class Oracle:
     def _read_all(self, data: bytes, members: Members | None, findings: Findings, cut: Cut) -> None:
         view = memoryview(data)
         try:
-            described = containers.describe(view, self.options, _opener(members))
-            listed = list(containers.tensors(described, self.options))
+            described = any_format.describe(view, self.options, _opener(members))
+            listed = list(any_format.tensors(described, self.options))
         except FormatError as refusal:
             check_refusal(refusal)
             assert findings.errors
@@ -180,7 +181,7 @@ def _size(tensor: Tensor) -> int:
     return prod(tensor.shape) * (ITEM_BYTES[tensor.element] if tensor.element else 1)
 
 
-def _opener(members: Members | None) -> containers.OpenMember | None:
+def _opener(members: Members | None) -> OpenMember | None:
     if members is None:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.errors import FormatError, TextError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge

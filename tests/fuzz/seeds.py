@@ -10,12 +10,12 @@ from tests.containers import gguf_files, samples, torch_files, zip_files
 from tests.containers.sources import source
 from tests.data import FIXTURES, fixture, golden, golden_of
 from tests.fuzz.container_oracle import OPTIONS, Members
-from wtxtgit import containers
+from wtxtgit.containers import any_format, registry
 from wtxtgit.model.tensor import TensorSource
 
 MOST = 5200
 """Bytes of a seed, as many as most of the original writers' small files have."""
-FORMATS = tuple(known.name for known in containers.FORMATS)
+FORMATS = tuple(known.name for known in registry.FORMATS)
 TAGS = {"model_name": "m\n☃", "architecture": "é", "general.architecture": "llama"}
 SHAPES = ((), (3,), (0, 2), (2, 3), (1, 2, 1, 2), (5, 1), (32,), (4, 32))
 
@@ -25,7 +25,7 @@ def seeds(name: str) -> tuple[bytes, ...]:
     """Seeds of a format; never an empty table."""
     found = list(dict.fromkeys([*_originals(name), *_made(name), *_ours(name)]))
     assert found
-    assert all(containers.detect(memoryview(seed)) == name for seed in found)
+    assert all(registry.detect(memoryview(seed)) == name for seed in found)
     return tuple(found)
 
 
@@ -49,7 +49,7 @@ def legacy() -> tuple[bytes, ...]:
     )
     made = torch_files.legacy(vectors, {"0": (2, bytes(8)), "1": (3, bytes(6))})
     found = (fixture("plain/legacy_a.pt"), made, torch_files.legacy(b"}", {}))
-    assert {containers.identify(memoryview(seed)) for seed in found} == {"torch"}
+    assert {any_format.identify(memoryview(seed)) for seed in found} == {"torch"}
     return found
 
 
@@ -57,7 +57,7 @@ def _originals(name: str) -> list[bytes]:
     if name in ("npy", "npz", "gguf"):
         return [fixture(path) for path in golden_of(name)]
     if name == "torch":
-        return [raw for raw in _nested() if containers.detect(memoryview(raw)) == name]
+        return [raw for raw in _nested() if registry.detect(memoryview(raw)) == name]
     held = (fixture(path) for path in golden_of(name))
     return [raw for raw in held if len(raw) <= MOST]
 
@@ -67,14 +67,14 @@ def _nested() -> list[bytes]:
     found = []
     for path, record in golden().items():
         if record["format"] == "fold" and record["bytes"] <= MOST:
-            described = containers.describe(memoryview(fixture(path)), OPTIONS)
+            described = any_format.describe(memoryview(fixture(path)), OPTIONS)
             found += [bytes(nested.open()) for nested in described.nested]
     return found
 
 
 def _ours(name: str) -> list[bytes]:
     """What our writers make of a few tensors."""
-    known = containers.by_name(name)
+    known = registry.by_name(name)
     if known is None or known.write is None:
         return []
     writer = known.write()
@@ -146,7 +146,7 @@ def _folder(path: Path) -> tuple[bytes, Members]:
 def _ours_in_a_set(name: str) -> tuple[bytes, Members]:
     """A model in several files of a format; the last one that is written lists the others."""
     some = [source(str(n), "f32", SHAPES[n]) for n in range(5)]
-    known = containers.by_name(name)
+    known = registry.by_name(name)
     assert known is not None
     assert known.write_set is not None
     writer = known.write_set()

@@ -14,8 +14,8 @@ from tests.containers.zip_files import Entry
 from tests.data import fixture
 from tests.fuzz.container_oracle import MIB, OPTIONS, Members, Oracle, peak_of
 from tests.fuzz.seeds import sets
-from wtxtgit import containers
 from wtxtgit.checkpoint.convert import sources_of
+from wtxtgit.containers import any_format
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.tensors import tensor_bytes
@@ -76,8 +76,8 @@ def test_a_zstd_bomb_in_a_fold_chunk_is_not_inflated(ctype: bytes, uncomp_len: i
 def test_a_large_fold_chunk_is_checked_in_pieces(ctype: bytes) -> None:
     frame = zstd_zeros(512)
     data = memoryview(samples.fold([zstd_chunk(ctype, frame, 2**26)]))
-    containers.check(data)
-    assert peak_of(lambda: containers.check(data)) < 16 * MIB
+    any_format.check(data)
+    assert peak_of(lambda: any_format.check(data)) < 16 * MIB
 
 
 @pytest.mark.parametrize("fourcc", [b"MJSN", b"MMSG", b"PHSH", b"WTSH", b"ABCD"])
@@ -92,8 +92,8 @@ def test_a_zstd_bomb_in_an_aero_chunk_is_not_inflated(fourcc: bytes, ulen: int) 
 def test_a_zstd_bomb_as_the_index_of_an_aero_file_ends_at_the_limit_of_an_index() -> None:
     data = memoryview(samples.aero([(b"TIDX", b"t", ZSTD_BOMB, 1)]))
     with pytest.raises(FormatError, match="is over"):
-        containers.describe(data)
-    assert peak_of(lambda: containers.split(data)) < 1.5 * MAX_JSON
+        any_format.describe(data)
+    assert peak_of(lambda: any_format.split(data)) < 1.5 * MAX_JSON
 
 
 NPZ_SIZES = [0, 1, MIB, MIB + 1, 64 * MIB, 2**32 - 1]
@@ -182,7 +182,7 @@ def test_a_shape_of_many_huge_dimensions_makes_no_long_products(name: str) -> No
     data = shaped(5_000)[name]
     hold(data)
     try:
-        listed = containers.describe(memoryview(data), OPTIONS)
+        listed = any_format.describe(memoryview(data), OPTIONS)
     except FormatError:
         return
     with pytest.raises(InputError, match="does not fit its shape"):
@@ -368,9 +368,9 @@ def test_false_sizes_in_a_set_allocate_nothing() -> None:
 def test_a_view_that_repeats_its_items_is_given_block_by_block() -> None:
     view = torch_files.tensor("0", 4, [16 * MIB, 4], [0, 1])
     data = memoryview(torch_files.archive(view, {"0": bytes(16)}))
-    (limited,) = containers.describe(data, OPTIONS).tensors
+    (limited,) = any_format.describe(data, OPTIONS).tensors
     assert limited.absent is not None
-    (tensor,) = containers.describe(data).tensors
+    (tensor,) = any_format.describe(data).tensors
 
     def first() -> int:
         return sum(len(block) for block in islice(tensor_bytes.blocks(tensor, MIB), 20))
@@ -381,5 +381,5 @@ def test_a_view_that_repeats_its_items_is_given_block_by_block() -> None:
 
 def test_the_statistics_of_an_impossible_shape_are_none() -> None:
     for name in ("safetensors", "mlcp", "aero"):
-        (tensor,) = containers.describe(memoryview(shaped(100)[name])).tensors
+        (tensor,) = any_format.describe(memoryview(shaped(100)[name])).tensors
         assert statistics(tensor) is None

@@ -18,9 +18,10 @@ from tests.fuzz.numbers import number_mutant
 from tests.fuzz.seeds import FORMATS, legacy, seeds, sets
 from tests.fuzz.structure import STRUCTURED, container_mutant
 from tests.kit.changes import share
-from wtxtgit import containers
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.containers.fold.repack import repair
+from wtxtgit.containers.format import Container
 from wtxtgit.containers.tar_index import Tar
 from wtxtgit.containers.taridx.read import Taridx
 from wtxtgit.containers.taridx.shards import check_shards, find, find_in_shards
@@ -51,7 +52,7 @@ def batches(groups: Iterable[str], count: int) -> list[tuple[str, int]]:
 
 
 def test_every_format_is_mutated_often_enough() -> None:
-    known = {*(f.name for f in containers.FORMATS), *containers.set_names()}
+    known = {*(f.name for f in registry.FORMATS), *registry.set_names()}
     assert set(GROUPS) >= set(STRUCTURED) | known
     assert BATCHES * BATCH >= 20_000
     for group in FORMATS:
@@ -69,14 +70,14 @@ def test_many_mutants_are_read_within_bounds(group: str, batch: int) -> None:
     check_mutants(group, str(batch), BATCH)
 
 
-@pytest.mark.parametrize("group", sorted(f.name for f in containers.FORMATS if f.repack))
+@pytest.mark.parametrize("group", sorted(f.name for f in registry.FORMATS if f.repack))
 def test_a_mutant_is_rewritten_or_refused(group: str) -> None:
     check_rewriting(group, "quick", QUICK)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("group", "batch"), batches(sorted(f.name for f in containers.FORMATS if f.repack), 5)
+    ("group", "batch"), batches(sorted(f.name for f in registry.FORMATS if f.repack), 5)
 )
 def test_many_mutants_are_rewritten_or_refused(group: str, batch: int) -> None:
     check_rewriting(group, str(batch), BATCH)
@@ -109,10 +110,10 @@ def check_rewriting(group: str, batch: str, count: int) -> None:
     """A file is repacked and mended, or refused; what was made of a good one is good."""
     for number, (data, _) in enumerate(mutants(group, f"rewritten {batch}", count)):
         view = memoryview(data)
-        if containers.detect(view) != group:
+        if registry.detect(view) != group:
             continue
         try:
-            container = containers.read(view)
+            container = any_format.read(view)
         except FormatError:
             continue
         try:
@@ -122,12 +123,12 @@ def check_rewriting(group: str, batch: str, count: int) -> None:
             raise
 
 
-def rewrite(group: str, container: containers.Container, data: memoryview) -> None:
-    known = containers.by_name(group)
+def rewrite(group: str, container: Container, data: memoryview) -> None:
+    known = registry.by_name(group)
     assert known is not None
     assert known.repack is not None
     repack = known.repack().repack
-    holds = not containers.check(data, KEYED).errors
+    holds = not any_format.check(data, KEYED).errors
     held = tensors_of(data) if holds else []
     for compression in ("none", "zstd"):
         try:
@@ -136,7 +137,7 @@ def rewrite(group: str, container: containers.Container, data: memoryview) -> No
             check_refusal(refusal, KINDS)
             continue
         if holds:
-            assert not containers.check(made, KEYED).errors
+            assert not any_format.check(made, KEYED).errors
             assert tensors_of(made) == held
     if isinstance(container, Fold):
         pieces, mended, lost = repair(container, KEYED)
@@ -145,7 +146,7 @@ def rewrite(group: str, container: containers.Container, data: memoryview) -> No
 
 
 def tensors_of(data: memoryview) -> list[tuple[object, ...]]:
-    listed = containers.tensors(containers.describe(data, KEYED), KEYED)
+    listed = any_format.tensors(any_format.describe(data, KEYED), KEYED)
     return [(t.name, t.dtype, t.shape, t.strides, t.absent is None, bytes(t.data)) for t in listed]
 
 
@@ -160,7 +161,7 @@ def check_tars(batch: str, count: int) -> None:
             changed = tar_mutant(tars[place], rng)
             tars = (*tars[:place], changed, *tars[place + 1 :])
         try:
-            container = containers.read(memoryview(index))
+            container = any_format.read(memoryview(index))
         except FormatError:
             continue
         shards = [Tar(f"t_{n}.tar", memoryview(tar)) for n, tar in enumerate(tars)]
@@ -171,7 +172,7 @@ def check_tars(batch: str, count: int) -> None:
             raise
 
 
-def hold_with_tars(container: containers.Container, shards: list[Tar], name: str) -> None:
+def hold_with_tars(container: Container, shards: list[Tar], name: str) -> None:
     assert isinstance(container, Taridx)
     check_findings(check_shards(container, shards), is_set=True)
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.data import fixture, golden, seeded
 from tests.fuzz.mutations import bytes_mutant, text_mutant
 from tests.fuzz.oracle import check_file
-from wtxtgit.containers import FORMATS, detect
+from wtxtgit.containers.registry import FORMATS, detect
 
 pytestmark = pytest.mark.slow
 

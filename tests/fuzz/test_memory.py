@@ -14,11 +14,11 @@ import pytest
 
 from tests.data import case_named, fixture
 from tests.fuzz.container_oracle import peak_of
-from wtxtgit.containers import describe, split
+from wtxtgit.containers.any_format import describe, split
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge
-from wtxtgit.model import Array, Extent, Layout, Meta, Snapshot
+from wtxtgit.model.array import Array, Extent, Layout, Meta, Snapshot
 from wtxtgit.text.arrays import LazySnapshot, read
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.layout import format_layout

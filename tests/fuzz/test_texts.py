@@ -13,7 +13,7 @@ from tests.data import Case, cases, fixture, golden, seeded, valid_cases
 from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import check_text
 from wtxtgit.filter.clean import text_of as emitted
-from wtxtgit.model import ITEM_SIZE
+from wtxtgit.model.array import ITEM_SIZE
 from wtxtgit.text import grammar, plan
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import verify

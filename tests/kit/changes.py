@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from wtxtgit.containers import FORMATS
+from wtxtgit.containers.registry import FORMATS
 
 ROOT = Path(__file__).parents[2]
 CONTAINERS = "wtxtgit/containers/"

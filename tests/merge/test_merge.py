@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.merge.container import Merged, Merger
 from wtxtgit.merge.policy import Policy
 from wtxtgit.model.tensor import ReadOptions, TensorSource
@@ -43,7 +43,7 @@ def built(format_: str, weights: Weights, tags: Mapping[str, str] | None = None)
 
 def weights_of(data: memoryview) -> Weights:
     found = {}
-    for tensor in containers.tensors(containers.describe(data, ReadOptions())):
+    for tensor in any_format.tensors(any_format.describe(data, ReadOptions())):
         name = tensor.name.removeprefix("torch_state/")
         found[name] = tensor_bytes.array(tensor).copy()
     return found
@@ -133,7 +133,7 @@ def assert_merged(
     assert {k: (v.shape, v.tobytes()) for k, v in held.items()} == {
         k: (v.shape, v.tobytes()) for k, v in wanted.items()
     }
-    assert not containers.check(found.data).errors
+    assert not any_format.check(found.data).errors
 
 
 @settings(max_examples=150, deadline=None)
@@ -171,7 +171,7 @@ def test_disjoint_rows_merge_in_every_format(format_: str) -> None:
     assert {k.removesuffix("/data"): v.tobytes() for k, v in held.items()} == {
         k: v.tobytes() for k, v in wanted.items()
     }
-    assert not containers.check(found.data).errors
+    assert not any_format.check(found.data).errors
     # What both sides did comes out whichever side is ours.
     other = merged(base, theirs, ours, format_)
     assert {k: v.tobytes() for k, v in weights_of(other.data).items()} == {
@@ -289,12 +289,12 @@ def test_tags_are_merged_key_by_key() -> None:
         for tags in ({"step": "1", "by": "x"}, {"step": "2", "by": "x"}, {"step": "1", "by": "y"})
     ]
     found = Merger(Policy()).merge(*files)
-    assert containers.describe(found.data).tags == {"step": "2", "by": "y"}
+    assert any_format.describe(found.data).tags == {"step": "2", "by": "y"}
     clash = built("safetensors", weights, {"step": "3", "by": "x"})
     (conflict,) = Merger(Policy()).merge(files[0], files[1], clash).conflicts
     assert conflict.name == "metadata:/__metadata__/step"
     found = Merger(Policy(Strategy.AVERAGE)).merge(files[0], files[1], clash)
-    assert containers.describe(found.data).tags["step"] == "2"
+    assert any_format.describe(found.data).tags["step"] == "2"
 
 
 def test_rows_larger_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:

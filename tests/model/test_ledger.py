@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.text.ledgers import LEDGERS, PATHS, SIGNATURES, chain_of
-from wtxtgit.model import Meta
+from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import Ledger, LedgerHead, Record, extends
 
 HEAD = LedgerHead(bytes(32), b"model.fold")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data import fixture, golden
-from wtxtgit.containers import describe
+from wtxtgit.containers.any_format import describe
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.tensors.tensor_bytes import BLOCK, NUMPY, array, blocks

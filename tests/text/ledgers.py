@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.text.test_grammar import HASHES, METAS, TIMES, TOKENS
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead, Record
 from wtxtgit.text import digest
 from wtxtgit.text.ledger import is_path

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
+from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Snapshot
 from wtxtgit.text import plan
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.write import dumps

@@ -14,7 +14,7 @@ from tests.data import edge_deltas as data_edge_deltas
 from tests.text import edge_deltas
 from tests.text.deltas import applied, made, side
 from wtxtgit.errors import TextError
-from wtxtgit.model import Meta, Rows, Snapshot
+from wtxtgit.model.array import Meta, Rows, Snapshot
 from wtxtgit.text import ledger, verify
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta.index import check, index

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tests.data import all_entries, fixture, golden
 from tests.text.deltas import applied, made, side
-from wtxtgit import containers
-from wtxtgit.model import Meta, Snapshot
+from wtxtgit.containers import any_format
+from wtxtgit.model.array import Meta, Snapshot
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration, apply
@@ -120,7 +120,7 @@ def test_what_applying_gives_verifies(pair: tuple[Snapshot, Snapshot]) -> None:
 
 
 def side_of_file(path: str) -> DeltaSide:
-    return side_of_snapshot(snapshot_of(containers.split(memoryview(fixture(path)))))
+    return side_of_snapshot(snapshot_of(any_format.split(memoryview(fixture(path)))))
 
 
 def check_files(before: str, after: str) -> bytes:

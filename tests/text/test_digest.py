@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 from xxhash import xxh64
 
 from tests.data import seeded
-from wtxtgit.model import Meta
+from wtxtgit.model.array import Meta
 from wtxtgit.text import digest
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.data import fixture, fixture_path, golden, golden_of
 from wtxtgit.checkpoint.emit import NewGeneration, emit
-from wtxtgit.containers import FORMATS
+from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.clean import clean, text_of
 from wtxtgit.filter.content import examine
 from wtxtgit.filter.smudge import smudge

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.data import valid_cases
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, Meta, Rows, Signature
+from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature
 from wtxtgit.text import grammar
 
 NUMBERS = st.integers(0, 10**20 - 1)

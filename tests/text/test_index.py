@@ -12,7 +12,7 @@ import pytest
 
 from tests.data import Case, cases, seeded
 from tests.fuzz.mutations import text_mutant
-from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
+from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Snapshot
 from wtxtgit.text import grammar
 from wtxtgit.text import index as indexing
 from wtxtgit.text.grammar import CAP

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import CONTAINER_FORMATS, Extent, Layout, Meta
+from wtxtgit.model.array import CONTAINER_FORMATS, Extent, Layout, Meta
 from wtxtgit.text.grammar import CAP, ArrayLine
 from wtxtgit.text.layout import (
     check_layout,

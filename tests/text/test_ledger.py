@@ -15,7 +15,7 @@ from tests.data import LedgerCase, ledger_cases, ledger_named
 from tests.text.ledgers import HEADS, LEDGERS, PATHS, RECORDS, chain_of
 from tests.text.moved import made
 from wtxtgit.errors import TextError
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import Ledger, LedgerHead, Record
 from wtxtgit.text import grammar, ledger
 from wtxtgit.text.ledger import (

@@ -13,9 +13,9 @@ from tests.data import LedgerCase, case_named, ledger_cases, ledger_named, seede
 from tests.fuzz.mutations import text_mutant
 from tests.text.ledgers import HEADS, PATHS, SIGNATURES, chain_of
 from tests.text.test_grammar import HASHES, TIMES, TOKENS
-from wtxtgit import containers
+from wtxtgit.containers import any_format
 from wtxtgit.errors import TextError
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import DELETED_CONTENT, Ledger, LedgerHead, Record, is_deletion
 from wtxtgit.text import grammar, ledger
 from wtxtgit.text.digest import keyid
@@ -169,7 +169,7 @@ class TestDeletion:
         assert longer.place == made.place
 
     def test_it_is_of_what_emit_makes_of_an_empty_file(self) -> None:
-        text = TextWriter(snapshot_of(containers.split(memoryview(b""))))
+        text = TextWriter(snapshot_of(any_format.split(memoryview(b""))))
         assert text.root.sha256_all == DELETED_CONTENT
         record = deletion_record(Ledger(HEAD, (first(),)), ts=NOW)
         assert record.meta.schema == text.meta.schema

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.data import seeded
 from wtxtgit.io import workers
-from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Snapshot
-from wtxtgit.model.array import default_rows
+from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Snapshot, default_rows
 from wtxtgit.text import plan
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.plan import RUN_TEXT

@@ -20,7 +20,7 @@ from wtxtgit.checkpoint.restore import restore
 from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.clean import clean
 from wtxtgit.filter.smudge import smudge, smudge_into
-from wtxtgit.model import LAYOUT_ARRAY, Array, Extent, Layout, Meta, Rows, Snapshot
+from wtxtgit.model.array import LAYOUT_ARRAY, Array, Extent, Layout, Meta, Rows, Snapshot
 from wtxtgit.text import write
 from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT

@@ -8,7 +8,7 @@ import pytest
 
 from tests.data import SignatureCase, seeded, signature_cases
 from tests.text import edwards
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.text import signature
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.signature import (

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.data import seeded, valid_cases
-from wtxtgit.model import Array, Meta, Problem, Rows, Snapshot
+from wtxtgit.model.array import Array, Meta, Rows, Snapshot
+from wtxtgit.model.findings import Problem
 from wtxtgit.text.grammar import CAP
 from wtxtgit.text.index import index, quote
 from wtxtgit.text.verify import verify

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.data import Case, DeltaCase, cases, delta_cases, fixture, golden, valid_cases
 from tests.io.copies import windowed
-from wtxtgit.containers import split
+from wtxtgit.containers.any_format import split
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.io.view import ByteView
 from wtxtgit.text import index as text_index

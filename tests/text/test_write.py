@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.data import seeded
 from wtxtgit.errors import TextError
-from wtxtgit.model import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot
+from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot
 from wtxtgit.text import armor, digest, grammar, signature
 from wtxtgit.text.arrays import read
 from wtxtgit.text.grammar import CAP

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import (
     DELETED_BUILD,
     DELETED_CONTENT,

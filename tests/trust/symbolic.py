@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256, sha512
 
-from wtxtgit.model import EPOCH, Meta, Signature
+from wtxtgit.model.array import EPOCH, Meta, Signature
 from wtxtgit.model.ledger import (
     DELETED_BUILD,
     DELETED_CONTENT,

@@ -42,7 +42,7 @@ from tests.trust.ledgers import (
     tree,
     with_last,
 )
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.trust.state import SignersContent, SignersState, Tree, TrustState, start
 

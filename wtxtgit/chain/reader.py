@@ -17,7 +17,7 @@ from wtxtgit.git.attributes import MAX_FILE
 from wtxtgit.git.blobs import BlobReader, TooLarge
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, Record
 from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by

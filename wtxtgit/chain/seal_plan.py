@@ -24,7 +24,7 @@ from wtxtgit.errors import (
 )
 from wtxtgit.git import history
 from wtxtgit.io.files import shown_path
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import (
     LEDGER_SUFFIX,
     NO_REPO,

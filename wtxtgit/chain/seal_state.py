@@ -22,7 +22,7 @@ from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
-from wtxtgit.model import Meta
+from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_PATH, Ledger, Record, extends, is_deletion, shared
 from wtxtgit.text.ledger import native_record, next_record
 from wtxtgit.trust.state import (

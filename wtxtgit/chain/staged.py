@@ -28,7 +28,7 @@ from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store import reader
 from wtxtgit.io.spool import spooled
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB, CheckedFile, CheckReport, Occasion

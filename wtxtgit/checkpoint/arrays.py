@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from wtxtgit.io.files import view_file, write_output
 from wtxtgit.io.view import Buffer
-from wtxtgit.model import Meta, Snapshot
+from wtxtgit.model.array import Meta, Snapshot
 from wtxtgit.text import verify as text_verify
 from wtxtgit.text import write
 from wtxtgit.text.arrays import LazySnapshot, Weights, read, snapshot_from

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from wtxtgit import containers
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import ANY
 from wtxtgit.errors import FormatError, InputError
 from wtxtgit.io.view import ByteView, Pages
-from wtxtgit.model import LAYOUT_ARRAY, Layout
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.grammar import MAGIC
@@ -199,7 +199,7 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
     late = {e.array for e in extents if e.array is not None and e.is_tensor} & shared.keys()
     text.fill(array for array in text.by_name if array not in late)
     # Where the structure is not what the layout says, tensors may be part of it.
-    is_apart = containers.split(text.view).layout == text.layout
+    is_apart = any_format.split(text.view).layout == text.layout
     if not is_apart or _reads_tensors(text.view):
         text.fill_all()
     return _of_file(side, text.view, options, pages, shared)
@@ -207,11 +207,11 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
 
 def _reads_tensors(data: ByteView) -> bool:
     """Whether listing tensors reads their bytes: where parity mends what is damaged."""
-    known = containers.detected(data)
+    known = registry.detected(data)
     if known is None or known.parity is None:
         return False
     try:
-        return known.parity().has_parity(containers.read(data))
+        return known.parity().has_parity(any_format.read(data))
     except FormatError:
         return True
 
@@ -227,15 +227,15 @@ def _of_file(
     name = side.name
     notes = []
     try:
-        description = containers.describe(data, options, open_member)
-        tensors = list(containers.tensors(description, options))
+        description = any_format.describe(data, options, open_member)
+        tensors = list(any_format.tensors(description, options))
     except FormatError as error:
         # A file that its writer did not finish still has tensors worth comparing.
-        unfinished = containers.salvage(data, options)
+        unfinished = any_format.salvage(data, options)
         if unfinished is None:
             hint = f"wtxtgit verify {name} lists all that is wrong"
             raise InputError(f"{name}: {error.message}", hint=hint) from None
-        description, tensors = unfinished, list(containers.tensors(unfinished, options))
+        description, tensors = unfinished, list(any_format.tensors(unfinished, options))
         notes.append(f"{name}: {error.message}")
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
@@ -279,7 +279,7 @@ def metadata_of(
 ) -> dict[str, object]:
     """A container's metadata, that of files and of JSON in its chunks included."""
     metadata: dict[str, object] = dict(description.metadata)
-    known = containers.by_name(description.format)
+    known = registry.by_name(description.format)
     if known is not None:
         is_set = description.format == known.set_name
         for path in known.derived_of_set if is_set else known.derived:
@@ -289,7 +289,7 @@ def metadata_of(
     inner: dict[str, object] = {}
     for chunk in description.nested:
         try:
-            tags = containers.describe(chunk.open(), options).tags
+            tags = any_format.describe(chunk.open(), options).tags
         except FormatError:
             # Why a chunk has no tensors is told elsewhere.
             continue

@@ -15,8 +15,8 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.open import members, open_target
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import (
@@ -64,7 +64,7 @@ def sources_of(
     most = max(_MOST_CONTENT * (description.size or size), _LEAST_CONTENT)
     tensors = []
     total = 0
-    for tensor in containers.tensors(description, options, untold):
+    for tensor in any_format.tensors(description, options, untold):
         total += content_size(tensor)
         if total > most:
             raise InputError(f"{name}: tensors of over {most} bytes out of {size} bytes")
@@ -84,7 +84,7 @@ def sources_of(
 
 def common_chunk(description: Description, sources: Sequence[TensorSource]) -> str | None:
     """The chunk that all tensors are in, if the format puts them into one."""
-    known = containers.by_name(description.format)
+    known = registry.by_name(description.format)
     if known is None or not known.wraps_tensors:
         return None
     chunks = {source.name.partition("/")[0] for source in sources}
@@ -114,7 +114,7 @@ def digests(
 
 def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
     """Raise CheckError unless everything in a file that was just written holds."""
-    for problem in containers.check(data, options).errors:
+    for problem in any_format.check(data, options).errors:
         raise CheckError(f"{name}: what was written does not hold: {problem}")
 
 
@@ -146,9 +146,9 @@ class Conversion(JsonObject):
 
 def _target(out: Path) -> tuple[Format, FileWriter]:
     """The format that an output's ending names, and what writes it; raises UsageError."""
-    named = containers.by_ending(out.suffix)
+    named = registry.by_ending(out.suffix)
     if named is None or named.write is None:
-        endings = [ending for f in containers.FORMATS if f.write for ending in f.endings]
+        endings = [ending for f in registry.FORMATS if f.write for ending in f.endings]
         raise UsageError(f"{shown(out)}: no ending of a format, one of {', '.join(endings)}")
     return named, named.write()
 
@@ -174,11 +174,11 @@ def convert(
     set_writer = None
     if max_shard is not None:
         if target.write_set is None:
-            with_sets = " and ".join(f.name for f in containers.FORMATS if f.write_set)
+            with_sets = " and ".join(f.name for f in registry.FORMATS if f.write_set)
             raise UsageError(f"{target.name} has no sets of files: --max-shard is for {with_sets}")
         set_writer = target.write_set()
     if inline_data and not target.lists_only:
-        endings = ", ".join(e for f in containers.FORMATS if f.lists_only for e in f.endings)
+        endings = ", ".join(e for f in registry.FORMATS if f.lists_only for e in f.endings)
         raise UsageError(f"--inline-data is for {endings} files")
     description, sources, dropped = _read(source, options, threads)
     notes = []
@@ -234,14 +234,14 @@ def _read(
             f"{name}: a native text", hint=f"wtxtgit restore {name} -o FILE.npz gives its arrays"
         )
     open_member = members(name, threads=threads)
-    if containers.identify(target.data) is None:
+    if any_format.identify(target.data) is None:
         raise InputError(f"{name}: no container that we know")
-    for problem in containers.check(target.data, options, open_member).errors:
+    for problem in any_format.check(target.data, options, open_member).errors:
         raise CheckError(
             f"{name}: {problem}", hint=f"wtxtgit verify {name} lists all that is wrong"
         )
-    description = containers.describe(target.data, options, open_member)
-    for problem in containers.check_nested(description, options).errors:
+    description = any_format.describe(target.data, options, open_member)
+    for problem in any_format.check_nested(description, options).errors:
         raise CheckError(f"{name}: the file in {problem}")
     dropped = list(description.untold)
     sources = sources_of(name, description, options, len(target.data), dropped)
@@ -275,7 +275,7 @@ def _write(
         data = view_of(descriptor)
         refuse_errors(shown(out), data, options)
         if wanted is not None:
-            _prove(shown(out), containers.describe(data, options), len(data), wanted, options)
+            _prove(shown(out), any_format.describe(data, options), len(data), wanted, options)
 
     write_output(out, write)
 
@@ -303,9 +303,9 @@ def _write_set(
         index = str(folder / names[-1])
         data = view_file(Path(index))
         open_member = members(index)
-        for problem in containers.check(data, options, open_member).errors:
+        for problem in any_format.check(data, options, open_member).errors:
             raise CheckError(f"{shown(out)}: what was written does not hold: {problem}")
-        description = containers.describe(data, options, open_member)
+        description = any_format.describe(data, options, open_member)
         _prove(shown(out), description, len(data), wanted, options)
         files = [out.with_name(file_name) for file_name in names]
         for file in files:

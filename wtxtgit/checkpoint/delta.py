@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.emit import hmac_key
 from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
+from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.filter.clean import is_pending
 from wtxtgit.io.files import shown, write_all, write_output
 from wtxtgit.io.view import Buffer
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
 from wtxtgit.text.delta.apply import Regeneration
@@ -142,7 +142,7 @@ def apply(
 def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
     data = read(name)
     if data[: len(grammar.MAGIC)] != grammar.MAGIC:
-        snapshot = snapshot_of(containers.split(data))
+        snapshot = snapshot_of(any_format.split(data))
         return _Opened(side_of_snapshot(snapshot, threads=threads, progress=progress), True)
     report = verify(data, threads=threads, progress=progress)
     # Asked before the verdict: pending is all that is wrong with such a text.

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.open import shown_name
+from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import text_of
 from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView, pieces
-from wtxtgit.model import Meta, Signature, Snapshot
+from wtxtgit.model.array import Meta, Signature, Snapshot
 from wtxtgit.remotes import urls
 from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text.arrays import read
@@ -164,7 +164,7 @@ def out_in(folder: str, path: str) -> str:
 
 def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot, str | None]:
     if data[: len(MAGIC)] != MAGIC:
-        cut = containers.split(data)
+        cut = any_format.split(data)
         return snapshot_of(cut), cut.reason
     # A text given again: another generation of the same arrays.
     try:

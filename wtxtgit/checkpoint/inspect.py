@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.contents import NATIVE, ReadBudget, native_metadata, native_tensors
 from wtxtgit.checkpoint.open import OpenedTarget, members, open_target
+from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import FormatError, InputError, counted
 from wtxtgit.io.view import Pages
-from wtxtgit.model import Extent
+from wtxtgit.model.array import Extent
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
@@ -129,7 +129,7 @@ def _inspect_container(
     progress: Callable[[int], None] | None,
 ) -> Inspection:
     data = target.data
-    cut = containers.split(data)
+    cut = any_format.split(data)
     sizes = {array.name: array.data.nbytes for array in cut.arrays}
     parts = []
     offset = 0
@@ -138,11 +138,11 @@ def _inspect_container(
         parts.append(part)
         offset += part.size
     try:
-        description = containers.describe(data, options, members(target.name, threads=threads))
+        description = any_format.describe(data, options, members(target.name, threads=threads))
     except FormatError as error:
-        unfinished = containers.salvage(data, options)
-        kind = containers.identify(data) or "opaque"
-        reason = error.message if kind in containers.set_names() else cut.reason or error.message
+        unfinished = any_format.salvage(data, options)
+        kind = any_format.identify(data) or "opaque"
+        reason = error.message if kind in registry.set_names() else cut.reason or error.message
         if unfinished is None:
             return Inspection(target.name, kind, len(data), cut.layout.format, reason, tuple(parts))
         description = unfinished
@@ -152,7 +152,7 @@ def _inspect_container(
     budget = ReadBudget.of(description, options, len(data))
     facts = tuple(
         _facts(tensor, budget, arrays.get((tensor.offset, tensor.name)), progress)
-        for tensor in containers.tensors(description, options)
+        for tensor in any_format.tensors(description, options)
     )
     return Inspection(
         target.name,

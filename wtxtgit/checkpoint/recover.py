@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.convert import quoted, refuse_errors
+from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import view_of
@@ -30,10 +30,10 @@ def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
     """
     data = view_file(path)
     with named(path):
-        container = containers.read(data)
-    known = containers.detected(data)
+        container = any_format.read(data)
+    known = registry.detected(data)
     if known is None or known.parity is None:
-        names = " or ".join(f.name.upper() for f in containers.FORMATS if f.parity is not None)
+        names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
         raise InputError(f"{shown(path)}: no {names} file, no other format holds parity")
     pieces, mended, lost = known.parity().repair(container, options)
     for name in lost:

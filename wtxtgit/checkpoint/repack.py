@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.convert import refuse_errors
+from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError, UsageError
 from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
 from wtxtgit.io.view import ByteView, view_of
@@ -52,7 +52,7 @@ def repack(
     compression, CheckError for a file that does not hold.
     """
     data = view_file(path)
-    known = containers.detected(data)
+    known = registry.detected(data)
     if known is None or known.repack is None:
         kind = "a file of no known format has" if known is None else f"{known.name} files have"
         raise InputError(f"{shown(path)}: {kind} no compression to change")
@@ -61,13 +61,13 @@ def repack(
         raise UsageError(
             f"{known.name} files know no {compression}, only {', '.join(repacker.COMPRESSIONS)}"
         )
-    for problem in containers.check(data, options).errors:
+    for problem in any_format.check(data, options).errors:
         raise CheckError(
             f"{shown(path)}: {problem}",
             hint=f"wtxtgit verify -- {shlex.quote(shown(path))} lists all that is wrong",
         )
     # The facts are taken from the source as it is now, and compared with the file that is written.
-    container = containers.read(data)
+    container = any_format.read(data)
     before = _facts(data, options, progress)
     sizes = []
 
@@ -88,8 +88,8 @@ def repack(
 def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:
     """Name, dtype, shape and SHA-256 of every tensor."""
     facts = []
-    description = containers.describe(data, options)
-    for tensor in containers.tensors(description, options):
+    description = any_format.describe(data, options)
+    for tensor in any_format.tensors(description, options):
         digest = tensor_bytes.sha256_of(tensor, progress)
         facts.append((tensor.name, tensor.dtype, tensor.shape, digest))
     return sorted(facts)

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.emit import MAX_WSUM
+from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
 from wtxtgit.io.files import read_small, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer
@@ -100,7 +100,7 @@ def _check(report: TextReport, path: Path) -> None:
 
 
 def _restore_native(weights: Weights, path: Path, out: Path | None) -> None:
-    kinds = {e: f.write_arrays for f in containers.FORMATS if f.write_arrays for e in f.endings}
+    kinds = {e: f.write_arrays for f in registry.FORMATS if f.write_arrays for e in f.endings}
     writes = kinds.get("" if out is None else out.suffix)
     if out is None or writes is None:
         raise UsageError(

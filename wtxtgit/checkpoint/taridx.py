@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.open import file_of, is_blob, is_url, open_target, public_name, shown_name
+from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.tar_index import SHARD_ENDING, Tar, TarIndex
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
 from wtxtgit.io.files import failures, shown, view_file, write_all, write_output
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes import urls
 from wtxtgit.report.verdict import FileVerdict, Verdict
 
 TEXT_ENDING = ".wtxt"
 
-_FORMAT, _INDEXING = next((f, f.tar_index) for f in containers.FORMATS if f.tar_index is not None)
+_FORMAT, _INDEXING = next((f, f.tar_index) for f in registry.FORMATS if f.tar_index is not None)
 _ENDING = _FORMAT.endings[0]
 
 
@@ -135,7 +135,7 @@ def verify(target: str, folder: Path, *, progress: Callable[[int], None] | None 
     data = _opened_index(target)
     listing = _list(folder, fold_of(target))
     try:
-        index = containers.read(data)
+        index = any_format.read(data)
     except FormatError as error:
         problem = Problem(error.kind, error.message, offset=error.offset, field=error.field)
         return Verdict((FileVerdict(public_name(target), _FORMAT.name, (problem,)),))
@@ -176,7 +176,7 @@ def fold_of(target: str) -> str:
 def _opened_index(target: str) -> ByteView:
     """The bytes of an index; raises InputError where the target is none."""
     data = open_target(target).data
-    if containers.detected(data) is not _FORMAT:
+    if registry.detected(data) is not _FORMAT:
         name = _FORMAT.name.upper()
         raise InputError(f"{shown_name(target)}: no index of tars, a {name} file is wanted")
     return data

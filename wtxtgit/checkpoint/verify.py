@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.emit import MAX_WSUM, hmac_key
 from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read
+from wtxtgit.containers import any_format
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.io.files import read_small, shown, shown_path
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model import Problem
-from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.findings import Findings, MemberFindings, Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.verdict import ArrayFacts, DeltaFacts, FileVerdict, RecordFacts, Verdict
 from wtxtgit.text import ledger
@@ -165,7 +164,7 @@ def verify_data(
     else:
         options = replace(asked.reading, integrity_key=asked.hmac_key)
         open_member = members(name, place, threads=threads)
-        findings = containers.check(data, options, open_member, checked)
+        findings = any_format.check(data, options, open_member, checked)
         verdict = _with_demands(asked, _container_verdict(path, data, findings))
     if progress is not None:
         progress(data.nbytes)
@@ -285,10 +284,10 @@ def _missing(state: SignatureState) -> str | None:
 
 
 def _container_verdict(path: str, data: ByteView, findings: Findings) -> FileVerdict:
-    kind = containers.identify(data)
+    kind = any_format.identify(data)
     if kind is None:
         problem = findings.errors[0]
-        if not containers.is_foreign(data):
+        if not any_format.is_foreign(data):
             problem = Problem("syntax", _unknown(data))
         return FileVerdict(path, "unknown", (problem,), known=False)
     return FileVerdict(

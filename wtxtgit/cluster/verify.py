@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.open import HERE, TargetPlace, blob_oid, is_blob, members, read
 from wtxtgit.checkpoint.verify import Demands, Keys, demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.cluster.clone import clone_at
+from wtxtgit.containers import any_format
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.git import history
 from wtxtgit.git.repository import Repository
@@ -167,7 +167,7 @@ def _look(file: _File, progress: Progress) -> _Looked:
         raise EnvironmentFailure(error.message, hint=error.hint) from error
     except WtxtgitError as error:
         return _Looked(unreadable(file.name, error))
-    listed = containers.members(data, members(file.name, file.place, threads=1))
+    listed = any_format.members(data, members(file.name, file.place, threads=1))
     if len(listed) > 1:
         return _Looked(None, listed)
     verdict = verify_data(file.name, data, file.asked, file.place, threads=1, progress=progress)
@@ -180,7 +180,7 @@ def _check_shards(shards: _Shards, progress: Progress) -> _SetFindings:
     options = replace(file.asked.reading, integrity_key=file.asked.hmac_key)
     counted = _counting(open_member, progress)
     return _SetFindings(
-        tuple(containers.check_members(_read(file), shards.paths, options, counted))
+        tuple(any_format.check_members(_read(file), shards.paths, options, counted))
     )
 
 

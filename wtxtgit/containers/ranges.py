@@ -13,17 +13,20 @@ from dataclasses import dataclass, replace
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model import (
+from wtxtgit.model.array import (
     ITEM_SIZE,
+    MAX_CHUNKS,
     MAX_HEX,
     MAX_ZEROS,
     ZEROS_ALLOWANCE,
     Array,
+    ArrayNames,
     Cut,
     Extent,
     Layout,
+    chunk_count,
+    default_rows,
 )
-from wtxtgit.model.array import MAX_CHUNKS, ArrayNames, chunk_count, default_rows
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
 MAX_TENSORS = 1_000_000

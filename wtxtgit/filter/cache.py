@@ -30,7 +30,7 @@ from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git.repository import STATE_FOLDER, Repository
 from wtxtgit.io.cache_file import KeptRows
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.trust.local_secret import local_secret
 
 FILE_NAME = "facts.sqlite"

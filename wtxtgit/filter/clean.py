@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wtxtgit.containers import split
+from wtxtgit.containers.any_format import split
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.text.grammar import MAGIC

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import MAGIC
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
 
 def _examine(data: ByteView, threads: int | None) -> ArtifactFacts:
     # Formats, numpy: who only asks what is known does without.
-    from wtxtgit import containers
+    from wtxtgit.containers import any_format
     from wtxtgit.text.layout import snapshot_of
     from wtxtgit.text.verify import verify
     from wtxtgit.text.write import TextWriter
 
     if data[: len(MAGIC)] != MAGIC:
-        snapshot = snapshot_of(containers.split(data))
+        snapshot = snapshot_of(any_format.split(data))
         root = TextWriter(snapshot, threads=threads).root
         return ArtifactFacts(len(data), False, root.sha256_all, snapshot.meta.schema)
     report = verify(data, threads=threads)
@@ -124,7 +124,7 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     The text verified, and its arrays give the file: where the file is cut into
     the same arrays in the same order, their bytes are the same.
     """
-    from wtxtgit import containers
+    from wtxtgit.containers import any_format
     from wtxtgit.text.file import file_pieces, first_bytes
     from wtxtgit.text.layout import snapshot_of
 
@@ -134,7 +134,7 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     if first_bytes(text, index, layout, len(MAGIC)) in (MAGIC, b""):
         return False
     restored = spooled(file_pieces(text, index, layout, threads=threads))
-    wanted = snapshot_of(containers.split(restored))
+    wanted = snapshot_of(any_format.split(restored))
     arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
     return (
         wanted.layout == layout

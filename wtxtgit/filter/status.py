@@ -34,7 +34,7 @@ from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
 from wtxtgit.io.files import view_file
 from wtxtgit.io.view import view_of
-from wtxtgit.model import CONTAINER_FORMATS
+from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.contents import Key
-from wtxtgit.containers import Container, Resealer
+from wtxtgit.containers import registry
 from wtxtgit.containers.budget import most_decoded
+from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces, same_bytes
@@ -87,19 +87,19 @@ class Merger:
     ) -> Merged:
         """Merge files that stand `depth` files deep; `prefix` stands before all names."""
         # A change of one side alone needs no format, and nothing is decoded for it.
-        name = containers.detect(ours)
+        name = registry.detect(ours)
         if same_bytes(ours, theirs):
             return Merged(name, ours, "ours")
         if base is not None and same_bytes(base, ours):
-            return Merged(containers.detect(theirs), theirs, "theirs")
+            return Merged(registry.detect(theirs), theirs, "theirs")
         if base is not None and same_bytes(base, theirs):
             return Merged(name, ours, "ours")
-        formats = {containers.detect(side) for side in (base, ours, theirs) if side is not None}
+        formats = {registry.detect(side) for side in (base, ours, theirs) if side is not None}
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
         # The depth is bounded before anything is opened: files in files may go on without end.
-        known = containers.detected(ours)
+        known = registry.detected(ours)
         if known is None or known.reseal is None or depth > _MAX_DEPTH:
             what = "files of no known format" if known is None else f"{name} files"
             reason = f"{what} are not merged by tensor"
@@ -132,7 +132,7 @@ class Merger:
         kind = MergedKind.PART if prefix else MergedKind.FILE
         choice = self.policy.choose(name)
         taken = {Strategy.OURS: ours, Strategy.THEIRS: theirs, Strategy.BASE: base}.get(choice)
-        format_ = containers.detect(ours)
+        format_ = registry.detect(ours)
         if taken is None:
             return Merged(format_, ours, None, conflicts=(Conflict(name, kind, reason),))
         how = str(choice)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.contents import Key, keys_of
-from wtxtgit.containers import Container, Resealer
+from wtxtgit.containers import any_format
+from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
 from wtxtgit.merge.policy import equal_values
@@ -95,9 +95,9 @@ class Opener:
 
     def checked(self, data: ByteView, complaint: str) -> Container:
         """Read a file of which everything holds; raises FormatError that starts as given."""
-        for problem in containers.check(data, self.options).errors:
+        for problem in any_format.check(data, self.options).errors:
             raise FormatError(f"{complaint}: {problem}")
-        return containers.read(data)
+        return any_format.read(data)
 
     def is_same_entry(self, a: Entry, b: Entry) -> bool:
         """Whether two entries hold the same, whatever form it has; raises FormatError."""

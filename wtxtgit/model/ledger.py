@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wtxtgit.model import Meta, Signature
+from wtxtgit.model.array import Meta, Signature
 
 LEDGER_SUFFIX = b".wsum"
 """The end of a ledger's path; before it stands the path of what it seals."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wtxtgit.errors import CheckError, InputError, TrustError, WtxtgitError
-from wtxtgit.model import Problem
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.plain import JsonObject
 
 UNTRUSTED = frozenset({"signature"})

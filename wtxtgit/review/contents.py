@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from wtxtgit import containers
 from wtxtgit.checkpoint.contents import Checkpoint, NoCheckpoint, Side, open_side
 from wtxtgit.checkpoint.open import tree_members
+from wtxtgit.containers import registry
 from wtxtgit.diff import compare
 from wtxtgit.diff.compare import Compared
 from wtxtgit.errors import CheckError, FormatError, InputError
@@ -210,7 +210,7 @@ def _held_back(checkpoint: Checkpoint, side: Side) -> Iterator[Flag]:
         yield Flag(Risk.UNREAD, note.removeprefix(f"{checkpoint.name}: "))
     layout = side.text.layout if side.text is not None else None
     is_whole = layout is not None and layout.format == _STORED_WHOLE
-    if is_whole and checkpoint.format not in containers.set_names():
+    if is_whole and checkpoint.format not in registry.set_names():
         message = f"{checkpoint.format}, stored as a whole: git knows nothing of its parts"
         yield Flag(Risk.OPAQUE, message)
 

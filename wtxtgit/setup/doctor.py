@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import import_module, metadata
 
-from wtxtgit import containers
+from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
@@ -315,11 +315,11 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
     """Compressed files make poor deltas: a small change of the weights changes all of them."""
     packed = []
     for file in files:
-        known = containers.by_name(file.format or "")
+        known = registry.by_name(file.format or "")
         if file.state is not State.OK or known is None or known.repack is None:
             continue
         data = view_file(repo.file(file.path))
-        if containers.is_compressed(data):
+        if any_format.is_compressed(data):
             packed.append(file.path)
     if packed:
         return CheckResult(

@@ -16,16 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from wtxtgit.errors import UsageError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model import (
+from wtxtgit.model.array import (
     LAYOUT_ARRAY,
     NATIVE_FORMAT,
     Array,
+    ArrayNames,
     Extent,
     Layout,
     Meta,
     Snapshot,
 )
-from wtxtgit.model.array import ArrayNames
 from wtxtgit.text.blocks import blocks_of, checked_bytes, refusal
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, is_array_name

@@ -15,8 +15,8 @@ import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model import Problem
 from wtxtgit.model.checksum import crc32c
+from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.index import ArrayIndex
 from wtxtgit.text.plan import BLOCK_BYTES, cut, gathered

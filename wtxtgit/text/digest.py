@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.io.view import Buffer
-from wtxtgit.model import Meta
+from wtxtgit.model.array import Meta
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8

@@ -35,7 +35,8 @@ from wtxtgit.errors import CheckError, TextError
 from wtxtgit.io.files import write_at
 from wtxtgit.io.view import Buffer, ByteView, Pages, view_of
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout, Problem
+from wtxtgit.model.array import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout
+from wtxtgit.model.findings import Problem
 from wtxtgit.text.armor import U1, line_count
 from wtxtgit.text.blocks import (
     Block,

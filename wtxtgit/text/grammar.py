@@ -17,7 +17,7 @@ from datetime import datetime
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model import ITEM_SIZE, Meta, Rows, Signature
+from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature
 
 MAGIC = b"WTXT "
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""

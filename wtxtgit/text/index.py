@@ -17,8 +17,8 @@ from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped, pieces
-from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
-from wtxtgit.model.array import MAX_CHUNKS, chunk_count
+from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
+from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, grammar, plan
 
 _T = TypeVar("_T")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model import (
+from wtxtgit.model.array import (
     CONTAINER_FORMATS,
     ITEM_SIZE,
     LAYOUT_ARRAY,
@@ -35,8 +35,8 @@ from wtxtgit.model import (
     Meta,
     Rows,
     Snapshot,
+    default_rows,
 )
-from wtxtgit.model.array import default_rows
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
 from wtxtgit.text.plan import BLOCK_BYTES, bounded_product
 

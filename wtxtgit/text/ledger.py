@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
-from wtxtgit.model import Meta, Problem, Signature
+from wtxtgit.model.array import Meta, Signature
+from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Ledger, LedgerHead, Record
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.index import quote

@@ -16,8 +16,16 @@ from typing import TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import mapped
-from wtxtgit.model import ITEM_SIZE, Array, Rows, Snapshot
-from wtxtgit.model.array import MAX_CHUNKS, TARGET_CHUNK, chunk_count, default_rows
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    MAX_CHUNKS,
+    TARGET_CHUNK,
+    Array,
+    Rows,
+    Snapshot,
+    chunk_count,
+    default_rows,
+)
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.armor import chunk_text_size
 from wtxtgit.text.grammar import MAX_NUMBER, MAX_OFFSET

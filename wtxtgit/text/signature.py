@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
-from wtxtgit.model import Signature
+from wtxtgit.model.array import Signature
 from wtxtgit.text.digest import keyid
 
 _POINT_SIZE = 32

@@ -21,7 +21,8 @@ from hashlib import sha256
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model import LAYOUT_ARRAY, Layout, Problem
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout
+from wtxtgit.model.findings import Problem
 from wtxtgit.text import digest, grammar, signature
 from wtxtgit.text.blocks import (
     Block,

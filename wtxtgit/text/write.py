@@ -26,7 +26,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.files import write_at
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
+from wtxtgit.model.array import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.armor import render_chunks

@@ -30,7 +30,7 @@ from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model import ZEROS_ALLOWANCE
+from wtxtgit.model.array import ZEROS_ALLOWANCE
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 GAPS = "gaps"

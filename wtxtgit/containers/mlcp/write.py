@@ -35,7 +35,7 @@ from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
-from wtxtgit.model import EPOCH
+from wtxtgit.model.array import EPOCH
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = {element: name for name, element in ELEMENTS.items()}

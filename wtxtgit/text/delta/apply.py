@@ -14,7 +14,7 @@ from itertools import groupby
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped
-from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta
 from wtxtgit.text import digest, grammar
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size
 from wtxtgit.text.blocks import mismatch

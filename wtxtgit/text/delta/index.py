@@ -19,9 +19,9 @@ import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
-from wtxtgit.model import ITEM_SIZE, Meta, Problem, Rows, Signature
-from wtxtgit.model.array import MAX_CHUNKS, chunk_count
+from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
 from wtxtgit.model.checksum import crc32c
+from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar, plan, signature
 from wtxtgit.text.blocks import mismatch
 from wtxtgit.text.index import LineCursor, quote

@@ -14,7 +14,7 @@ from itertools import groupby
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model import LAYOUT_ARRAY
+from wtxtgit.model.array import LAYOUT_ARRAY
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import index
 from wtxtgit.text.delta.sides import DeltaSide, SideArray, Text

@@ -20,8 +20,7 @@ import numpy as np
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot
-from wtxtgit.model.array import chunk_count
+from wtxtgit.model.array import LAYOUT_ARRAY, Layout, Meta, Rows, Signature, Snapshot, chunk_count
 from wtxtgit.text import digest, grammar, plan
 from wtxtgit.text.armor import chunk_line_size, chunk_text_size, render_chunks
 from wtxtgit.text.blocks import blocks_of, decoded

@@ -1,0 +1,284 @@
+"""What can be done with a container file of whatever format it is.
+
+A file's format is detected (`registry`), and its record says who reads,
+describes and checks it (`format`); its package is loaded then, and no sooner.
+
+Files in chunks of a container are looked into where they are of formats of
+tensors alone. A few compressed bytes can claim millions of entries, so those
+of files that were decoded are limited further than those of files that stand
+in a repository as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from wtxtgit.containers import ranges
+from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.format import Container, FileSet, OpenMember, WholeFiles
+from wtxtgit.containers.ranges import MAX_TENSORS
+from wtxtgit.containers.registry import (
+    FORMATS,
+    detected,
+    listed_by,
+    refusal,
+    stored_whole,
+)
+from wtxtgit.containers.signatures import MAX_JSON
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import Cut
+from wtxtgit.model.findings import Findings, MemberFindings
+from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
+
+_DEFAULTS = ReadOptions()
+MAX_DECODED_VALUES = 2_000_000
+"""Values that the JSON header of a file may have that was compressed."""
+
+
+def split(data: ByteView) -> Cut:
+    """Cut a file into extents that give its bytes when put together.
+
+    `data` is the whole file as flat bytes; the arrays are views of it. A file
+    that can't be read becomes opaque, with the reason: no content raises.
+    """
+    known = detected(data)
+    if known is None:
+        return ranges.whole(data, _why_whole(data))
+    try:
+        return ranges.cut(known.name, data, known.read().read(data).ranges())
+    except FormatError as error:
+        # A content that breaks its format is stored all the same: clean never fails on it.
+        return ranges.whole(data, error.message)
+
+
+def identify(data: ByteView) -> str | None:
+    """What a file is, sets and what is stored whole included; None where unknown."""
+    known = detected(data) or stored_whole(data)
+    if known is not None:
+        return known.name
+    listing = listed_by(data)
+    return None if listing is None else listing.set_name
+
+
+def describe(
+    data: ByteView, options: ReadOptions = _DEFAULTS, open_member: OpenMember | None = None
+) -> Description:
+    """List a file's tensors and metadata; a file of no known format has none.
+
+    `open_member` opens what a set lists; without it a set is not looked into.
+    Raises FormatError where the file has a format's magic and can't be read.
+    """
+    known = detected(data)
+    if known is not None:
+        return known.describe().describe(known.read().read(data), options)
+    listed = None if open_member is None else _read_set(data, open_member)
+    if listed is not None:
+        return listed.describe(options)
+    whole = _whole(data)
+    if whole is not None:
+        return whole.describe(data, options)
+    reason = _why_whole(data)
+    if is_foreign(data):
+        raise FormatError(reason, offset=0, field="magic")
+    return Description("opaque", metadata={"reason": reason})
+
+
+def is_compressed(data: ByteView) -> bool:
+    """Whether parts of a file are compressed, and could be stored plain; nothing is decoded."""
+    known = detected(data)
+    # Formats that are never compressed are not described for it: that takes time.
+    if known is None or known.repack is None:
+        return False
+    parts = describe(data, ReadOptions(max_chunk=0)).parts
+    return any(part.is_compressed for part in parts) and not any(p.is_encrypted for p in parts)
+
+
+def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | None:
+    """What is left of a file that its writer did not finish; None of any other."""
+    known = detected(data)
+    if known is None or known.salvage is None:
+        return None
+    salvager = known.salvage()
+    return salvager.describe_unfinalized(data, options) if salvager.is_unfinalized(data) else None
+
+
+def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
+    """Check the files in a container's chunks, which `check` of the container does not."""
+    findings = Findings()
+    for chunk in description.nested:
+        try:
+            data = _opened(chunk)
+        except FormatError as error:
+            findings.refuse(error, chunk=chunk.name)
+            continue
+        if data is None:
+            continue
+        for problem in check(data, options).errors:
+            findings.error(problem.kind, problem.message, field=problem.field, chunk=chunk.name)
+    return findings
+
+
+def tensors(
+    description: Description,
+    options: ReadOptions = _DEFAULTS,
+    untold: list[str] | None = None,
+) -> Iterator[Tensor]:
+    """All tensors of a file, those of files in its chunks as `chunk/tensor`.
+
+    What is decoded for it is given up again, tensors that are kept decode
+    theirs when they are read. A chunk that can't be decoded or read has none:
+    `untold` is given the reason, and what else the chunks hold beside tensors.
+    Raises FormatError (limit) for too many tensors or too long names.
+    """
+    told = [] if untold is None else untold
+    yield from description.tensors
+    count = characters = 0
+    for chunk in description.nested:
+        for tensor in _tensors_in(chunk, options, told):
+            count += 1
+            characters += len(tensor.name)
+            if count > MAX_TENSORS or characters > MAX_JSON:
+                raise FormatError("chunks list too many tensors", kind="limit", field="tensors")
+            yield tensor
+
+
+def check(
+    data: ByteView,
+    options: ReadOptions = _DEFAULTS,
+    open_member: OpenMember | None = None,
+    checked: Iterable[MemberFindings] | None = None,
+) -> Findings:
+    """Check all that a file says of its own bytes: structure, limits, hashes.
+
+    A file of no known format has an error of kind "structure". Where files of
+    a set were `checked` already, in their order, they are not checked again.
+    """
+    try:
+        known = detected(data)
+        if known is not None:
+            return known.check().check(known.read().read(data), options)
+        listed = None if open_member is None else _read_set(data, open_member)
+        if listed is not None:
+            return listed.check(options) if checked is None else listed.combine(checked)
+        whole = _whole(data)
+        if whole is not None:
+            return whole.check(data)
+        raise FormatError(_why_whole(data), offset=0, field="magic")
+    except FormatError as error:
+        findings = Findings()
+        findings.refuse(error)
+        return findings
+
+
+def members(data: ByteView, open_member: OpenMember) -> tuple[str, ...]:
+    """The paths of a set's files; none of any other file, or where the index can't be read."""
+    try:
+        listed = _read_set(data, open_member)
+    except FormatError:
+        return ()
+    return () if listed is None else listed.members
+
+
+def check_members(
+    data: ByteView, paths: Iterable[str], options: ReadOptions, open_member: OpenMember
+) -> list[MemberFindings]:
+    """Check files of the set whose index is `data`, by their paths among `members`.
+
+    Raises FormatError where the index can't be read or lists no such file.
+    """
+    listed = _read_set(data, open_member)
+    if listed is None:
+        raise FormatError("no index of a set", offset=0, field="magic")
+    wanted = tuple(paths)
+    if not set(wanted) <= set(listed.members):
+        raise FormatError("the set has other files than before", offset=0, field="path")
+    return list(listed.check_members(wanted, options))
+
+
+def is_foreign(data: ByteView) -> bool:
+    """Whether a file has the magic of a format that is refused by its name."""
+    return refusal(data) is not None
+
+
+def read(data: ByteView) -> Container:
+    """Read a file of a format that has a package; raises FormatError."""
+    known = detected(data)
+    if known is None:
+        raise FormatError(_why_whole(data), offset=0, field="magic")
+    return known.read().read(data)
+
+
+def _read_set(data: ByteView, open_member: OpenMember) -> FileSet | None:
+    """The set that a file is the index of, None of any other file; raises FormatError."""
+    listing = listed_by(data)
+    if listing is None or listing.read_set is None:
+        return None
+    return listing.read_set().read(data, open_member)
+
+
+def _whole(data: ByteView) -> WholeFiles | None:
+    """What reads a file that is known and stored whole, None of any other file."""
+    known = stored_whole(data)
+    return None if known is None or known.whole is None else known.whole()
+
+
+def _why_whole(data: ByteView) -> str:
+    whole = _whole(data)
+    if whole is not None:
+        return whole.REASON
+    return refusal(data) or ("file has no known magic" if len(data) else "file is empty")
+
+
+def _opened(nested: Nested) -> ByteView | None:
+    """The bytes of a file in a chunk, None where it is of no format that is looked into.
+
+    Raises FormatError.
+    """
+    data = nested.open()
+    found = detected(data)
+    if found is None:
+        starts = (f.whole_magic for f in FORMATS if f.nested and f.whole is not None)
+        return data if any(data[: len(magic)] == magic for magic in starts) else None
+    if found.nested_limits is not None and nested.offset is None:
+        found.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
+    return data if found.nested else None
+
+
+def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iterator[Tensor]:
+    """The tensors of a file in a chunk as `chunk/tensor`, in its order.
+
+    A file that can't be read has none. `untold` is given the reason, and what
+    it holds beside tensors.
+    """
+    where = f"chunk {quoted(nested.name)}"
+    try:
+        data = _opened(nested)
+        inner = None if data is None else describe(data, options)
+    except FormatError as error:
+        untold.append(f"{where}: {error.message}")
+        return
+    if inner is None or inner.format == "opaque":
+        untold.append(f"{where}: holds no file with tensors that is looked into")
+        return
+    untold += [f"{what} of {where}" for what in (*inner.tags, *inner.untold)]
+    for n, tensor in enumerate(inner.tensors):
+        name = f"{nested.name}/{tensor.name}"
+        if nested.offset is None:
+            held = _again(nested, options, n, tensor)
+            yield replace(tensor, name=name, held=held, offset=None)
+        elif tensor.offset is None:
+            yield replace(tensor, name=name)
+        else:
+            yield replace(tensor, name=name, offset=nested.offset + tensor.offset)
+
+
+def _again(nested: Nested, options: ReadOptions, n: int, tensor: Tensor) -> ByteView | PackedBytes:
+    """The bytes of a decoded file's tensor, which do not keep the file."""
+    size, offset = tensor.nbytes, tensor.offset
+    if size == 0:
+        return memoryview(b"")
+    if offset is not None:
+        return PackedBytes(size, lambda: nested.open()[offset : offset + size])
+    return PackedBytes(size, lambda: describe(nested.open(), options).tensors[n].data)
