@@ -19,16 +19,8 @@ from wtxtgit.checkpoint.open import members, open_target
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
-from wtxtgit.io.files import (
-    failures,
-    named,
-    replace_file,
-    shown,
-    view_file,
-    write_all,
-    write_output,
-)
-from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
+from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes

@@ -34,8 +34,8 @@ from wtxtgit.merge.version import (
 from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
 from wtxtgit.report.merge import Conflict, MergedKind, Settled, Strategy
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import RowChanges
 from wtxtgit.tensors.merge import RowMerge
+from wtxtgit.tensors.numbers import RowChanges
 from wtxtgit.tensors.tensor_bytes import as_numbers, content_size
 
 _MAX_DEPTH = 4

@@ -19,8 +19,8 @@ from pathlib import Path
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git import attributes
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import map_file, replace_file, view_file, write_all
-from wtxtgit.io.view import pieces
+from wtxtgit.io.files import map_file, replace_file, view_file
+from wtxtgit.io.view import pieces, write_all
 from wtxtgit.merge import conflicts, side_taken
 from wtxtgit.model.ledger import LEDGER_SUFFIX, extends
 from wtxtgit.report.merge import MergeReport, Strategy

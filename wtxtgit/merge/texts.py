@@ -6,9 +6,9 @@ from pathlib import Path
 
 from wtxtgit.checkpoint.open import OpenedTarget, as_checked_out, file_of, read
 from wtxtgit.filter.clean import clean
-from wtxtgit.io.files import replace_file, write_all, write_output
+from wtxtgit.io.files import replace_file, write_output
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.merge import side_taken
 from wtxtgit.merge.container import Merged, Merger
 from wtxtgit.merge.policy import check_takes

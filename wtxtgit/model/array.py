@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView
 
 ITEM_SIZE = {
@@ -231,6 +232,16 @@ def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
             break
         row_size = wider
     return Rows(1 << (TARGET_CHUNK // row_size).bit_length() - 1, row_size)
+
+
+def rows_for(dtype: str, shape: tuple[int, ...], rows_per_chunk: int | None) -> Rows:
+    """The default blocking, with the user's number of rows a chunk where given."""
+    rows = default_rows(dtype, shape)
+    if rows_per_chunk is None:
+        return rows
+    if rows_per_chunk < 1:
+        raise TextError("structure", f"rows_per_chunk is {rows_per_chunk}, at least 1 is wanted")
+    return Rows(rows_per_chunk, rows.row_size)
 
 
 def chunk_count(nbytes: int, size: int) -> int:

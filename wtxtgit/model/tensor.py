@@ -76,6 +76,16 @@ class Tensor:
         return self.held.nbytes
 
     @property
+    def label(self) -> str:
+        """The dtype by the name that all formats share, or by its own."""
+        return self.element or self.dtype
+
+    @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """The shape as numpy has it, the slowest dimension first."""
+        return self.shape[::-1] if self.order == "reversed" else self.shape
+
+    @property
     def data(self) -> memoryview:
         """The stored bytes; raises FormatError where they can't be decoded."""
         return mapped(self.view)

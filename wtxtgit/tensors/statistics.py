@@ -23,14 +23,12 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
 from wtxtgit.tensors import numbers, tensor_bytes
-from wtxtgit.tensors.numbers import F8, MAX_EXPONENT, scaled, value_table
+from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, scaled, value_table
 from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
 
 if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
     from wtxtgit.report.review import Distributions
 
-BLOCK = 256 * 1024
-"""Bytes that are worked on at a time: what they become fits into a processor's cache."""
 FEW = 65_536
 """Items that are sorted to be counted: a table of all patterns would cost more."""
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, pieces, same_bytes
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
 BLOCK = 4 * 1024 * 1024
@@ -189,7 +189,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
     """The shape as numpy has it."""
     if any(size < 0 for size in tensor.shape):
         raise _wrong(tensor, "has a negative dimension")
-    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+    return tensor.logical_shape
 
 
 def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -429,3 +429,23 @@ def aligned(
             )
         yield left_a[: count * item_a], left_b[: count * item_b]
         left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
+
+
+_PREFIX_BLOCK = 1024 * 1024
+"""Bytes compared before more is read: most tensors that differ do so early."""
+
+
+def is_same(a: Tensor, b: Tensor, advance: Callable[[int], None]) -> bool:
+    """Whether two tensors of one dtype and shape have equal bytes in C order.
+
+    Reads up to the first difference. Raises FormatError.
+    """
+    total_a = total_b = 0
+    pairs = aligned(a, 1, b, 1, _PREFIX_BLOCK)
+    for raw_a, raw_b in pairs:
+        advance(len(raw_a))
+        total_a += len(raw_a)
+        total_b += len(raw_b)
+        if not same_bytes(raw_a, raw_b):
+            return False
+    return total_a == total_b

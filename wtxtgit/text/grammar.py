@@ -277,6 +277,22 @@ def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
     return tuple(map(int, dims)) if all(map(_DIM.fullmatch, dims)) else None
 
 
+def bounded_product(shape: tuple[int, ...], item: int = 1) -> int | None:
+    """`item` times the product of `shape`, None where it has over 20 digits.
+
+    A shape may claim a million dimensions: the product stops growing at the
+    bound instead of becoming a number of megabytes.
+    """
+    if 0 in shape:
+        return 0
+    total = item
+    for dim in shape:
+        total *= dim
+        if total > MAX_NUMBER:
+            return None
+    return total
+
+
 def format_array(line: ArrayLine) -> bytes:
     start = format_array_start(line.name, line.dtype, line.shape, line.nbytes)
     return start + format_array_hashes(line.sha256, line.hmac, line.salt)
@@ -297,6 +313,15 @@ def parse_rows(text: Buffer, pos: int) -> tuple[Rows, int] | None:
     if (m := _ROWS.match(text, pos)) is None:
         return None
     return Rows(int(m[1]), int(m[2]), m[3] == b"on"), m.end()
+
+
+def check_rows(rows: Rows, dtype: str) -> str | None:
+    """Say what is wrong with an `idx` line for an array of `dtype`, or None."""
+    if not (1 <= rows.rows_per_chunk <= MAX_NUMBER and 1 <= rows.row_size <= MAX_NUMBER):
+        return "rows_per_chunk and row_size are at least 1 and have at most 20 digits"
+    if rows.row_size % ITEM_SIZE[dtype]:
+        return f"row_size {rows.row_size} is no multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
+    return None
 
 
 def format_rows(rows: Rows) -> bytes:

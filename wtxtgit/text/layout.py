@@ -37,8 +37,8 @@ from wtxtgit.model.array import (
     Snapshot,
     default_rows,
 )
-from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
-from wtxtgit.text.plan import BLOCK_BYTES, bounded_product
+from wtxtgit.text.armor import BLOCK_BYTES
+from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine, bounded_product
 
 Blocks = Sequence[memoryview]
 """Bytes that follow one another."""
