@@ -299,7 +299,7 @@ def check_array(
 
     def warn(message: str, at: int, field: str) -> None:
         offset = None if base is None else base + at
-        findings.warn("structure", message, offset=offset, field=field, chunk=chunk)
+        findings.warn(message, field, offset, chunk)
 
     length = header.data - header.start
     if length % LEAST_ALIGNMENT:

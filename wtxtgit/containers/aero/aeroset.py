@@ -29,7 +29,6 @@ from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
@@ -292,15 +291,14 @@ class SetCheck:
 
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
-        findings, index = Findings(), self._set.index
-        report: ChunkProblems[SetFile] = ChunkProblems(findings, attrgetter("path"))
+        findings, index = Findings(label=attrgetter("path")), self._set.index
         member = index if path == index.path else self._parts[path]
-        aero = self._check_file(member, report)
+        aero = self._check_file(member, findings)
         if member is index:
             self._list(aero)
             for entry in aero.entries if aero is not None else ():
                 if entry.shard_id not in self._set.homes:
-                    report.error(
+                    findings.error(
                         _named(member, entry, f"is not read: {NO_PART}"), "shard_id", None, member
                     )
         elif aero is not None:
@@ -311,7 +309,7 @@ class SetCheck:
                     self._list(None)
             # Without an index that can be read there is nothing to agree with.
             if self._listed is not None:
-                self._check_agreement(member, aero, self._listed.get(path, []), report)
+                self._check_agreement(member, aero, self._listed.get(path, []), findings)
         return findings.of_member()
 
     def _list(self, index: Aero | None) -> None:
@@ -325,25 +323,25 @@ class SetCheck:
             if home is not None:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
-    def _check_file(self, member: SetFile, report: ChunkProblems[SetFile]) -> Aero | None:
+    def _check_file(self, member: SetFile, findings: Findings) -> Aero | None:
         """Check one file; None where it can't be read."""
         try:
             data = self._set.view(member)
-            _check_identity(member, data, report)
+            _check_identity(member, data, findings)
             aero = self._set.read(member, data)
         except FormatError as error:
-            report.refuse(error, member)
+            findings.refuse(error, member)
             return None
         inner = check_file(aero, self._options, shards_elsewhere=member is self._set.index)
         errors, warnings = (
             tuple(replace(one, message=f"{quoted(member.path)}: {one.message}") for one in problems)
             for problems in (inner.errors, inner.warnings)
         )
-        report.findings.add(MemberFindings(errors, warnings))
+        findings.add(MemberFindings(errors, warnings))
         return aero
 
     def _check_agreement(
-        self, part: SetFile, aero: Aero, entries: list[IndexEntry], report: ChunkProblems[SetFile]
+        self, part: SetFile, aero: Aero, entries: list[IndexEntry], findings: Findings
     ) -> None:
         """Check what the index says of a part's tensors."""
         own: dict[str, IndexEntry] = {}
@@ -357,14 +355,14 @@ class SetCheck:
             shard = aero.shard(number)
             there = own.pop(entry.name, None)
             if shard is None or not entry.is_inside(shard):
-                report.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
+                findings.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
                 continue
             if there is None:
-                report.warn(
+                findings.warn(
                     _named(part, entry, "is not in its part's index"), "tensors", None, part
                 )
             elif _place(there, there.shard_id) != _place(entry, number):
-                report.error(
+                findings.error(
                     _named(part, entry, "is another one in its part's index"), "tensors", None, part
                 )
             wanted = entry.digest
@@ -374,31 +372,31 @@ class SetCheck:
             try:
                 allowance.hash(entry.data_len, shard.offset)
             except FormatError as error:
-                report.error(error.message, HASH_KEY, None, part, kind=error.kind)
+                findings.error(error.message, HASH_KEY, None, part, kind=error.kind)
                 return
             tensor = reader.tensor(entry, number)
             got = digest(tensor.view)
             if tensor.absent is None and got != wanted:
                 problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
-                report.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
+                findings.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
-            report.warn(
+            findings.warn(
                 _named(part, entry, "is not in the index of the set"), "tensors", None, part
             )
 
 
-def _check_identity(member: SetFile, data: ByteView, report: ChunkProblems[SetFile]) -> None:
+def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None:
     path = quoted(member.path)
     if member.size is not None and member.size != len(data):
-        report.error(
+        findings.error(
             f"{path} has {len(data)} bytes, the set says {member.size}", "size_bytes", None, member
         )
     if member.sha256 is None:
-        report.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
+        findings.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
         return
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:
-        report.error(
+        findings.error(
             f"sha256 of {path} is {short(got)}, the set has {short(wanted)}",
             "sha256",
             None,

@@ -145,8 +145,7 @@ class ShardedModel:
         listed = self.metadata.get("total_size") if isinstance(self.metadata, dict) else None
         if listed is not None and (isinstance(listed, bool) or listed != total):
             shown = listed if isinstance(listed, int | float) else "no number"
-            message = f"total_size is {shown}, the tensors have {total} bytes"
-            findings.warn("structure", message, offset=0, field="total_size")
+            findings.warn(f"total_size is {shown}, the tensors have {total} bytes", "total_size", 0)
 
 
 def is_index(data: ByteView) -> bool:
@@ -190,15 +189,18 @@ def _check_shard(
 ) -> None:
     inner = shard_check.check(shard, options)
     for problems, tell in ((inner.errors, findings.error), (inner.warnings, findings.warn)):
-        for found in problems:
-            tell(found.kind, found.message, offset=found.offset, field=found.field, chunk=file)
+        for problem in problems:
+            tell(problem.message, problem.field, problem.offset, file, kind=problem.kind)
     held = {tensor.name for tensor in shard.header.tensors}
     for name in names:
         if name not in held:
-            findings.error("structure", _missing(name, file), field="weight_map", chunk=file)
+            findings.error(_missing(name, file), "weight_map", chunk=file)
     for name in sorted(held.difference(names)):
-        message = f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not"
-        findings.warn("structure", message, field="weight_map", chunk=file)
+        findings.warn(
+            f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not",
+            "weight_map",
+            chunk=file,
+        )
 
 
 def _missing(name: str, file: str) -> str:
