@@ -9,7 +9,7 @@ Spec: `docs/spec/aero.md`, "AEROSET".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
@@ -29,6 +29,13 @@ from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.format import (
+    MAX_SET_FILES,
+    SET_HEAD,
+    FileSet,
+    OpenMember,
+    is_in_folder,
+)
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
@@ -40,17 +47,10 @@ from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
 VERSIONS = ((0, 1), (0, 2))
-# Each part is a file that is opened.
-MAX_PARTS = 99_999
-# Files of all kinds are asked whether they are one: only their start is read.
-HEAD = 1 << 16
-"""Bytes at the start of an index that tell that it is one."""
 NO_PART = "no part has its shard"
 
 _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-OpenMember = Callable[[str], ByteView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class SetFile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AeroSet:
+class AeroSet(FileSet):
     """A set that was read; its files are opened when they are needed.
 
     `homes` has the part of each shard, and the shard's number in it.
@@ -104,10 +104,6 @@ class AeroSet:
             "global_tidx": self.index.path,
         }
         return Description(FORMAT, tensors, metadata, tags=tags, untold=untold, size=size)
-
-    def check(self, options: ReadOptions) -> Findings:
-        """Check every file, and the index against the parts; raises nothing."""
-        return self.combine(self.check_members(self.members, options))
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -200,15 +196,13 @@ class _Readers:
 
 def is_index(data: ByteView) -> bool:
     """Whether a JSON file is the index of a set, by its first bytes."""
-    return len(data) <= MAX_JSON and _NAMED.search(bytes(data[:HEAD])) is not None
+    return len(data) <= MAX_JSON and _NAMED.search(bytes(data[:SET_HEAD])) is not None
 
 
 def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     """Read `model.aeroset.json`.
 
-    `open_member` gives the bytes of a file by its path in the set's folder,
-    and raises InputError: also where a symbolic link leads out of the folder,
-    which a path does not show. Raises FormatError.
+    `open_member` opens its files when they are needed. Raises FormatError.
     """
     value = json_text.parse(data, "index", unique_keys=True)
     if not isinstance(value, dict):
@@ -218,7 +212,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     parts = value.get("parts")
     if not isinstance(parts, list):
         fail("index has no list of parts", offset=0, field="parts")
-    if len(parts) > MAX_PARTS:
+    if len(parts) > MAX_SET_FILES:
         fail(f"index lists {len(parts)} parts", offset=0, field="parts", kind="limit")
     members = tuple(_member(part, "parts", has_shards=True) for part in parts)
     index = _member(value.get("global_tidx"), "global_tidx", has_shards=False)
@@ -237,12 +231,6 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     return AeroSet(
         version, model if isinstance(model, dict) else {}, members, index, homes, open_member
     )
-
-
-def is_local(path: str) -> bool:
-    """Whether a path stays in its folder, in its one spelling; a URL does not."""
-    # One spelling a path: two parts must not be the same file ("AEROSET").
-    return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
 
 
 def _version(value: object) -> tuple[int, int]:
@@ -264,7 +252,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
     if not isinstance(path, str):
         fail(f"{what} has an entry without a path", offset=0, field="path")
     json_text.check_name(path, "path", offset=0)
-    if not is_local(path):
+    if not is_in_folder(path):
         fail(f"{quoted(path)} is not a path in the set's folder", offset=0, field="path")
     if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest.lower())):
         fail(f"{quoted(path)} has a wrong sha256", offset=0, field="sha256")

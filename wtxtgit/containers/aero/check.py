@@ -43,13 +43,11 @@ from wtxtgit.containers.aero.read import (
     IndexEntry,
 )
 from wtxtgit.containers.cursor import quoted, unpack_at
-from wtxtgit.containers.intervals import overlaps
+from wtxtgit.containers.intervals import is_zeros, overlaps
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
-BLOCK = 2**20
-"""Bytes that are compared with zeros at a time."""
 FILE_HEADER, TOC, NAMES = -3, -2, -1
 _CALLED = {FILE_HEADER: "file header", TOC: "TOC", NAMES: "string table"}
 MOST_PADDING = 31
@@ -240,13 +238,10 @@ def _called(aero: Aero, what: int) -> str:
 
 
 def _check_gap(data: ByteView, start: int, end: int, findings: Findings) -> None:
-    for pos in range(start, end, BLOCK):
-        block = bytes(data[pos : min(pos + BLOCK, end)])
-        if block.count(0) != len(block):
-            findings.warn(
-                f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
-            )
-            return
+    if not is_zeros(data[start:end]):
+        findings.warn(
+            f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
+        )
 
 
 def lists_no_shards(aero: Aero) -> bool:

@@ -28,7 +28,7 @@ from wtxtgit.containers.gguf.read import (
     aligned,
     read_array_head,
 )
-from wtxtgit.containers.intervals import overlaps
+from wtxtgit.containers.intervals import is_zeros, overlaps
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
@@ -36,10 +36,7 @@ from wtxtgit.model.tensor import ReadOptions
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""
 QUANTIZATION_KEY = "general.quantization_version"
-BLOCK = 1 << 20
-"""Bytes that are compared with zeros at a time."""
 
-_ZEROS = bytes(BLOCK)
 _NO_BOOL = re.compile(rb"[^\0\1]")
 
 
@@ -203,8 +200,5 @@ def _check_placement(container: Gguf, findings: Findings) -> None:
 
 
 def _check_zeros(data: ByteView, start: int, end: int, findings: Findings) -> None:
-    for pos in range(start, end, BLOCK):
-        stop = min(pos + BLOCK, end)
-        if data[pos:stop] != _ZEROS[: stop - pos]:
-            findings.warn(f"padding from byte {start} to {end} is not zero", "padding", start)
-            return
+    if not is_zeros(data[start:end]):
+        findings.warn(f"padding from byte {start} to {end} is not zero", "padding", start)

@@ -23,6 +23,7 @@ from wtxtgit.containers.mlcp.read import (
     TensorRecord,
     shard_list,
 )
+from wtxtgit.containers.ranges import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
@@ -163,26 +164,14 @@ def _check_record(record: TensorRecord, findings: Findings) -> None:
     if record.size < 0:
         findings.warn(f"{name} has the size {record.size}", "size", size_at)
     elif negative is None and record.dtype in DTYPE_NUMBERS:
-        wanted = _size(record)
+        wanted = bounded_product(ITEM_BYTES[ELEMENTS[record.dtype]], record.shape, MAX_SIZE)
         if wanted != record.size:
-            makes = "more than a size can say" if wanted is None else f"{wanted} bytes"
+            makes = "more than a size can say" if wanted > MAX_SIZE else f"{wanted} bytes"
             findings.warn(
                 f"{name} has the size {record.size}, its dtype and shape make {makes}",
                 "size",
                 size_at,
             )
-
-
-def _size(record: TensorRecord) -> int | None:
-    """Bytes that dtype and shape make, None where no size can say so many."""
-    if 0 in record.shape:
-        return 0
-    total = ITEM_BYTES[ELEMENTS[record.dtype]]
-    for dim in record.shape:
-        total *= dim
-        if total > MAX_SIZE:
-            return None
-    return total
 
 
 def _word(value: object) -> str:

@@ -37,9 +37,7 @@ def check(container: Npz, options: ReadOptions) -> Findings:
         if not member.name.endswith(NPY_SUFFIX):
             findings.warn("member is no array", "name", member.start, member)
         elif array is not None:
-            npy_header.check_array(
-                array.header, array.stored, member.end, findings, chunk=member.name
-            )
+            npy_header.check_array(*array, member.end, findings, chunk=member.name)
         elif n in good:
             _check_decoded(container.data, member, findings)
     return findings

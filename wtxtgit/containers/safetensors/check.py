@@ -10,7 +10,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.ranges import Stored
+from wtxtgit.containers.ranges import Stored, bounded_product
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER, Safetensors
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ALIGNMENT, METADATA_KEY
@@ -75,10 +75,10 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
     length = tensor.end - tensor.start
-    wanted = _bits(bits, tensor.shape)
+    wanted = bounded_product(bits, tensor.shape, MAX_BITS)
     if wanted == BYTE * length:
         return
-    if wanted is None:
+    if wanted > MAX_BITS:
         said = "more than offsets can say"
     elif wanted % BYTE:
         said = f"{wanted} bits, which are no whole bytes"
@@ -89,18 +89,6 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
         "data_offsets",
         tensor.start,
     )
-
-
-def _bits(item: int, shape: tuple[int, ...]) -> int | None:
-    """Bits of all items; None where they are over MAX_BITS, without long products."""
-    if 0 in shape:
-        return 0
-    total = item
-    for dim in shape:
-        total *= dim
-        if total > MAX_BITS:
-            return None
-    return total
 
 
 def _check_coverage(container: Safetensors, findings: Findings) -> None:
