@@ -17,6 +17,8 @@ from typing import NamedTuple
 from wtxtgit.git import run
 
 DRIVER = "wtxt"
+TRUST_ROOT = "wtxtgit.trustRoot"
+"""The key for where trust starts: a commit, or a file of signers."""
 UNFILTERED = (
     *("-c", f"filter.{DRIVER}.process="),
     *("-c", f"filter.{DRIVER}.clean="),
