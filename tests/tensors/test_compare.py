@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import ByteChange, Numbers
-from wtxtgit.tensors import block_change, compare
+from wtxtgit.tensors import block_change, compare, tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.numbers import value_table
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
@@ -201,7 +201,7 @@ def test_any_bits_in_any_order(
     assert is_same(*fitted, lambda _count: None) == (raw == bytes(other))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare, "BLOCK", 64)
-        patch.setattr(compare, "_PREFIX_BLOCK", 16)
+        patch.setattr(tensor_bytes, "_PREFIX_BLOCK", 16)
         patch.setattr(block_change, "SEGMENT", 16)
         check(compared(stored_a, stored_b), a, b, element)
 

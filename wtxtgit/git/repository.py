@@ -12,6 +12,8 @@ from wtxtgit.git import run
 from wtxtgit.io.view import Buffer
 
 STATE_FOLDER = "wtxtgit"
+TRUST_ROOT = "wtxtgit.trustRoot"
+"""The key for where trust starts: a commit, or a file of signers."""
 DRIVER = b"wtxt"
 """The value of the attributes `filter`, `diff` and `merge` with which our driver is meant."""
 UNSET = b"unset"
