@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import ByteChange, Numbers
-from wtxtgit.tensors import compare, tensor_bytes
+from wtxtgit.tensors import compare, numbers, tensor_bytes
 from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.numbers import value_table
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same

@@ -84,7 +84,7 @@ def merge_file(
     from wtxtgit.checkpoint.emit import hmac_key as integrity_key
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
-    from wtxtgit.merge.texts import STDOUT, merge_files
+    from wtxtgit.merge.resolve import STDOUT, merge_files
     from wtxtgit.model.tensor import ReadOptions
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))

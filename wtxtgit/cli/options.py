@@ -12,6 +12,7 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import InputError, UsageError
+from wtxtgit.git.repository import TRUST_ROOT
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def discover() -> Repository:
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
-    return repo.config.get("wtxtgit.trustRoot") if given is None else given
+    return repo.config.get(TRUST_ROOT) if given is None else given
 
 
 @contextmanager

@@ -10,17 +10,10 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from wtxtgit.checkpoint.contents import (
-    Checkpoint,
-    Key,
-    Shared,
-    Side,
-    keys_of,
-    open_checkpoint,
-)
+from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import Pages
-from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
     ByteChange,
     DiffReport,

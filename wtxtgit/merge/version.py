@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wtxtgit.checkpoint.contents import Key, keys_of
 from wtxtgit.containers import any_format
 from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
 from wtxtgit.merge.policy import equal_values
-from wtxtgit.model.tensor import Entry, NewContent, PackedBytes, PlacedEntry, ReadOptions, Tensor
+from wtxtgit.model.tensor import (
+    Entry,
+    Key,
+    NewContent,
+    PackedBytes,
+    PlacedEntry,
+    ReadOptions,
+    Tensor,
+    keys_of,
+)
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 

@@ -28,6 +28,7 @@ from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
+_PREFIX_BLOCK = 1024 * 1024
 NUMPY = {
     "f64": "f8",
     "f32": "f4",
@@ -431,18 +432,15 @@ def aligned(
         left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
 
 
-_PREFIX_BLOCK = 1024 * 1024
-"""Bytes compared before more is read: most tensors that differ do so early."""
-
-
 def is_same(a: Tensor, b: Tensor, advance: Callable[[int], None]) -> bool:
     """Whether two tensors of one dtype and shape have equal bytes in C order.
 
-    Reads up to the first difference. Raises FormatError.
+    Reads up to the first difference; `advance` is told how many bytes of either
+    were read. Raises FormatError.
     """
     total_a = total_b = 0
-    pairs = aligned(a, 1, b, 1, _PREFIX_BLOCK)
-    for raw_a, raw_b in pairs:
+    # Small blocks: most tensors of two generations are equal, or differ early.
+    for raw_a, raw_b in aligned(a, 1, b, 1, _PREFIX_BLOCK):
         advance(len(raw_a))
         total_a += len(raw_a)
         total_b += len(raw_b)
