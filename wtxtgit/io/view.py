@@ -30,6 +30,7 @@ PIECE = 1024 * 1024
 _COMPARED = 128 * 1024
 """Bytes compared at a time: a copy of so many stays in a processor's cache."""
 _EQUAL_STEP = 1024 * 1024
+_ZEROS = bytes(64 * 1024)
 
 
 class Windows(Protocol):
@@ -108,6 +109,11 @@ def pieces(data: ByteView, step: int = PIECE) -> Iterator[memoryview]:
     """The bytes in order, `step` of them at a time."""
     for start in range(0, len(data), step):
         yield mapped(data[start : start + step])
+
+
+def is_zeros(data: ByteView) -> bool:
+    """Whether all bytes are 0; they are looked at piece by piece."""
+    return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
 def same_bytes(a: ByteView, b: ByteView) -> bool:

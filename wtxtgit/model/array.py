@@ -6,6 +6,7 @@ Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -25,6 +26,23 @@ ITEM_SIZE = {
     "u8": 1,
 }
 """Bytes of one item of each of WTXT's ten dtypes."""
+
+
+def bounded_product(item: int, dims: Sequence[int], most: int) -> int:
+    """item x all dims; where its size is over `most`, any number of a size over it.
+
+    Dims are numbers that a file claims, and there may be a million of them: no
+    product grows much longer than `most`.
+    """
+    # First: the product of the others could be over any limit.
+    if 0 in dims:
+        return 0
+    for dim in dims:
+        item *= dim
+        if abs(item) > most:
+            break
+    return item
+
 
 EPOCH = "1970-01-01T00:00:00Z"
 LAYOUT_ARRAY = "_layout"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.io.workers import Workers, worthwhile
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
@@ -71,7 +72,7 @@ def statistics(tensor: Tensor) -> Statistics | None:
     if element is None or tensor.absent is not None:
         return None
     held = tensor.nbytes
-    items = prod(tensor.shape) if tensor.strides else tensor_bytes.item_count(tensor.shape, held)
+    items = prod(tensor.shape) if tensor.strides else bounded_product(1, tensor.shape, held)
     needed = ITEM_BYTES[element] * items
     if needed <= 0 or (tensor.strides is None and held < needed):
         return None

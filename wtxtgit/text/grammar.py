@@ -17,7 +17,7 @@ from datetime import datetime
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature
+from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature, bounded_product
 
 MAGIC = b"WTXT "
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""
@@ -277,20 +277,13 @@ def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
     return tuple(map(int, dims)) if all(map(_DIM.fullmatch, dims)) else None
 
 
-def bounded_product(shape: tuple[int, ...], item: int = 1) -> int | None:
-    """`item` times the product of `shape`, None where it has over 20 digits.
-
-    A shape may claim a million dimensions: the product stops growing at the
-    bound instead of becoming a number of megabytes.
-    """
-    if 0 in shape:
-        return 0
-    total = item
-    for dim in shape:
-        total *= dim
-        if total > MAX_NUMBER:
-            return None
-    return total
+def check_bytes(line: ArrayLine) -> str | None:
+    """Say what is wrong with the bytes that an `arr` line claims, or None."""
+    nbytes = bounded_product(ITEM_SIZE[line.dtype], line.shape, MAX_NUMBER)
+    if nbytes == line.nbytes:
+        return None
+    given = "over 20 digits of" if nbytes > MAX_NUMBER else nbytes
+    return f"bytes={line.nbytes}, but dtype and shape give {given} bytes"
 
 
 def format_array(line: ArrayLine) -> bytes:

@@ -17,7 +17,15 @@ from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped, pieces
-from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    MAX_CHUNKS,
+    Meta,
+    Rows,
+    Signature,
+    bounded_product,
+    chunk_count,
+)
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, grammar
 
@@ -269,11 +277,8 @@ class _TextIndexer(LineCursor):
         if arrays and claim.name <= arrays[-1].name:
             what = "is there twice" if claim.name == arrays[-1].name else "is out of order"
             self._fail("structure", f'array "{claim.name}" {what}', line=line)
-        nbytes = grammar.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
-        if nbytes != claim.nbytes:
-            given = "over 20 digits of" if nbytes is None else str(nbytes)
-            message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
-            self._fail("structure", message, line=line)
+        if (wrong := grammar.check_bytes(claim)) is not None:
+            self._fail("structure", wrong, line=line)
         if self._at(b"idx "):
             rows_line = self._line
             array.rows = self._take(grammar.parse_rows, "idx")
@@ -431,7 +436,7 @@ def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Arr
     if claim is None:
         return None
     dtype, shape, nbytes = claim
-    if grammar.bounded_product(shape, ITEM_SIZE[dtype]) != nbytes:
+    if bounded_product(ITEM_SIZE[dtype], shape, nbytes) != nbytes:
         return None
     rows = None
     if idx is not None:

@@ -40,6 +40,7 @@ from wtxtgit.model.array import (
     Meta,
     Signature,
     Snapshot,
+    bounded_product,
     chunk_count,
 )
 from wtxtgit.model.checksum import crc32c
@@ -607,7 +608,7 @@ def _check(snapshot: Snapshot) -> None:
             raise TextError("syntax", f'array "{name}" has dtype "{array.dtype}"', array=name)
         if not all(0 <= dim <= grammar.MAX_NUMBER for dim in array.shape):
             raise TextError("syntax", f'array "{name}" has the shape {array.shape}', array=name)
-        claimed = grammar.bounded_product(array.shape, ITEM_SIZE[array.dtype])
+        claimed = bounded_product(ITEM_SIZE[array.dtype], array.shape, grammar.MAX_NUMBER)
         if claimed != array.data.nbytes:
             raise TextError(
                 "structure",

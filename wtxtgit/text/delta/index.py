@@ -19,7 +19,7 @@ import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
-from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
+from wtxtgit.model.array import MAX_CHUNKS, Meta, Rows, Signature, chunk_count
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
@@ -189,11 +189,8 @@ class _DeltaIndexer(LineCursor):
         self._array = name
         self._check_order(name, line)
         if claim is not None:
-            nbytes = grammar.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
-            if nbytes != claim.nbytes:
-                given = "over 20 digits of" if nbytes is None else str(nbytes)
-                message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
-                self._fail("structure", message, line=line)
+            if (wrong := grammar.check_bytes(claim)) is not None:
+                self._fail("structure", wrong, line=line)
             if self._at(b"idx "):
                 rows_line = self._line
                 rows = self._take(grammar.parse_rows, "idx")
