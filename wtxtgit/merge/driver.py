@@ -13,8 +13,9 @@ others need is imported where it is used.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git.repository import UNSET, UNSPECIFIED, Repository
@@ -22,7 +23,6 @@ from wtxtgit.io.files import map_file, replace_file, view_file
 from wtxtgit.io.view import pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
-from wtxtgit.model.ledger import LEDGER_SUFFIX, extends
 from wtxtgit.report.merge import MergeReport, Strategy
 
 ATTRIBUTE = "wtxt-merge"
@@ -82,6 +82,8 @@ def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
 
 def has_ledger(repo: Repository, path: bytes) -> bool:
     """Whether the index has a ledger of an artifact, settled or not."""
+    from wtxtgit.model.ledger import LEDGER_SUFFIX
+
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
@@ -111,8 +113,7 @@ def _parsed(value: str, where: str) -> Strategy:
 _MERGES = ("merge", "pull")
 
 
-@dataclass(frozen=True, slots=True)
-class SideNames:
+class SideNames(NamedTuple):
     """Words for the two sides of the merge that is under way."""
 
     ours: str
@@ -147,6 +148,7 @@ def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
     mine, other = map_file(ours), map_file(theirs)
     if len(mine) == len(other) and mine == other:
         return "ours"
+    from wtxtgit.model.ledger import extends
     from wtxtgit.text import ledger
 
     if ledger.MAGIC not in (bytes(one[: len(ledger.MAGIC)]) for one in (mine, other)):
