@@ -8,7 +8,7 @@ can't be passed over that way: `refuse_altered` looks for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ def commits(
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
     have there what all of their parents have, unless git takes no pathspecs
-    that long (`can_choose`). Git may leave out one whose tree is out of order,
+    that long (`run.fit`). Git may leave out one whose tree is out of order,
     so nothing that is trusted may depend on a commit's not being listed.
     Raises EnvironmentFailure for an id that is none.
     """
@@ -91,7 +91,7 @@ def commits(
     if not asked:
         return []
     paths: list[str | bytes] = []
-    if touching is not None and can_choose(touching):
+    if touching is not None and run.fit(touching):
         paths = ["--full-history", "--", *touching]
     output = repo.git(
         *_TRUE,
@@ -107,11 +107,6 @@ def commits(
     )
     lines = (line for line in output.splitlines() if not line.startswith(_HEADER))
     return [_parse(line) for line in lines]
-
-
-def can_choose(touching: Sequence[bytes]) -> bool:
-    """Tell whether git can leave commits out by these pathspecs."""
-    return run.fit(touching)
 
 
 def head(repo: Repository) -> Commit | None:
@@ -252,24 +247,6 @@ def _oid(word: bytes) -> str:
     return check_oid(word.decode("ascii", "backslashreplace"))
 
 
-class PathReader:
-    """Reads what trees have at some paths; a context manager."""
-
-    def __init__(self, repo: Repository, paths: Sequence[bytes]) -> None:
-        self._paths = tuple(paths)
-        self._trees = TreeReader(repo)
-
-    def __enter__(self) -> PathReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._trees.__exit__()
-
-    def entries(self, tree: str) -> Mapping[bytes, TreeEntry]:
-        """Give what stands at the paths of a tree, whatever it is but a folder."""
-        return self._trees.at(tree, self._paths)
-
-
 def changing(
     repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
 ) -> dict[bytes, list[int]]:
@@ -294,11 +271,6 @@ def changing(
 
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
-
-
-def tree_entries(repo: Repository, revision: str) -> list[TreeEntry]:
-    """List the files of a commit's or a tree's whole tree."""
-    return listing(repo, resolve_tree(repo, revision))
 
 
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
