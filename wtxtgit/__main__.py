@@ -1,8 +1,8 @@
 """`wtxtgit`, `git-wtxt` and `python -m wtxtgit`.
 
 Git starts a filter for every command that touches a tracked file, and a diff
-driver for every file, so those calls go straight to their code, as do those
-for the help's first page and for hooks that have nothing to do; all others get
+driver for every file, and waits for a hook before every commit, so those calls
+go straight to their code, as do those for the help's first page; all others get
 the full command line.
 """
 
@@ -17,6 +17,7 @@ PLUMBING = {
     "clean": "plumbing",
     "smudge": "plumbing",
     "diff-driver": "diff_driver",
+    "merge-driver": "merge_driver",
 }
 """Commands that need no command line around them, with their module."""
 
@@ -27,15 +28,13 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = sys.argv[1:]
     asks_help = arguments[1:2] in (["--help"], ["-h"])
-    if arguments and arguments[0] in PLUMBING and not asks_help:
-        module = import_module(f"wtxtgit.cli.{PLUMBING[arguments[0]]}")
+    module_name = PLUMBING.get(arguments[0]) if arguments and not asks_help else None
+    if arguments == ["hook", "pre-commit"]:
+        module_name = "commit_hooks"
+    if module_name is not None:
+        module = import_module(f"wtxtgit.cli.{module_name}")
         code: int = module.main(arguments)
         return code
-    if arguments == ["hook", "pre-commit"]:
-        from wtxtgit.cli import early_hook
-
-        if early_hook.is_settled():
-            return 0
     from wtxtgit.cli import front_page
 
     if front_page.is_asked_for(arguments):

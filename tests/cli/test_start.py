@@ -58,8 +58,9 @@ def test_help_of_a_command_needs_click_alone(wtxtgit: Command) -> None:
 
 
 @pytest.mark.parametrize("words", ["hook pre-commit", "check --staged", "status", "ls-files"])
-def test_where_no_checkpoint_is_click_is_enough(wtxtgit: Command, words: str) -> None:
+def test_where_no_checkpoint_is_click_is_the_most(wtxtgit: Command, words: str) -> None:
     subprocess.run(["git", "init", "-q", "."], check=True, **wtxtgit.options())
     (wtxtgit.folder / ".gitattributes").write_text("*.safetensors filter=wtxt -text\n")
     subprocess.run(["git", "add", "."], check=True, **wtxtgit.options())
-    assert imported(wtxtgit, *words.split()) & HEAVY == {"click"}
+    most = set() if words == "hook pre-commit" else {"click"}
+    assert imported(wtxtgit, *words.split()) & HEAVY == most

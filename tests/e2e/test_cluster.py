@@ -17,7 +17,7 @@ from wtxtgit.cli.options import CLUSTER_KEY
 from wtxtgit.cluster import verify as cluster_verify
 from wtxtgit.cluster.client import connected
 from wtxtgit.cluster.clone import examiner
-from wtxtgit.filter.cache import Known
+from wtxtgit.filter.content import ContentCache
 
 pytestmark = pytest.mark.slow
 
@@ -167,7 +167,7 @@ def test_what_workers_said_is_not_believed_without_them(
     folder = home / ".local" / "state" / "wtxtgit"
 
     def known(name: str) -> bool:
-        with Known.open(topic.repository, folder / name) as found:
+        with ContentCache(topic.repository, folder / name) as found:
             return oid in found.facts([oid])
 
     first = process(topic, *audit, "--scheduler", shared.address)

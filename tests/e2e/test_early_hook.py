@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import Repo, safetensors
 from wtxtgit.chain import settled
 from wtxtgit.chain.check import CheckRequest, check
-from wtxtgit.cli import early_hook, environment
+from wtxtgit.cli import environment
+from wtxtgit.git.history import Head
 
 MODEL = "model.safetensors"
 HARMLESS = "notes.txt"
@@ -48,9 +49,9 @@ def committed(repo: Repo) -> str:
 def is_settled(repo: Repo) -> bool:
     """What the short way says; where it holds, the full check has to find nothing."""
     key = environment.facts_key()
-    held = settled.is_settled(repo.repository, key)
+    held = settled.is_settled(Head(repo.repository), key)
     if held:
-        report = check(repo.repository, CheckRequest(), lambda: 1, key)
+        report = check(Head(repo.repository), CheckRequest(), lambda: 1, key)
         assert (report.findings, report.notes) == ((), ())
     return held
 
@@ -64,14 +65,28 @@ def test_a_commit_that_touches_nothing_of_ours(noted: Repo) -> None:
     assert is_settled(noted)
 
 
-def test_by_the_command_that_git_starts(noted: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(noted.path)
-    assert early_hook.is_settled()
-    noted.git("config", "wtxtgit.autoSeal", "true")
-    assert not early_hook.is_settled()
+def is_checked(repo: Repo, log: Path, **env: str) -> bool:
+    """Whether the hook makes the full check: that lists the whole index."""
+    log.unlink(missing_ok=True)
+    repo.wtxtgit("hook", "pre-commit", env={"GIT_TRACE": str(log), **env})
+    return "git ls-files -s -t" in log.read_text()
+
+
+def test_by_the_command_that_git_starts(noted: Repo, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert not is_checked(noted, log)
+    noted.git("config", "wtxtgit.autoSeal", "false")
+    assert is_checked(noted, log)
     noted.git("config", "--unset", "wtxtgit.autoSeal")
-    monkeypatch.setenv("GITHEAD_" + "1" * 40, "topic")
-    assert not early_hook.is_settled()
+    oid = noted.git("rev-parse", "HEAD").decode().strip()
+    assert is_checked(noted, log, **{f"GITHEAD_{oid}": "topic"})
+
+
+def test_before_the_first_commit(repo: Repo, tmp_path: Path) -> None:
+    assert is_checked(repo, tmp_path / "log")
+    repo.write(HARMLESS, "one\n")
+    repo.add()
+    assert is_checked(repo, tmp_path / "log")
 
 
 def unnoted(repo: Repo) -> None:

@@ -12,7 +12,7 @@ from wtxtgit.git import run
 
 MOST = {
     "add model.safetensors": 8,
-    "hook pre-commit": 15,
+    "hook pre-commit": 13,
     "check --staged": 11,
     "status": 8,
     "checkout": 6,
@@ -21,6 +21,8 @@ MOST = {
 LONG_AGO = 1_700_000_000
 AFTER_A_CHECK = 9
 """For a hook's commit that touches nothing of ours."""
+BEFORE_THE_FIRST = 4
+"""For a hook's first commit, of files that are none of ours."""
 
 
 class Counter:
@@ -71,3 +73,10 @@ def test_a_hook_that_has_nothing_to_do(tracked: Repo, tmp_path: Path) -> None:
     tracked.write("notes", "two")
     tracked.add("notes")
     assert counter.starts(tracked, "hook pre-commit") == AFTER_A_CHECK
+
+
+@pytest.mark.slow
+def test_a_hook_before_the_first_commit(repo: Repo, tmp_path: Path) -> None:
+    repo.write("notes", "one")
+    repo.add()
+    assert Counter(tmp_path).starts(repo, "hook pre-commit") == BEFORE_THE_FIRST

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wtxtgit.git import history, index
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.history import Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.report.check import CheckReport
@@ -37,18 +38,19 @@ class CheckRequest:
 
 
 def check(
-    repo: Repository,
+    head: Head,
     request: CheckRequest,
     processes: Callable[[], int],
     key_file: Path | None = None,
 ) -> CheckReport:
     """Check the index as a commit about to be made; so many processes at most read large blobs.
 
-    What `filter.cache` knows under the secret in `key_file` is not found again.
+    What `filter.content` knows under the secret in `key_file` is not found again.
     Raises EnvironmentFailure for a trust root that there is not, and
     KeyFileError for one that is a file and can't be read.
     """
-    parents = parents_of_next(repo, request.merged)
+    repo = head.repo
+    parents = parents_of_next(head, request.merged)
     entries = {
         entry.path: TreeEntry(entry.path, entry.mode, entry.oid)
         for entry in index.entries(repo)
@@ -80,16 +82,16 @@ def check(
         return judge_staged(repo, staged, request.trust_root, snapshots, facts, kept)
 
 
-def parents_of_next(repo: Repository, merged: Sequence[str]) -> list[str]:
+def parents_of_next(head: Head, merged: Sequence[str]) -> list[str]:
     """Give the parents of a commit made now; `merged` as in Request."""
-    parents = history.next_parents(repo)
+    parents = history.next_parents(head)
     if len(parents) != 1:
         return parents
     # What HEAD has already is left over from a merge before.
     there = [
         oid
         for oid in merged
-        if oid != parents[0] and not history.is_ancestor(repo, oid, parents[0])
+        if oid != parents[0] and not history.is_ancestor(head.repo, oid, parents[0])
     ]
     return list(dict.fromkeys([*parents, *there]))
 

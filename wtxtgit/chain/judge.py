@@ -20,8 +20,9 @@ from functools import cache, cached_property
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, UNSPECIFIED, Line
+from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.repository import UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity

@@ -64,7 +64,7 @@ def audit_push(
     """Audit the commits of each ref; those with nothing tracked, and deletions, are passed over.
 
     `remote` is the name of the other side where it has one, `root` a trust
-    root as an audit takes it, `key_file` as `filter.cache` does. Raises what that does.
+    root as an audit takes it, `key_file` as `filter.content` does. Raises what that does.
     """
     known = _remote_tips(repo, remote)
     done: set[tuple[str, str | None]] = set()

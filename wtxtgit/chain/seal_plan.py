@@ -452,7 +452,7 @@ class SealPlanner:
     @cached_property
     def _parents(self) -> list[str]:
         """The commits that the next one is to have as parents."""
-        return history.next_parents(self._files.repo)
+        return history.next_parents(history.Head(self._files.repo))
 
     def _at_parents(self, path: bytes) -> list[Ledger]:
         """The ledgers that those have at an artifact; what does not read is as none."""

@@ -18,7 +18,7 @@ from wtxtgit.errors import CheckError
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import AlteredHistory
+from wtxtgit.git.history import AlteredHistory, Head
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import shown_path
@@ -86,7 +86,7 @@ class Before:
         Raises BadRoot, EnvironmentFailure and KeyFileError for trust roots that
         are none.
         """
-        parents = history.next_parents(repo)
+        parents = history.next_parents(Head(repo))
         try:
             history.refuse_altered(repo)
         except AlteredHistory:

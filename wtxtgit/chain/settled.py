@@ -32,9 +32,9 @@ from wtxtgit.errors import WtxtgitError
 from wtxtgit.git import history, run
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import CatFiles, check_oid
-from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.history import Head
+from wtxtgit.git.repository import STATE_FOLDER, TRUST_ROOT, Repository
 from wtxtgit.git.trees import TreeEntry
-from wtxtgit.trust.local_secret import local_secret
 from wtxtgit.version import __version__
 
 FILE_NAME = "checked"
@@ -45,33 +45,36 @@ _OF_OURS = (b".gitattributes", b".wtxt", b".wsum")
 _FILES = (b"100644", b"100755")
 _NONE = b"000000"
 _MOST_PATHS = 1000
-_TRUST_ROOT = "wtxtgit.trustRoot"
 _OID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _RAW = ("--raw", "-r", "-z", "--no-renames", "--ignore-submodules=none")
 _ATTRIBUTES = b":(top,glob)**/.gitattributes"
 
 
-def is_settled(repo: Repository, key_file: Path | None) -> bool:
+def is_settled(head: Head, key_file: Path | None) -> bool:
     """Whether the check of the index would find nothing, by the rules above; remembers that."""
+    repo = head.repo
     try:
-        secret = _secret(key_file, make=False)
         notes = _notes(repo)
-        if secret is None or not notes or _is_under_way(repo):  # (1), (2)
+        if not notes or is_under_way(repo):  # (1), (2)
+            return False
+        secret = _secret(key_file, make=False)
+        if secret is None:
             return False
         shared = CatFiles.of(repo)
         shared.enter()
         try:
-            head = history.head(repo)
-            if head is None or len(head.parents) != 1:  # (1)
+            commit = head.commit
+            if commit is None or len(commit.parents) != 1:  # (1)
                 return False
-            made = repo.git("diff-tree", *_RAW, head.parents[0], head.oid, env=run.TRUE_OBJECTS)
-            if _note(repo, secret, head.parents[0], made) not in notes:
+            parent = commit.parents[0]
+            made = repo.git("diff-tree", *_RAW, parent, commit.oid, env=run.TRUE_OBJECTS)
+            if _note(repo, secret, parent, made) not in notes:
                 return False
-            staged = _staged(repo, head.oid)
+            staged = _staged(repo, commit.oid)
             if not _is_beside(repo, staged):
                 return False
             history.refuse_altered(repo)  # (7)
-            _write(repo, notes, _note(repo, secret, head.oid, staged))
+            _write(repo, notes, _note(repo, secret, commit.oid, staged))
         finally:
             shared.leave()
     except (WtxtgitError, OSError, ValueError):
@@ -79,13 +82,17 @@ def is_settled(repo: Repository, key_file: Path | None) -> bool:
     return True
 
 
-def remember(repo: Repository, key_file: Path | None) -> None:
+def remember(head: Head, key_file: Path | None) -> None:
     """Note that the index was checked on top of HEAD, and nothing was found."""
+    repo = head.repo
     try:
+        commit = head.commit
+        if commit is None or is_under_way(repo):
+            return
         secret = _secret(key_file, make=True)
-        if secret is not None and not _is_under_way(repo):
-            head = history.resolve(repo, "HEAD")
-            _write(repo, _notes(repo), _note(repo, secret, head, _staged(repo, head)))
+        if secret is not None:
+            note = _note(repo, secret, commit.oid, _staged(repo, commit.oid))
+            _write(repo, _notes(repo), note)
     except (WtxtgitError, OSError, ValueError):
         # It is checked again next time.
         return
@@ -118,7 +125,8 @@ def _is_beside(repo: Repository, staged: bytes) -> bool:
         return not attributes.filtered(attribute_files, paths)  # (6)
 
 
-def _is_under_way(repo: Repository) -> bool:
+def is_under_way(repo: Repository) -> bool:
+    """Whether something is being merged, picked or reverted."""
     return any((repo.git_dir / name).exists() for name in _UNDER_WAY)
 
 
@@ -128,12 +136,17 @@ def _staged(repo: Repository, head: str) -> bytes:
 
 
 def _secret(key_file: Path | None, *, make: bool) -> bytes | None:
-    return None if key_file is None else local_secret(key_file, make=make)
+    if key_file is None:
+        return None
+    # Needed only where there are notes, or will be.
+    from wtxtgit.trust.local_secret import local_secret
+
+    return local_secret(key_file, make=make)
 
 
 def _note(repo: Repository, secret: bytes, parent: str, changes: bytes) -> bytes:
     """What is kept of a check; raises ValueError for a trust root that may mean another later."""
-    root = repo.config.get(_TRUST_ROOT)
+    root = repo.config.get(TRUST_ROOT)
     if root is not None and not _OID.fullmatch(root):
         raise ValueError(root)
     checked = "\0".join((__version__, root or "", parent, "")).encode("ascii") + changes

@@ -120,7 +120,7 @@ def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
 
 def _source(name: str, tensor: Tensor) -> TensorSource:
     element = tensor.element or "u8"
-    shape = tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+    shape = tensor.logical_shape
     items = prod(shape) if tensor.strides else item_count(shape, tensor.nbytes)
     nbytes = items * ITEM_BYTES[element]
     if tensor.strides is None:

@@ -154,7 +154,7 @@ def recover(
         raise UsageError("say what to mend from: --ecc is the file's own parity")
 
     from wtxtgit.checkpoint.emit import hmac_key as integrity_key
-    from wtxtgit.checkpoint.recover import recover as recover_checkpoint
+    from wtxtgit.checkpoint.repack import recover as recover_checkpoint
 
     options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
     done = recover_checkpoint(file, output or file, options)

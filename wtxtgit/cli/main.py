@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from importlib import import_module
 from shutil import get_terminal_size
 
@@ -12,13 +11,6 @@ from wtxtgit.cli import boundary, front_page
 from wtxtgit.cli.commands import COMMANDS, MAX_COLUMNS
 from wtxtgit.errors import UsageError
 from wtxtgit.version import __version__
-
-_COLLECTED = (10_000, 10, 100)
-"""Objects more, and rounds, after which garbage in cycles is looked for.
-
-There is next to none, and Python's own figures have all that is held of 100,000
-tensors walked through so often that it takes a quarter of a command's time.
-"""
 
 
 class _Commands(click.Group):
@@ -64,12 +56,7 @@ def cli() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a command line; gives the exit code."""
-    usual = gc.get_threshold()
-    gc.set_threshold(*_COLLECTED)
-    try:
-        return boundary.run(lambda: _run(arguments))
-    finally:
-        gc.set_threshold(*usual)
+    return boundary.run_porcelain(lambda: _run(arguments))
 
 
 def _run(arguments: list[str]) -> int:

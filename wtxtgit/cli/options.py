@@ -130,7 +130,10 @@ def discover() -> Repository:
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
-    return repo.config.get("wtxtgit.trustRoot") if given is None else given
+    # With what runs git, which commands on files alone do without.
+    from wtxtgit.git.repository import TRUST_ROOT
+
+    return repo.config.get(TRUST_ROOT) if given is None else given
 
 
 @contextmanager

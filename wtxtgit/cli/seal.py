@@ -163,6 +163,7 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
     wtxtgit check --staged
     """
     from wtxtgit.chain import check as chain_check
+    from wtxtgit.git.history import Head
 
     if not staged:
         raise UsageError(
@@ -173,7 +174,7 @@ def check(staged: bool, no_cache: bool, as_json: bool) -> int:
     root = root_of_trust(repo)
     request = chain_check.CheckRequest(root, environment.merged_commits(), every=True)
     report = chain_check.check(
-        repo, request, environment.processes, environment.facts_key(no_cache)
+        Head(repo), request, environment.processes, environment.facts_key(no_cache)
     )
     if as_json:
         print_json(report)

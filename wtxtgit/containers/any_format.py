@@ -116,7 +116,7 @@ def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> 
         if data is None:
             continue
         for problem in check(data, options).errors:
-            findings.error(problem.kind, problem.message, field=problem.field, chunk=chunk.name)
+            findings.error(problem.message, problem.field, None, chunk.name, kind=problem.kind)
     return findings
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
-from wtxtgit.containers.ranges import Stored
-from wtxtgit.containers.signatures import NPY_MAGIC
+from wtxtgit.containers.ranges import Stored, bounded_product
+from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
+from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -33,6 +35,8 @@ MAX_ITEM = 2**31 - 1
 """Bytes of one item."""
 MAX_RANK = 64
 """Dimensions that numpy's arrays can have."""
+HEADERS_A_BYTE = 4
+"""Bytes of the headers of all npy files in a zip for each of its own, beside MAX_TEXT."""
 _MOST_KEPT = 512
 """Characters of a header's text up to which what it says is kept."""
 ALIGNMENT = 64
@@ -99,13 +103,7 @@ class NpyHeader:
 
     def _length(self, end: int) -> int:
         """Item size x product of the shape, without long products."""
-        if 0 in self.shape or self.item_size == 0:
-            return 0
-        length = self.item_size
-        for dim in self.shape:
-            length *= dim
-            if length > end - self.data:
-                break
+        length = bounded_product(self.item_size, self.shape, end - self.data)
         check_inside(self.data, length, end, "data")
         return length
 
@@ -164,12 +162,33 @@ def _parsed(text: str, long_integers: bool) -> object:
     return npy_literal.parse(text, long_integers=long_integers)
 
 
-def measure(data: ByteView, start: int, end: int) -> int:
-    """The size in bytes of what `read` would read, its text not looked at; raises FormatError."""
-    cursor = Cursor(data[:end], start)
-    _, length = _fixed(cursor)
-    cursor.skip(length, "header")
-    return cursor.pos - start
+def read_members(
+    data: ByteView, members: Sequence[ZipMember], message: str
+) -> dict[int, tuple[NpyHeader, Stored]]:
+    """The arrays of members that are npy files as they are stored, by position.
+
+    A member that is called so and is none has no array. Members may claim the
+    same bytes: raises FormatError (limit), which says `message`, where headers
+    are many times as long as the file.
+    """
+    left = HEADERS_A_BYTE * len(data) + MAX_TEXT
+    arrays: dict[int, tuple[NpyHeader, Stored]] = {}
+    for n, member in enumerate(members):
+        if not member.stored or not member.name.endswith(NPY_SUFFIX):
+            continue
+        with contextlib.suppress(FormatError):
+            # Its text is what takes time: the length is taken before it is looked at.
+            cursor = Cursor(data[: member.end], member.start)
+            _, length = _fixed(cursor)
+            cursor.skip(length, "header")
+            left -= cursor.pos - member.start
+            if left >= 0:
+                header = read(data, member.start, member.end)
+                name = member.name.removesuffix(NPY_SUFFIX)
+                arrays[n] = header, header.stored(name, member.end)
+        if left < 0:
+            fail(message, offset=member.start, field="header", kind="limit")
+    return arrays
 
 
 def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:
@@ -264,12 +283,9 @@ def _repeated(times: int, shape: object, offset: int) -> int:
     sizes = (shape,) if type(shape) is int and shape >= 0 else _sizes(shape)
     if sizes is None:
         fail("descr has a wrong shape", offset=offset, field="descr")
-    if 0 in sizes:
-        return 0
-    for size in sizes:
-        times *= size
-        if times > MAX_ITEM:
-            fail("items are too long", offset=offset, field="descr", kind="limit")
+    times = bounded_product(times, sizes, MAX_ITEM)
+    if times > MAX_ITEM:
+        fail("items are too long", offset=offset, field="descr", kind="limit")
     return times
 
 
@@ -299,7 +315,7 @@ def check_array(
 
     def warn(message: str, at: int, field: str) -> None:
         offset = None if base is None else base + at
-        findings.warn("structure", message, offset=offset, field=field, chunk=chunk)
+        findings.warn(message, field, offset, chunk)
 
     length = header.data - header.start
     if length % LEAST_ALIGNMENT:

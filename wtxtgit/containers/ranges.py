@@ -7,12 +7,13 @@ Spec: `docs/spec/containers.md`, "Parts", "dtypes", "Cutting" and "Array names".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.intervals import is_zeros
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import (
     ITEM_SIZE,
     MAX_CHUNKS,
@@ -49,7 +50,6 @@ _CARRIERS = {
 }
 """The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
 GAP_ROLE = "_gap"
-_ZEROS = bytes(MAX_ZEROS)
 DATA_ROLE = "data"
 PIECE = 32 * 1024**3
 """Bytes of one array: half of what the text's chunks can number."""
@@ -131,22 +131,25 @@ class Range:
         shape = self.shape[::-1] if self.order == "F" else self.shape
         if parts > 1:
             shape = (*shape, parts)
-        if not _fills(ITEM_SIZE[dtype], shape, length):
+        if min(shape, default=1) <= 0 or bounded_product(ITEM_SIZE[dtype], shape, length) != length:
             return "u8", (length,)
         return dtype, shape
 
 
-def _fills(item: int, shape: tuple[int, ...], length: int) -> bool:
-    """Whether item x product of the shape is `length`, without long products."""
-    total = item
-    for dim in shape:
-        if dim <= 0:
-            return False
-        total *= dim
-        # Before the product grows long: dims are 64-bit numbers that the file claims.
-        if total > length:
-            return False
-    return total == length
+def bounded_product(item: int, dims: Sequence[int], most: int) -> int:
+    """item x all dims; where that is over `most`, any number over it.
+
+    Dims are 64-bit numbers that a file claims, and there may be many of them:
+    no product grows much longer than `most`.
+    """
+    # First: the product of the others could be over any limit.
+    if 0 in dims:
+        return 0
+    for dim in dims:
+        item *= dim
+        if item > most:
+            break
+    return item
 
 
 def literal(start: int, end: int) -> Range:
@@ -248,16 +251,14 @@ def _with_gaps(ranges: Iterable[Range], size: int) -> Iterator[Range]:
         yield part(end, size, GAP_ROLE)
 
 
-def _is_zero(data: ByteView) -> bool:
-    return len(data) <= MAX_ZEROS and _ZEROS.startswith(mapped(data))
-
-
 def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:
     """The gaps, by start, that one extent of zeros can stand for."""
     return {
         piece.start: piece
         for piece in pieces
-        if piece.base == GAP_ROLE and _is_zero(data[piece.start : piece.end])
+        if piece.base == GAP_ROLE
+        and piece.end - piece.start <= MAX_ZEROS
+        and is_zeros(data[piece.start : piece.end])
     }
 
 

@@ -3,13 +3,13 @@
 gitattributes(5). A file is kept as it is, byte for byte, but for the lines
 that are added, changed or removed.
 
-`effective` asks git about paths as it filters them here. `TreeAttributes` asks
-what a tree's own gitattributes files say, and nothing else: what a clone has
-of its own (configuration, `info/attributes`, the files of the user and the
-system) must not change that answer. So git is asked in an empty repository: a
-temporary folder, with the tree's gitattributes files alone in its work tree.
-They are not put into an index instead: of a file that begins with a byte order
-mark git then takes another first line than in a checkout.
+`Repository.attributes` asks git about paths as it filters them here.
+`TreeAttributes` asks what a tree's own gitattributes files say, and nothing
+else: what a clone has of its own (configuration, `info/attributes`, the files
+of the user and the system) must not change that answer. So git is asked in an
+empty repository: a temporary folder, with the tree's gitattributes files alone
+in its work tree. They are not put into an index instead: of a file that begins
+with a byte order mark git then takes another first line than in a checkout.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.git import config, run
+from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, TooLarge
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
 
 FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
 """Git ignores a line that is longer."""
-
-UNSET = b"unset"
 
 _BLANK = b" \t\r\n"
 _BLANKS = re.compile(rb"[" + _BLANK + rb"]+")
@@ -133,33 +131,6 @@ def quote(pattern: bytes) -> bytes:
     return bytes(spelled + b'"')
 
 
-def effective(
-    repo: Repository,
-    paths: Iterable[bytes],
-    names: Sequence[str],
-    *,
-    from_index: bool = False,
-    index_file: Path | None = None,
-) -> dict[bytes, dict[str, bytes]]:
-    """Ask git for attributes of paths, relative to the top level.
-
-    `from_index` takes the gitattributes files of the index, not those of the
-    work tree; `index_file` is another index than the repository's. Values are
-    git's: a value, `set`, `unset` or `unspecified`.
-    """
-    wanted = run.joined(dict.fromkeys(paths))
-    if not wanted:
-        return {}
-    cached = ("--cached",) if from_index else ()
-    env = {"GIT_INDEX_FILE": str(index_file)} if index_file else None
-    output = repo.git("check-attr", *cached, "-z", "--stdin", *names, stdin=wanted, env=env)
-    fields = run.records(output)
-    found: dict[bytes, dict[str, bytes]] = {}
-    for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
-        found.setdefault(path, {})[name.decode("ascii")] = value
-    return found
-
-
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
     if not text or text.startswith((b"#", _MACRO)):
@@ -192,14 +163,10 @@ _REMEMBERED = 1 << 16
 _BATCH = 4096
 """Bytes asked at once. No pipe holds less, so git and we never both wait to write."""
 _BLOCK = 1 << 16
-_DRIVER = config.DRIVER.encode()
 CHECKOUT = (
     "filter", "text", "crlf", "eol", "ident", "working-tree-encoding", "export-subst",
 )  # fmt: skip
 """Attributes that decide what a checkout or an archive writes, gitattributes(5)."""
-
-UNSPECIFIED = b"unspecified"
-"""What git says of an attribute that no line is about."""
 
 MAX_FILE = 100 * 1024 * 1024
 """Bytes of a gitattributes file from which git ignores it (ATTR_MAX_FILE_SIZE)."""
@@ -254,7 +221,7 @@ class TreeAttributes:
         """
         # More than is needed: who asks for them next needs no other process.
         values = self.values(attribute_files, paths, CHECKOUT)
-        return {path for path, (driver, *_) in values.items() if driver == _DRIVER}
+        return {path for path, (driver, *_) in values.items() if driver == DRIVER}
 
     def values(
         self,

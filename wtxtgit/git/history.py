@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
@@ -193,12 +194,24 @@ def head(repo: Repository) -> Commit | None:
         return reader.commit(found.stdout.decode("ascii", "backslashreplace").strip())
 
 
-def next_parents(repo: Repository) -> list[str]:
-    """Give the parents that a commit made now has: HEAD's, and what is being merged.
+class Head:
+    """HEAD of a repository, read once, when first asked for: for commands that don't move it."""
+
+    def __init__(self, repo: Repository) -> None:
+        self.repo = repo
+
+    @cached_property
+    def commit(self) -> Commit | None:
+        """The commit, as `head` gives it."""
+        return head(self.repo)
+
+
+def next_parents(at: Head) -> list[str]:
+    """Give the parents that a commit made now has: HEAD, and what is being merged.
 
     None before the first commit.
     """
-    found = head(repo)
+    repo, found = at.repo, at.commit
     if found is None:
         return []
     file = repo.git_path("MERGE_HEAD")

@@ -27,7 +27,7 @@ from pathlib import Path
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
-from wtxtgit.git.config import UNFILTERED
+from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.view import Buffer
 

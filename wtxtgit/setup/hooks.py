@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.git.config import Launcher
+from wtxtgit.git.driver import Launcher
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.files import failures, replace_file, write_all
 

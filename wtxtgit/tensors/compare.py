@@ -28,34 +28,6 @@ from wtxtgit.tensors.tensor_bytes import aligned
 Advance = Callable[[int], None]
 """Told how many bytes of either side were read."""
 
-_PREFIX_BLOCK = 1024 * 1024
-
-
-def logical_shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as numpy has it, the slowest dimension first."""
-    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
-
-
-def label(tensor: Tensor) -> str:
-    """A dtype by the name that all formats share, or by its own."""
-    return tensor.element or tensor.dtype
-
-
-def is_same(a: Tensor, b: Tensor, advance: Advance) -> bool:
-    """Whether two tensors of one dtype and shape have equal bytes in C order.
-
-    Reads up to the first difference. Raises FormatError.
-    """
-    total_a = total_b = 0
-    pairs = aligned(a, 1, b, 1, _PREFIX_BLOCK)
-    for raw_a, raw_b in pairs:
-        advance(len(raw_a))
-        total_a += len(raw_a)
-        total_b += len(raw_b)
-        if not same_bytes(raw_a, raw_b):
-            return False
-    return total_a == total_b
-
 
 def compare_numbers(
     a: Tensor, b: Tensor, advance: Advance, *, threads: int | None = None
@@ -64,7 +36,7 @@ def compare_numbers(
     if a.element is None or b.element is None:
         raise TypeError("a tensor without numbers")
     comparer = BlockComparer(a.element, b.element)
-    comparison = _ComparisonSums(comparer, logical_shape(b))
+    comparison = _ComparisonSums(comparer, b.logical_shape)
     sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
     blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
     tasks = (partial(comparer.compare, raw_a, raw_b) for raw_a, raw_b in blocks)
@@ -77,7 +49,7 @@ def compare_numbers(
 
 def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
-    shape = logical_shape(b)
+    shape = b.logical_shape
     rows = shape[0] if shape else 1
     whole_rows = rows > 0 and b.nbytes % rows == 0
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, pieces, same_bytes
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
+_PREFIX_BLOCK = 1024 * 1024
 NUMPY = {
     "f64": "f8",
     "f32": "f4",
@@ -429,3 +430,20 @@ def aligned(
             )
         yield left_a[: count * item_a], left_b[: count * item_b]
         left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
+
+
+def is_same(a: Tensor, b: Tensor, advance: Callable[[int], None]) -> bool:
+    """Whether two tensors of one dtype and shape have equal bytes in C order.
+
+    Reads up to the first difference; `advance` is told how many bytes of either
+    were read. Raises FormatError.
+    """
+    total_a = total_b = 0
+    # Small blocks: most tensors of two generations are equal, or differ early.
+    for raw_a, raw_b in aligned(a, 1, b, 1, _PREFIX_BLOCK):
+        advance(len(raw_a))
+        total_a += len(raw_a)
+        total_b += len(raw_b)
+        if not same_bytes(raw_a, raw_b):
+            return False
+    return total_a == total_b

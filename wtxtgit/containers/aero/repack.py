@@ -39,7 +39,6 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span, groups
-from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -72,10 +71,9 @@ def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[
 
 
 def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
-    findings = Findings()
-    report = ChunkProblems(findings, aero.label)
-    check.check_control(aero, report)
-    hashes.check_seal(aero, report, allowance)
+    findings = Findings(label=aero.label)
+    check.check_control(aero, findings)
+    hashes.check_seal(aero, findings, allowance)
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.

@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 
 from wtxtgit.containers.aero import chunks
-from wtxtgit.containers.aero.aeroset import FORMAT_NAME, MAX_PARTS, VERSIONS, is_local
+from wtxtgit.containers.aero.aeroset import FORMAT_NAME, VERSIONS
 from wtxtgit.containers.aero.chunks import (
     DTYPES,
     UUID_SIZE,
@@ -27,6 +27,7 @@ from wtxtgit.containers.aero.chunks import (
     plan,
 )
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
@@ -127,9 +128,9 @@ def build_set(
     check_tensors(tensors)
     # In its part each shard is the first one.
     shards = [replace(shard, number=0) for shard in plan(tensors, max_part)]
-    if len(shards) > MAX_PARTS:
+    if len(shards) > MAX_SET_FILES:
         raise FormatError(f"{len(shards)} parts are too many", kind="limit", field="parts")
-    if not is_local(SET_NAME.format(stem)):
+    if not is_in_folder(SET_NAME.format(stem)):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
     parts = [
         _NewFile(PART_NAME.format(stem, number), partial(_part, shard, tags))

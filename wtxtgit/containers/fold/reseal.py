@@ -34,7 +34,6 @@ from wtxtgit.containers.fold.write import (
     sealed,
 )
 from wtxtgit.containers.intervals import Span, groups
-from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.replacing import Edit, refuse_errors, spliced
 from wtxtgit.containers.signatures import MAX_JSON
@@ -127,8 +126,8 @@ def reseal(
     sources: dict[int, Payloads] = {}
     for fold in (container, *(cast(Fold, one.source) for one in placed)):
         if id(fold) not in sources:
-            findings = Findings()
-            check_metadata(fold, key, ChunkProblems(findings, attrgetter("name")))
+            findings = Findings(label=attrgetter("name"))
+            check_metadata(fold, key, findings)
             refuse_errors(findings)
             sources[id(fold)] = Payloads(fold.data, options)
     chunks = [_chunk(one, sources[id(one.source)]) for one in placed]
@@ -201,8 +200,8 @@ def _why_unread(chunk: FoldChunk, options: ReadOptions) -> str | None:
 def _chunk(one: PlacedEntry, inside: Payloads) -> Laid:
     """The chunk as it is written, not yet in its place; it is as its records say."""
     chunk, options = cast(Fold, one.source).chunks[one.number], inside.options
-    named, findings = f"chunk {quoted(chunk.name)}", Findings()
-    check_chunk(chunk, ChunkProblems(findings, attrgetter("name")))
+    named, findings = f"chunk {quoted(chunk.name)}", Findings(label=attrgetter("name"))
+    check_chunk(chunk, findings)
     refuse_errors(findings)
     payloads.check_limits(chunk, options)
     if inside.condition(chunk) == "damaged":

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER
-from wtxtgit.containers.safetensors.sharded import is_inside
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ELEMENTS, METADATA_KEY, format_header
 from wtxtgit.errors import FormatError, UsageError
@@ -49,8 +49,6 @@ _DTYPES = {
 """The dtype of each of numpy's and ml_dtypes', by its name."""
 SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
-MAX_FILES = 99_999
-"""Files of a set: their numbers have five digits."""
 
 
 def build(tensors: Sequence[tuple[str, str, tuple[int, ...], ByteView]]) -> Iterator[Buffer]:
@@ -140,12 +138,14 @@ def build_set(
     too many files, before anything is given.
     """
     groups = _filled(tensors, max_shard)
-    if len(groups) > MAX_FILES:
+    if len(groups) > MAX_SET_FILES:
         raise FormatError(
-            f"{len(groups)} files are too many, the most is {MAX_FILES}", kind="limit", field="name"
+            f"{len(groups)} files are too many, the most is {MAX_SET_FILES}",
+            kind="limit",
+            field="name",
         )
     # What is written has to be read again: a stem that no index may list is refused now.
-    if not is_inside(stem + INDEX_SUFFIX):
+    if not is_in_folder(stem + INDEX_SUFFIX):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
     taken: set[str] = set()
     for tensor in tensors:

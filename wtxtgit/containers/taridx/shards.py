@@ -64,7 +64,7 @@ def check_shards(
         scan = _Scan(shard, rows.extension_numbers)
         if scan.stopped is not None:
             error = scan.stopped
-            findings.error(error.kind, error.message, field=error.field, chunk=shard.name)
+            findings.error(error.message, error.field, None, shard.name, kind=error.kind)
         for way in ways:
             fid = way.fids[place]
             if fid is not None:
@@ -76,10 +76,9 @@ def check_shards(
     best = min(ways, key=lambda way: way.bad)
     if best is not ways[0]:
         findings.warn(
-            "structure",
             "fids after an empty shard are too small, as an older writer counts them",
-            offset=index.header.off_arr,
-            field="fid",
+            "fid",
+            index.header.off_arr,
         )
     best.tell(index, findings)
     return findings
@@ -183,15 +182,15 @@ class _Tally:
         for bad in sorted(self.wrong, key=lambda bad: bad.first):
             count = f"{bad.count} rows" if bad.count > 1 else "a row"
             findings.error(
-                "structure",
                 f"{count} {bad.what}, the first is row {bad.first}",
-                offset=row_offset(index, bad.first),
-                field=bad.field,
-                chunk=bad.shard,
+                bad.field,
+                row_offset(index, bad.first),
+                bad.shard,
             )
         if self.left_out:
-            message = f"{self.left_out} members of the shards have no row: a filtered index"
-            findings.warn("structure", message, field="n_rows")
+            findings.warn(
+                f"{self.left_out} members of the shards have no row: a filtered index", "n_rows"
+            )
 
 
 class _RowsByFid:

@@ -77,14 +77,14 @@ def check(container: Torch, options: ReadOptions) -> Findings:
     _check_unused(findings, container)
     _check_alignment(findings, container)
     if container.member(CONSTANTS) is not None:
-        message = "TorchScript archive: torch.jit.load runs the code in it"
-        findings.warn("structure", message, offset=start, field=CONSTANTS)
+        findings.warn("TorchScript archive: torch.jit.load runs the code in it", CONSTANTS, start)
     else:
         check_pickle(findings, container.pickle, start, PICKLE)
     end = container.pickle.end if container.pickle_member.stored else None
     if end is not None and end < container.pickle_member.end:
-        message = f"{container.pickle_member.end - end} bytes follow the end of the pickle"
-        findings.warn("structure", message, offset=end, field=PICKLE)
+        findings.warn(
+            f"{container.pickle_member.end - end} bytes follow the end of the pickle", PICKLE, end
+        )
     return findings
 
 
@@ -105,14 +105,14 @@ def check_storages(
         if place is None:
             if storage.numel and storage.key not in told:
                 told.add(storage.key)
-                message = f"storage {quoted(storage.key)} is missing"
-                findings.error("structure", message, offset=start, field="storage")
+                findings.error(f"storage {quoted(storage.key)} is missing", "storage", start)
         elif storage.nbytes is not None and place[1] != storage.nbytes:
-            message = (
+            findings.error(
                 f"storage {quoted(storage.key)} has {place[1]} bytes, "
-                f"{storage.numel} items of {storage.dtype} have {storage.nbytes}"
+                f"{storage.numel} items of {storage.dtype} have {storage.nbytes}",
+                "numel",
+                place[0],
             )
-            findings.error("structure", message, offset=place[0], field="numel")
 
 
 def check_views(
@@ -132,21 +132,22 @@ def check_views(
         told.add(id(view))
         why = why_outside(view, place[1])
         if why is not None:
-            message = f"tensor {quoted(name)} {why}"
-            findings.error("structure", message, offset=place[0], field="storage")
+            findings.error(f"tensor {quoted(name)} {why}", "storage", place[0])
 
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
     """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
     for made in pickle.globals:
         if not is_safe(made):
-            message = f"loading with pickle would import and may call {_shown(made)}"
-            findings.warn("structure", message, offset=start, field="global")
+            findings.warn(
+                f"loading with pickle would import and may call {_shown(made)}", "global", start
+            )
     if pickle.opcodes - OPCODES:
-        message = (
-            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read"
+        findings.warn(
+            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read",
+            field,
+            start,
         )
-        findings.warn("structure", message, offset=start, field=field)
 
 
 def _shown(made: Global) -> str:
@@ -158,19 +159,24 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
     seen: set[str] = set()
     for member in members:
         if member.name in seen:
-            message = f"member {quoted(member.name)} is there twice"
-            findings.warn("structure", message, offset=member.entry, field="name")
+            findings.warn(f"member {quoted(member.name)} is there twice", "name", member.entry)
         seen.add(member.name)
     if members and not any(member.crc32 for member in members):
-        message = "written without CRC-32: zip tools call it damaged"
-        findings.warn("crc32", message, offset=container.directory.start, field="crc32")
+        findings.warn(
+            "written without CRC-32: zip tools call it damaged",
+            "crc32",
+            container.directory.start,
+            kind="crc32",
+        )
         return
     overlapping = zip_read.overlapping(members, container.directory.start)
     for number, member in enumerate(members):
         if number in overlapping:
-            message = f"member {quoted(member.name)} shares bytes with another one"
             findings.error(
-                "structure", message, offset=member.start, field="payload", chunk=member.name
+                f"member {quoted(member.name)} shares bytes with another one",
+                "payload",
+                member.start,
+                member.name,
             )
         else:
             _check_crc32(findings, container.data, member, options)
@@ -188,17 +194,21 @@ def _check_crc32(
         findings.refuse(error, chunk=member.name)
         return
     if crc32 != member.crc32:
-        message = f"crc32 is {crc32:08x}, file has {member.crc32:08x}"
-        findings.error("crc32", message, offset=member.start, field="crc32", chunk=member.name)
+        findings.error(
+            f"crc32 is {crc32:08x}, file has {member.crc32:08x}",
+            "crc32",
+            member.start,
+            member.name,
+            kind="crc32",
+        )
 
 
 def _check_unused(findings: Findings, container: Torch) -> None:
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:
-            message = f"storage {quoted(key)} belongs to no tensor"
             findings.warn(
-                "structure", message, offset=member.start, field=STORAGE, chunk=member.name
+                f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member.name
             )
 
 
@@ -207,8 +217,11 @@ def _check_alignment(findings: Findings, container: Torch) -> None:
     stored = [m for m in container.storages.values() if m.stored and m.size]
     off = [member for member in stored if member.start % alignment]
     if off:
-        message = f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}"
-        findings.warn("structure", message, offset=off[0].start, field=ALIGNMENT)
+        findings.warn(
+            f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}",
+            ALIGNMENT,
+            off[0].start,
+        )
 
 
 def is_safe(made: Global) -> bool:

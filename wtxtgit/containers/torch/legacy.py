@@ -128,8 +128,7 @@ def check(data: ByteView) -> Findings:
     check_views(findings, made.listing.tensors, places)
     check_pickle(findings, made.pickle, made.start, "pickle")
     if made.end < len(data):
-        message = f"{len(data) - made.end} bytes follow the last storage"
-        findings.warn("structure", message, offset=made.end, field="storage")
+        findings.warn(f"{len(data) - made.end} bytes follow the last storage", "storage", made.end)
     return findings
 
 

@@ -17,7 +17,7 @@ from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.ranges import Range, Stored
-from wtxtgit.containers.signatures import MAX_JSON, NPY_SUFFIX
+from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, listing, pickle_read, views
 from wtxtgit.containers.torch.listing import PickledTensors
 from wtxtgit.containers.torch.pickle_read import Pickle
@@ -38,8 +38,6 @@ CONSTANTS = "constants.pkl"
 DIRECTORY_ROLE = "_directory"
 ARRAY_ROLE = "_npy"
 BYTEORDERS = (b"little", b"big")
-HEADERS_A_BYTE = 4
-"""Bytes of all headers of npy files for each byte of the file, beside MAX_TEXT."""
 MAX_WORD = 64
 """Bytes of a member that holds a word or a number."""
 TOO_LARGE = "its storage is deflated, and more than the limit"
@@ -212,7 +210,8 @@ def read(data: ByteView) -> Torch:
 
     pickle, listed = _read_pickle(data, member, load)
     storages = _storages(directory, folder)
-    arrays = _arrays(data, directory)
+    npy = npy_header.read_members(data, directory.members, "zip has too many npy headers")
+    arrays = {n: stored for n, (_, stored) in npy.items()}
     return Torch(
         data, directory, folder, pickle, member, listed, byteorder, storages, tuple(named), arrays
     )
@@ -262,30 +261,6 @@ def _storages(directory: Directory, folder: str) -> dict[str, ZipMember]:
         for member in directory.members
         if member.name.startswith(start)
     }
-
-
-def _arrays(data: ByteView, directory: Directory) -> dict[int, Stored]:
-    """The stored members that are npy files, by position; a member that is none stays whole.
-
-    Members may share bytes, so that headers are many times longer than the file.
-    """
-    left = HEADERS_A_BYTE * len(data) + npy_header.MAX_TEXT
-    found: dict[int, Stored] = {}
-    for n, member in enumerate(directory.members):
-        if not member.stored or not member.name.endswith(NPY_SUFFIX):
-            continue
-        try:
-            left -= npy_header.measure(data, member.start, member.end)
-        except FormatError:
-            continue
-        if left < 0:
-            fail("zip has too many npy headers", offset=member.start, field="header", kind="limit")
-        try:
-            header = npy_header.read(data, member.start, member.end)
-            found[n] = header.stored(member.name.removesuffix(NPY_SUFFIX), member.end)
-        except FormatError:
-            continue
-    return found
 
 
 def _last(directory: Directory, name: str) -> ZipMember | None:

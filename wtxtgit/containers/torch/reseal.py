@@ -20,7 +20,7 @@ from wtxtgit.containers.torch import contents, overlay, zip_layout
 from wtxtgit.containers.torch.contents import TorchContents, content_blocks, shown, values
 from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.read import Torch
-from wtxtgit.containers.torch.zip_layout import ChangedMember, check_crc32
+from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
@@ -171,8 +171,8 @@ class _TensorFiles:
         if place is not None and (id(source), place.member.entry) not in self._checked:
             self._checked.add((id(source), place.member.entry))
             has_crc32 = any(member.crc32 for member in container.directory.members)
-            blocks = partial(content_blocks, container, place.member, self._options)
-            check_crc32(place.member, blocks, has_crc32=has_crc32)
+            blocks = content_blocks(container, place.member, self._options)
+            zip_write.checked_crc32(place.member, blocks, is_in_directory=has_crc32)
         tensor = source.tensors[number]
         return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
 
@@ -193,9 +193,9 @@ def _changed(
     made: list[ChangedMember] = []
     for entry, said in _said_of(held, contents, set(touched)).items():
         member = touched[entry]
-        old = partial(content_blocks, held.container, member, options)
+        old = content_blocks(held.container, member, options)
         overlay.refuse_bomb(said, member.size)
-        check_crc32(member, old, has_crc32=has_crc32)
+        zip_write.checked_crc32(member, old, is_in_directory=has_crc32)
         blocks = partial(_overlaid, held.container, member, said, options)
         made.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
@@ -278,9 +278,9 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
         elif member.name.endswith("/") and member.name != container.folder:
             folders.append(member)
     comments = {
-        shown(container, member): held
+        shown(container, member): comment
         for member in members
-        if (held := zip_write.member_comment(data, member))
+        if (comment := zip_write.kept(data, member).comment)
     }
     told: dict[str, object] = {
         DEVICES: _devices(container),

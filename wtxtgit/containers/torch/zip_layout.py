@@ -11,7 +11,6 @@ caffe2/serialize/inline_container.cc
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +22,6 @@ from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.containers.torch.read import DEFAULT_ALIGNMENT, Torch
 from wtxtgit.containers.zip_read import (
-    BLOCK,
     DEFLATED,
     LOCAL,
     MAX_16,
@@ -33,7 +31,7 @@ from wtxtgit.containers.zip_read import (
     Directory,
     ZipMember,
 )
-from wtxtgit.containers.zip_write import NewMember, ZipStyle
+from wtxtgit.containers.zip_write import NewMember, ZipStyle, checked_crc32
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import ReadOptions
@@ -95,7 +93,7 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     for member in members:
         most = max(options.max_chunk, member.end - member.start)
         blocks = partial(zip_read.blocks, data, member, most)
-        check_crc32(member, blocks, has_crc32=has_crc32)
+        checked_crc32(member, blocks(), is_in_directory=has_crc32)
         contents.append(new_member(encoded_name(member), member.size, blocks))
     return build(contents, container.alignment)
 
@@ -106,24 +104,6 @@ def encoded_name(member: ZipMember) -> bytes:
     if len(name) > MAX_16:
         raise FormatError(f"name {quoted(member.name)} is too long in UTF-8", field="name")
     return name
-
-
-def check_crc32(
-    member: ZipMember, blocks: Callable[[], Iterable[Buffer]], *, has_crc32: bool
-) -> int:
-    """The CRC-32 of a member's content, which `blocks` gives.
-
-    Raises FormatError where the directory has another one, unless it has none
-    at all.
-    """
-    found = zip_write.crc32_of(blocks())
-    if has_crc32 and found != member.crc32:
-        raise FormatError(
-            f"member {quoted(member.name)} has another crc32 than the directory",
-            offset=member.start,
-            field="crc32",
-        )
-    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,21 +157,21 @@ def laid_out(
         if one is None:
             limit = max(most, member.end - member.start)
             blocks: Blocks = partial(zip_read.blocks, data, member, limit)
-            found = check_crc32(member, blocks, has_crc32=has_crc32)
+            crc32 = checked_crc32(member, blocks(), is_in_directory=has_crc32)
             if member.method == DEFLATED:
                 blocks = partial(pieces, data[member.start : member.end])
             length = member.end - member.start
         else:
-            blocks, found, length = one.blocks, one.crc32, member.size
+            blocks, crc32, length = one.blocks, one.crc32, member.size
             if member.method == DEFLATED:
-                blocks = partial(_deflated, one.blocks)
-                length = sum(len(block) for block in blocks())
+                blocks = partial(zip_write.deflated, one.blocks)
+                length = sum(map(len, blocks()))
         contents.append(
             new_member(
                 name,
                 member.size,
                 blocks,
-                (length, found) if member.method == DEFLATED else None,
+                (length, crc32) if member.method == DEFLATED else None,
             )
         )
     return build(contents, alignment)
@@ -227,12 +207,3 @@ def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int
     found = zip_read.find(data, member, limit)
     if found is not None:
         yield found[0]
-
-
-def _deflated(blocks: Blocks) -> Iterator[bytes]:
-    codec = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    for block in blocks():
-        view = memoryview(block).cast("B")
-        for start in range(0, len(view), BLOCK):
-            yield codec.compress(view[start : start + BLOCK])
-    yield codec.flush()

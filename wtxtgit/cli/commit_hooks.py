@@ -1,0 +1,124 @@
+"""What git's hooks run before a commit.
+
+Git waits for it before each commit, so this imports little, and `main` does without click.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from wtxtgit.chain import settled
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.boundary import complain, note, warn
+from wtxtgit.git.history import Head
+from wtxtgit.git.repository import TRUST_ROOT, Repository
+
+if TYPE_CHECKING:
+    from wtxtgit.report.audit import Finding
+    from wtxtgit.report.check import CheckReport
+
+_PRE_COMMIT = "pre-commit"
+_AUTO_SEAL = "wtxtgit.autoSeal"
+
+
+def main(_arguments: list[str]) -> int:
+    """Run the pre-commit hook; gives the exit code."""
+    return boundary.run_porcelain(lambda: run(_PRE_COMMIT))
+
+
+def run(name: str, *, as_json: bool = False) -> int:
+    """Seal where that is wanted, and check what is about to be committed; gives the exit code."""
+    repo = Repository.discover()
+    head = Head(repo)
+    key_file = environment.facts_key()
+    merged = () if name == "pre-applypatch" else environment.merged_commits()
+    is_plain = name == _PRE_COMMIT and not merged and repo.config.get(_AUTO_SEAL) is None
+    if is_plain and not as_json and settled.is_settled(head, key_file):
+        return 0
+    # Only here: it takes as long to load as git to answer.
+    from wtxtgit.chain import check
+
+    seals = name != "pre-applypatch" and repo.config.is_true(_AUTO_SEAL)
+    if seals and name == _PRE_COMMIT:
+        _seal(head, merged)
+    request = check.CheckRequest(repo.config.get(TRUST_ROOT), merged, require_sealed=seals)
+    report = check.check(head, request, environment.processes, key_file)
+    if name == _PRE_COMMIT and not (merged or seals or report.findings or report.notes):
+        settled.remember(head, key_file)
+    if as_json:
+        from wtxtgit.cli.output import print_json
+
+        print_json(report)
+        return report.exit_code
+    _tell(report)
+    if settled.is_under_way(repo):
+        _warn_of_dropped(repo)
+    return report.exit_code
+
+
+def _warn_of_dropped(repo: Repository) -> None:
+    """Warn of conflicts that are about to be committed as our own file."""
+    from wtxtgit.merge import conflicts
+
+    for path in conflicts.dropped(repo):
+        shown = shlex.quote(os.fsdecode(path))
+        warn(
+            f"{os.fsdecode(path)}: of a conflict that nobody settled our side is committed, and "
+            "nothing that the other one changed",
+            f"git checkout -m -- {shown} brings the conflict back, wtxtgit resolve settles it",
+        )
+
+
+def _seal(head: Head, merged: tuple[str, ...]) -> None:
+    """Seal what is staged, unless somebody has to look: in a merge, or a commit of paths."""
+    from wtxtgit.chain.check import parents_of_next
+    from wtxtgit.git.staging import is_partial_commit
+
+    repo = head.repo
+    if is_partial_commit(repo) or len(parents_of_next(head, merged)) > 1:
+        return
+    from wtxtgit.chain.seal import seal
+    from wtxtgit.chain.seal_plan import Action, SealOptions
+    from wtxtgit.cli.keys import signing_key
+    from wtxtgit.cli.seal import tell_doubts
+
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    options = SealOptions(now, staged=True, trust_root=repo.config.get(TRUST_ROOT))
+    report = seal(
+        repo,
+        (),
+        lambda: signing_key(None, None, repo.home),
+        options,
+        threads=environment.threads(),
+        key_file=environment.facts_key(),
+    )
+    for sealed in report.sealed:
+        if sealed.action is not Action.UNCHANGED:
+            came = "" if sealed.moved_from is None else f" from {os.fsdecode(sealed.moved_from)}"
+            note(f"{os.fsdecode(sealed.path)}: {sealed.action}{came}, generation {sealed.gen}")
+    tell_doubts(report)
+
+
+def _tell(report: CheckReport) -> None:
+    """Say what was found, and nothing where all is well."""
+    from wtxtgit.report.audit import Severity
+    from wtxtgit.report.check import hint
+
+    for finding in report.findings:
+        if finding.severity is Severity.ERROR:
+            complain(finding_line(finding), hint(finding, report.occasion))
+        # Where nobody seals, that nothing is sealed is no news.
+        elif finding.kind != "unsealed" or report.is_sealing:
+            warn(finding_line(finding), hint(finding, report.occasion))
+    for line in report.notes:
+        note(line)
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as a line of a message."""
+    commit = f"{finding.commit[:12]}: " if finding.commit else ""
+    path = f"{os.fsdecode(finding.path)}: " if finding.path else ""
+    return f"{commit}{path}{finding.kind}: {finding.message}"
