@@ -26,7 +26,7 @@ from wtxtgit.git.repository import UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.text.signature import SignatureState, check_header
+from wtxtgit.text.digest import SignatureState, check_header
 from wtxtgit.trust.state import TrustFacts, Violation
 
 FactsOf = Callable[[str], ArtifactFacts]

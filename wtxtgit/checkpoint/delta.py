@@ -18,16 +18,15 @@ from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.filter.clean import is_pending
-from wtxtgit.io.files import shown, write_all, write_output
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.files import shown, write_output
+from wtxtgit.io.view import Buffer, write_all
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.apply import Regeneration
-from wtxtgit.text.delta.apply import apply as apply_to
 from wtxtgit.text.delta.index import MAGIC, check
-from wtxtgit.text.delta.make import Making
-from wtxtgit.text.delta.make import make as make_of
+from wtxtgit.text.delta.patch import Making, Regeneration
+from wtxtgit.text.delta.patch import apply as apply_to
+from wtxtgit.text.delta.patch import make as make_of
 from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of
