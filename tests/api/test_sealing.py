@@ -18,9 +18,8 @@ from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text, write_wsum,
 from wtxtgit.checkpoint.verify import demands, verify_files
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model.array import Meta, Signature
-from wtxtgit.text import signature
-from wtxtgit.text.digest import keyid
-from wtxtgit.text.signature import SignatureState
+from wtxtgit.text import digest
+from wtxtgit.text.digest import SignatureState, keyid
 from wtxtgit.text.verify import verify
 from wtxtgit.trust.keys import KeyFileError, SecretKey, parse_secret_key
 from wtxtgit.trust.signers import parse_signers
@@ -35,7 +34,7 @@ needs_keygen = pytest.mark.skipif(KEYGEN is None, reason="ssh-keygen is not inst
 
 
 def sign(message: bytes) -> Signature:
-    return signature.sign(SEED, message)
+    return digest.sign(SEED, message)
 
 
 TEXT = wtxtgit.dumps(ARRAYS, sign=sign)

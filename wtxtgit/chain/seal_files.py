@@ -21,21 +21,13 @@ from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import (
-    failures,
-    map_file,
-    replace_file,
-    shown,
-    shown_path,
-    view_file,
-    write_all,
-)
+from wtxtgit.io.files import failures, map_file, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
-from wtxtgit.text.signature import SignatureState, check_header
+from wtxtgit.text.digest import SignatureState, check_header
 from wtxtgit.trust import signers as signers_file
 from wtxtgit.trust.keys import KeyFileError
 from wtxtgit.trust.signers import MAX_THRESHOLD

@@ -19,20 +19,13 @@ from wtxtgit.checkpoint.open import members, open_target
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
-from wtxtgit.io.files import (
-    failures,
-    named,
-    replace_file,
-    shown,
-    view_file,
-    write_all,
-    write_output,
-)
-from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
+from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.tensor_bytes import content_size, item_count
+from wtxtgit.tensors.tensor_bytes import content_size
 
 _MOST_CONTENT = 16
 _LEAST_CONTENT = 1024**3
@@ -121,7 +114,7 @@ def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
 def _source(name: str, tensor: Tensor) -> TensorSource:
     element = tensor.element or "u8"
     shape = tensor.logical_shape
-    items = prod(shape) if tensor.strides else item_count(shape, tensor.nbytes)
+    items = prod(shape) if tensor.strides else bounded_product(1, shape, tensor.nbytes)
     nbytes = items * ITEM_BYTES[element]
     if tensor.strides is None:
         if not 0 <= nbytes <= tensor.nbytes:

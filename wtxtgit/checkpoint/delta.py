@@ -23,11 +23,10 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.apply import Regeneration
-from wtxtgit.text.delta.apply import apply as apply_to
 from wtxtgit.text.delta.index import MAGIC, check
-from wtxtgit.text.delta.make import Making
-from wtxtgit.text.delta.make import make as make_of
+from wtxtgit.text.delta.patch import Making, Regeneration
+from wtxtgit.text.delta.patch import apply as apply_to
+from wtxtgit.text.delta.patch import make as make_of
 from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
 from wtxtgit.text.index import quote
 from wtxtgit.text.layout import snapshot_of

@@ -16,16 +16,15 @@ from wtxtgit.checkpoint.open import shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
 from wtxtgit.filter.clean import Cleaned, text_of
-from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_all, write_output
-from wtxtgit.io.view import ByteView
-from wtxtgit.model.array import Meta, Signature, Snapshot
+from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_output
+from wtxtgit.io.view import ByteView, write_all
+from wtxtgit.model.array import Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
 from wtxtgit.setup.keys import key_of_file
 from wtxtgit.text.arrays import read
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import read_wsum
 from wtxtgit.text.write import Progress, TextWriter
 from wtxtgit.trust.signing import AskPassphrase

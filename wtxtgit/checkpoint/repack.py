@@ -14,8 +14,8 @@ from pathlib import Path
 from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError, UsageError
-from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
-from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_output
+from wtxtgit.io.view import ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes

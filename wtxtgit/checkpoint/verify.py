@@ -25,10 +25,10 @@ from wtxtgit.text import ledger
 from wtxtgit.text.delta import index as delta_lines
 from wtxtgit.text.delta.index import DeltaReport
 from wtxtgit.text.delta.index import check as check_delta
+from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
-from wtxtgit.text.signature import SignatureState
 from wtxtgit.text.verify import TextReport, read_wsum, verify
 from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
 

@@ -16,7 +16,8 @@ from wtxtgit.cli.keys import asker, passphrase_option
 from wtxtgit.cli.options import PathOrUrl, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
-from wtxtgit.io.files import write_all, write_output
+from wtxtgit.io.files import write_output
+from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
     from wtxtgit.checkpoint.emit import NewGeneration

@@ -17,8 +17,8 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
 from wtxtgit.filter.process import FilterSettings, filtered, serve
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, widen_pipe
-from wtxtgit.io.files import write_all
 from wtxtgit.io.spool import ample, spooled
+from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,6 @@ from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces
 Span = tuple[int, int]
 """First byte and end."""
 T = TypeVar("T")
-_ZEROS = bytes(1 << 16)
 
 
 def overlaps(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[tuple[T, T]]:
@@ -59,11 +58,6 @@ def gaps(spans: Iterable[Span], size: int) -> list[Span]:
     if reached < size:
         found.append((reached, size))
     return found
-
-
-def is_zeros(data: ByteView) -> bool:
-    """Whether all bytes are 0; they are looked at piece by piece."""
-    return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
 def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:

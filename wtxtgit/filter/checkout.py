@@ -26,9 +26,9 @@ from wtxtgit.git.repository import Repository
 from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
-from wtxtgit.io.files import reason, write_all
+from wtxtgit.io.files import reason
 from wtxtgit.io.spool import gathered
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.grammar import MAGIC

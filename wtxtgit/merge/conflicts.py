@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, read_small, replace_file, shown_path, write_all
+from wtxtgit.io.files import failures, read_small, replace_file, shown_path
+from wtxtgit.io.view import write_all
 from wtxtgit.merge.policy import Policy
 from wtxtgit.report.merge import MergeReport, Strategy
 

@@ -37,7 +37,7 @@ from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import as_numbers, content_size
 
 if TYPE_CHECKING:
-    from wtxtgit.tensors.compare import RowChanges
+    from wtxtgit.tensors.numbers import RowChanges
 
 _MAX_DEPTH = 4
 """Files in files that are looked into."""

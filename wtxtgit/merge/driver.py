@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
 from wtxtgit.git.repository import UNSET, UNSPECIFIED, Repository
-from wtxtgit.io.files import map_file, replace_file, view_file, write_all
-from wtxtgit.io.view import pieces
+from wtxtgit.io.files import map_file, replace_file, view_file
+from wtxtgit.io.view import pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
 from wtxtgit.report.merge import MergeReport, Strategy

@@ -13,8 +13,8 @@ from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, Repository
-from wtxtgit.io.files import replace_file, shown_path, view_file, write_all, write_output
-from wtxtgit.io.view import PIECE, ByteView, mapped, pieces
+from wtxtgit.io.files import replace_file, shown_path, view_file, write_output
+from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.driver import has_ledger, strategy_of

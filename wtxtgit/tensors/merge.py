@@ -23,8 +23,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.merge import Strategy
 from wtxtgit.tensors import numbers, tensor_bytes
-from wtxtgit.tensors.compare import RowChanges
-from wtxtgit.tensors.numbers import F8
+from wtxtgit.tensors.numbers import F8, RowChanges
 from wtxtgit.tensors.tensor_bytes import NUMPY
 
 BLOCK = 4 * 1024 * 1024

@@ -24,6 +24,7 @@ from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces, same_bytes
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
 BLOCK = 4 * 1024 * 1024
@@ -166,18 +167,6 @@ def content_size(tensor: Tensor) -> int:
     return prod(tensor.shape) * ITEM_BYTES[tensor.element]
 
 
-def item_count(shape: Sequence[int], most: int) -> int:
-    """How many items a shape has; `most` + 1 where they are more, so that no product grows long."""
-    if 0 in shape:
-        return 0
-    count = 1
-    for size in shape:
-        count *= size
-        if abs(count) > most:
-            return most + 1
-    return count
-
-
 def _numpy_made(tensor: Tensor, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     try:
         return make()
@@ -190,7 +179,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
     """The shape as numpy has it."""
     if any(size < 0 for size in tensor.shape):
         raise _wrong(tensor, "has a negative dimension")
-    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+    return tensor.logical_shape
 
 
 def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -397,7 +386,7 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
     if tensor.element is None or tensor.absent is not None:
         return None
     if tensor.strides is None:
-        items = item_count(tensor.shape, tensor.nbytes)
+        items = bounded_product(1, tensor.shape, tensor.nbytes)
     elif 0 in tensor.shape:
         items = 0
     else:

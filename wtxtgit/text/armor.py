@@ -16,16 +16,17 @@ from __future__ import annotations
 import re
 import threading
 from binascii import Error as Base64Error
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import TARGET_CHUNK, Rows
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
@@ -52,6 +53,17 @@ _PARITY_FIELDS = np.array(
 """For the exclusive or of a line's characters, the space and the nibble that end it."""
 _LF = ord("\n")
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
+
+
+PLAIN_CHUNK = 32_768
+"""Chunk size without row blocking."""
+BLOCK_CHUNKS = 16
+BLOCK_BYTES = 1024 * 1024
+"""Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
+_SHORT = 64 * 1024
+"""Chunks of at most so many bytes are armored and read together: steps for each would cost more."""
+
+T = TypeVar("T")
 
 
 def line_count(size: int) -> int:
@@ -416,6 +428,16 @@ def chunk_text_size(size: int) -> int:
     return chunk_line_size(size) + armored + len(grammar.END_CHUNK)
 
 
+def text_size(nbytes: int) -> int:
+    """Estimate how many bytes of text hold `nbytes` of one large array."""
+    return nbytes * chunk_text_size(TARGET_CHUNK) // TARGET_CHUNK
+
+
+def binary_size(text: int) -> int:
+    """Estimate how many bytes of one large array make `text` bytes of text."""
+    return text * TARGET_CHUNK // chunk_text_size(TARGET_CHUNK)
+
+
 def render_chunks(
     text: U1,
     start: int,
@@ -442,3 +464,48 @@ def render_chunks(
         view[position - len(grammar.END_CHUNK) : position] = grammar.END_CHUNK
     encode(raw, count, size, text, start + head, stride)
     return position
+
+
+def chunk_size(rows: Rows | None) -> int:
+    if rows is None or not rows.blocking:
+        return PLAIN_CHUNK
+    return rows.rows_per_chunk * rows.row_size
+
+
+def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Cut chunks `first` to `end` (not including it) of an array into blocks.
+
+    `nbytes` is the array's size, `size` that of its chunks. Gives each block's
+    first chunk, count of chunks, and the bytes that each of them has.
+    """
+    whole = min(end, nbytes // size)
+    step = max(1, min(BLOCK_CHUNKS, BLOCK_BYTES // size))
+    while first < whole:
+        count = min(step, whole - first)
+        yield first, count, size
+        first += count
+    if first < end:
+        yield first, 1, max(0, min(size, nbytes - first * size))
+
+
+def gathered(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
+    """Blocks in order, those of short chunks together, as armor.encode_short wants them.
+
+    `chunk` gives the bytes of a block that is a single chunk, None for others.
+    """
+    group: list[T] = []
+    lines = 0
+    for block in blocks:
+        size = chunk(block)
+        is_short = size is not None and size <= _SHORT
+        more = line_count(size or 0)
+        if group and (not is_short or lines + more > PASS_LINES):
+            yield group
+            group, lines = [], 0
+        if is_short:
+            group.append(block)
+            lines += more
+        else:
+            yield [block]
+    if group:
+        yield group

@@ -25,8 +25,8 @@ from wtxtgit.model.array import (
     Layout,
     Meta,
     Snapshot,
+    rows_for,
 )
-from wtxtgit.text.blocks import blocks_of, checked_bytes, refusal
 from wtxtgit.text.file import array_bytes, checked_layout
 from wtxtgit.text.grammar import CAP, is_array_name
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
@@ -38,8 +38,7 @@ from wtxtgit.text.layout import (
     view_as,
     with_layout,
 )
-from wtxtgit.text.plan import rows_for
-from wtxtgit.text.verify import TextReport, verify
+from wtxtgit.text.verify import TextReport, blocks_of, checked_bytes, refusal, verify
 
 
 class Weights(Mapping[str, NDArray[Any]]):

@@ -17,9 +17,17 @@ from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped, pieces
-from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    MAX_CHUNKS,
+    Meta,
+    Rows,
+    Signature,
+    bounded_product,
+    chunk_count,
+)
 from wtxtgit.model.findings import Problem
-from wtxtgit.text import armor, grammar, plan
+from wtxtgit.text import armor, grammar
 
 _T = TypeVar("_T")
 
@@ -147,7 +155,7 @@ class ArrayIndex:
     header: bytes
     line: int
     rows: Rows | None = None
-    chunk_size: int = plan.PLAIN_CHUNK
+    chunk_size: int = armor.PLAIN_CHUNK
     starts: list[int] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     sha256: list[bytes] = field(default_factory=list)
@@ -269,17 +277,14 @@ class _TextIndexer(LineCursor):
         if arrays and claim.name <= arrays[-1].name:
             what = "is there twice" if claim.name == arrays[-1].name else "is out of order"
             self._fail("structure", f'array "{claim.name}" {what}', line=line)
-        nbytes = plan.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
-        if nbytes != claim.nbytes:
-            given = "over 20 digits of" if nbytes is None else str(nbytes)
-            message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
-            self._fail("structure", message, line=line)
+        if (wrong := grammar.check_bytes(claim)) is not None:
+            self._fail("structure", wrong, line=line)
         if self._at(b"idx "):
             rows_line = self._line
             array.rows = self._take(grammar.parse_rows, "idx")
-            if (wrong := plan.check_rows(array.rows, claim.dtype)) is not None:
+            if (wrong := grammar.check_rows(array.rows, claim.dtype)) is not None:
                 self._fail("structure", wrong, line=rows_line)
-            array.chunk_size = plan.chunk_size(array.rows)
+            array.chunk_size = armor.chunk_size(array.rows)
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
@@ -431,15 +436,15 @@ def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Arr
     if claim is None:
         return None
     dtype, shape, nbytes = claim
-    if plan.bounded_product(shape, ITEM_SIZE[dtype]) != nbytes:
+    if bounded_product(ITEM_SIZE[dtype], shape, nbytes) != nbytes:
         return None
     rows = None
     if idx is not None:
         parsed = grammar.parse_rows(idx, 0)
-        if parsed is None or plan.check_rows(parsed[0], dtype) is not None:
+        if parsed is None or grammar.check_rows(parsed[0], dtype) is not None:
             return None
         rows = parsed[0]
-    size = plan.chunk_size(rows)
+    size = armor.chunk_size(rows)
     lines = armor.line_count(nbytes)
     is_right = (
         place == b"ix=%06d off=%012d len=%d" % (0, 0, nbytes) and count == b"lines=%d" % lines

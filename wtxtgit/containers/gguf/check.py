@@ -28,8 +28,8 @@ from wtxtgit.containers.gguf.read import (
     aligned,
     read_array_head,
 )
-from wtxtgit.containers.intervals import is_zeros, overlaps
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.containers.intervals import overlaps
+from wtxtgit.io.view import ByteView, is_zeros, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 

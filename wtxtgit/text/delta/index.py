@@ -19,13 +19,13 @@ import numpy as np
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, ByteView, mapped
-from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
+from wtxtgit.model.array import MAX_CHUNKS, Meta, Rows, Signature, chunk_count
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
-from wtxtgit.text import armor, digest, grammar, plan, signature
-from wtxtgit.text.blocks import mismatch
+from wtxtgit.text import armor, digest, grammar
+from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import LineCursor, quote
-from wtxtgit.text.signature import SignatureState
+from wtxtgit.text.verify import mismatch
 
 MAGIC = b"WTXT-DELTA "
 """What makes an input a delta, of whatever version."""
@@ -189,15 +189,12 @@ class _DeltaIndexer(LineCursor):
         self._array = name
         self._check_order(name, line)
         if claim is not None:
-            nbytes = plan.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
-            if nbytes != claim.nbytes:
-                given = "over 20 digits of" if nbytes is None else str(nbytes)
-                message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
-                self._fail("structure", message, line=line)
+            if (wrong := grammar.check_bytes(claim)) is not None:
+                self._fail("structure", wrong, line=line)
             if self._at(b"idx "):
                 rows_line = self._line
                 rows = self._take(grammar.parse_rows, "idx")
-                if (wrong := plan.check_rows(rows, claim.dtype)) is not None:
+                if (wrong := grammar.check_rows(rows, claim.dtype)) is not None:
                     self._fail("structure", wrong, line=rows_line)
         chunks: list[DeltaChunk] = []
         while self._at(b"ch "):
@@ -242,7 +239,7 @@ class _DeltaIndexer(LineCursor):
 
 def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
     """Raise TextError "structure" unless a block has all chunks of the array that it tells."""
-    count = chunk_count(claim.nbytes, plan.chunk_size(change.rows))
+    count = chunk_count(claim.nbytes, armor.chunk_size(change.rows))
     if count > MAX_CHUNKS:
         message = f"{count} chunks can't be numbered"
         raise TextError("structure", message, line=change.line, array=change.name)
@@ -254,7 +251,7 @@ def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
 
 def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
     """Raise TextError "structure" for a chunk that an array of `nbytes`, so cut, does not have."""
-    size = plan.chunk_size(rows)
+    size = armor.chunk_size(rows)
     for chunk in change.chunks:
         ix = chunk.claim.ix
         wanted = ix * size, max(0, min(size, nbytes - ix * size))
@@ -301,7 +298,7 @@ def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
             message = mismatch("merkle_this", this, head.root.merkle_this)
             report.problems.append(Problem("merkle", message, line=_ROOT_LINE))
         if head.signature is not None:
-            report.signature = signature.check_header(head.signature, head.covered, public_keys)
+            report.signature = digest.check_header(head.signature, head.covered, public_keys)
         if report.signature is SignatureState.INVALID:
             message = "the target's signature does not fit the delta and the keys given"
             report.problems.append(Problem("signature", message))
