@@ -188,8 +188,8 @@ def test_progress(topic: Sealed, shared: Processes) -> None:
     here: list[int] = []
     there: list[int] = []
     Facts(repo, 1).of(oids, here.append)
-    verify.verify_files(names, verify.Keys(), progress=here.append)
+    verify.verify_files(names, verify.demands(), progress=here.append)
     with connected(shared.address) as cluster:
         Facts(repo, 1, examiner=examiner(cluster, repo, None)).of(oids, there.append)
-        cluster_verify.verify_files(cluster, names, verify.Keys(), progress=there.append)
+        cluster_verify.verify_files(cluster, names, verify.demands(), progress=there.append)
     assert sum(here) == sum(there) > 0

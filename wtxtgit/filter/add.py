@@ -101,7 +101,8 @@ def add(
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
-    staging.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
+    options = ("--force",) if planned.wanted.with_ignored else ()
+    staging.add(repo, planned.others, *options)
     if planned.filtered:
         stage_files(repo, staged)
 

@@ -327,7 +327,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
             tree = history.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(
-                repo, history.tree_entries(repo, tree), from_index=True, index_file=index_file
+                repo, history.listing(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))

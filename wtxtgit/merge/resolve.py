@@ -13,7 +13,6 @@ from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, Repository
-from wtxtgit.git.staging import Staged
 from wtxtgit.io.files import replace_file, shown_path, view_file, write_output
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
@@ -179,5 +178,5 @@ def _stage(repo: Repository, ours: TreeEntry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
     # The blob is staged first, so that git itself writes the file, through the filter.
     oid = staging.write_blob(repo, mapped(merged))
-    staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
+    staging.stage(repo, [ours._replace(oid=oid)])
     staging.checkout(repo, [ours.path])

@@ -362,8 +362,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
     if repo is None:
         return []
     raw = _unedited_raw(repo, tracked(repo))
-    if raw:
-        staging.renormalize(repo, raw)
+    staging.add(repo, raw, "--renormalize")
     return [f"staged {shown(path)} as text" for path in raw]
 
 
