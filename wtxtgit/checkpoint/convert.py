@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
 from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
-from wtxtgit.io.view import Buffer, ByteView, view_of, write_all
+from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
@@ -99,7 +100,7 @@ def digests(
         source.name: (
             source.element,
             source.shape,
-            tensor_bytes.digest_of(source.blocks(), progress),
+            hashed(sha256(), source.blocks(), progress).digest(),
         )
         for source in sources
     }

@@ -280,10 +280,12 @@ class Hasher(Protocol):
 H = TypeVar("H", bound=Hasher)
 
 
-def hashed(hasher: H, blocks: Iterable[Buffer]) -> H:
-    """The hasher, which has taken in all blocks."""
+def hashed(hasher: H, blocks: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> H:
+    """The hasher, which has taken in all blocks of flat bytes; `advance` gets counts of bytes."""
     for block in blocks:
         hasher.update(block)
+        if advance is not None:
+            advance(len(block))
     return hasher
 
 

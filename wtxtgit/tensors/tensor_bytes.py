@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, pieces, same_bytes
+from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
@@ -107,17 +107,7 @@ def sha256_of(tensor: Tensor, advance: Callable[[int], None] | None = None) -> b
 
     Raises FormatError as `blocks` does.
     """
-    return digest_of(blocks(tensor), advance)
-
-
-def digest_of(pieces: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> bytes:
-    """The SHA-256 of pieces in order; `advance` gets counts of bytes."""
-    hasher = sha256()
-    for piece in pieces:
-        hasher.update(piece)
-        if advance is not None:
-            advance(len(piece))
-    return hasher.digest()
+    return hashed(sha256(), blocks(tensor), advance).digest()
 
 
 def array(tensor: Tensor) -> NDArray[Any]:

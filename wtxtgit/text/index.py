@@ -70,6 +70,36 @@ class LineCursor:
         if self._pos == len(self._text):
             self._fail("syntax", "the text ends inside a chunk")
 
+    def _check_order(self, before: str | None, name: str, line: int) -> None:
+        """Names of arrays ascend; `before` is the name of the array before, if any."""
+        if before is not None and name <= before:
+            what = "is there twice" if name == before else "is out of order"
+            self._fail("structure", f'array "{name}" {what}', line=line)
+
+    def _take_rows(self, dtype: str) -> Rows | None:
+        """Take the `idx` line of an array of `dtype`, if there is one."""
+        if not self._at(b"idx "):
+            return None
+        line = self._line
+        rows = self._take(grammar.parse_rows, "idx")
+        if (wrong := grammar.check_rows(rows, dtype)) is not None:
+            self._fail("structure", wrong, line=line)
+        return rows
+
+    def _take_armor(self, lines: int) -> tuple[int, int]:
+        """Step over a chunk's lines: gives the byte and the line at which they start."""
+        start, first = self._pos, self._line
+        self._pos, self._line = start + lines * grammar.LINE_TEXT, first + lines
+        if self._pos > len(self._text):
+            self._find_bad_line(start, first, lines)
+        return start, first
+
+    def _end_chunk(self, start: int, first: int, lines: int) -> None:
+        """Take the `endch` line behind lines that `_take_armor` stepped over."""
+        if not self._at(grammar.END_CHUNK):
+            self._find_bad_line(start, first, lines)
+        self._expect(grammar.END_CHUNK)
+
     def _no_more_lines(self) -> bool:
         return b"\n" not in bytes(self._text[self._pos :])
 
@@ -131,6 +161,17 @@ class LineCursor:
         raise TextError(
             kind, message, line=line or self._line, array=self._array, chunk=self._chunk
         )
+
+
+def fault_of(read: Callable[[], None]) -> Problem | None:
+    """The fault at which a reading ends, None where it comes to the end of the text."""
+    try:
+        read()
+    except TextError as error:
+        return Problem(
+            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
+        )
+    return None
 
 
 def quote(raw: bytes) -> str:
@@ -210,14 +251,9 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
 
     `progress` gets counts of the text's bytes.
     """
-    reader = _TextIndexer(text, progress)
-    try:
-        reader.read()
-    except TextError as error:
-        reader.result.stop = Problem(
-            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
-        )
-    return reader.result
+    indexer = _TextIndexer(text, progress)
+    indexer.result.stop = fault_of(indexer.read)
+    return indexer.result
 
 
 class _TextIndexer(LineCursor):
@@ -274,17 +310,11 @@ class _TextIndexer(LineCursor):
         header = bytes(self._text[start : self._pos - 1])
         array = ArrayIndex(claim, header, line)
         arrays = self.result.arrays
-        if arrays and claim.name <= arrays[-1].name:
-            what = "is there twice" if claim.name == arrays[-1].name else "is out of order"
-            self._fail("structure", f'array "{claim.name}" {what}', line=line)
+        self._check_order(arrays[-1].name if arrays else None, claim.name, line)
         if (wrong := grammar.check_bytes(claim)) is not None:
             self._fail("structure", wrong, line=line)
-        if self._at(b"idx "):
-            rows_line = self._line
-            array.rows = self._take(grammar.parse_rows, "idx")
-            if (wrong := grammar.check_rows(array.rows, claim.dtype)) is not None:
-                self._fail("structure", wrong, line=rows_line)
-            array.chunk_size = armor.chunk_size(array.rows)
+        array.rows = self._take_rows(claim.dtype)
+        array.chunk_size = armor.chunk_size(array.rows)
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
@@ -397,21 +427,15 @@ class _TextIndexer(LineCursor):
         ):
             if value != wanted:
                 self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
-        start, first = self._pos, self._line
-        end = start + chunk.lines * grammar.LINE_TEXT
-        self._pos, self._line = end, first + chunk.lines
-        if end > len(self._text):
-            self._find_bad_line(start, first, chunk.lines)
+        start, first = self._take_armor(chunk.lines)
         # The lines are there, so what is wrong with them is told too where endch is not.
         array.starts.append(start)
         array.lines.append(first)
         array.sha256.append(chunk.sha256)
         array.crc32c.append(chunk.crc32c)
-        if not self._at(grammar.END_CHUNK):
-            self._find_bad_line(start, first, chunk.lines)
-        self._expect(grammar.END_CHUNK)
+        self._end_chunk(start, first, chunk.lines)
         if self._progress is not None:
-            self._progress(end - start)
+            self._progress(chunk.lines * grammar.LINE_TEXT)
 
 
 @dataclass(frozen=True, slots=True)

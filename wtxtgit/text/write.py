@@ -174,18 +174,21 @@ class TextPlan:
         self._add_span(footer)
 
     def _add_array(self, plan: ArrayPlan) -> None:
+        # No list of them in the plan: they lead to it, and a circle would keep files mapped.
+        parts = cut(plan.source.data.nbytes, plan.chunk_size, 0, plan.chunks)
+        blocks = (PlannedBlock(plan, *part) for part in parts)
         size = plan.lead + _body_size(plan)
         plan.is_long = size > RUN_TEXT
         if not plan.is_long:
             if self._pending + size > RUN_TEXT:
                 self._end_run()
-            self._blocks += blocks_of(plan)
+            self._blocks += blocks
             self._pending += size
             return
         self._end_run()
         plan.span = len(self.spans)
         self._add_span(plan.lead)
-        for block in blocks_of(plan):
+        for block in blocks:
             size = block.count * chunk_text_size(block.size)
             if block.is_last:
                 size += len(grammar.END_ARRAY)
@@ -243,12 +246,6 @@ def _body_size(plan: ArrayPlan) -> int:
     if tail or not whole:
         size += chunk_text_size(tail)
     return size
-
-
-def blocks_of(plan: ArrayPlan) -> Iterator[PlannedBlock]:
-    """Cut an array into blocks whose chunks are all of one size."""
-    nbytes = plan.source.data.nbytes
-    return (PlannedBlock(plan, *found) for found in cut(nbytes, plan.chunk_size, 0, plan.chunks))
 
 
 class Buffers:
@@ -351,15 +348,15 @@ class TextWriter:
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
         _ = self.root
-        found = {
+        hashed = {
             id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
         }
         for run in self._plan.runs:
             for block in run.blocks:
-                array = found[id(block.array)]
+                array = hashed[id(block.array)]
                 array.sha256.extend(block.sha256)
                 array.crc32c.extend(block.crc32c)
-        return list(found.values())
+        return list(hashed.values())
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
