@@ -204,8 +204,7 @@ def file_digest(descriptor: int) -> tuple[bytes, int]:
     hasher = blake3(max_threads=blake3.AUTO)
     size = 0
     # No larger than the file: of many small files clearing it would take longer than hashing.
-    length = min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))
-    buffer = memoryview(bytearray(length))
+    buffer = memoryview(bytearray(min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))))
     while count := os.preadv(descriptor, [buffer], size):
         hasher.update(buffer[:count])
         size += count

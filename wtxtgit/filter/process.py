@@ -359,8 +359,7 @@ def _command_line(process: int) -> list[str]:
 
 def _parent(process: int) -> int:
     try:
-        status = Path(f"/proc/{process}/stat").read_bytes()
         # The name, in parentheses, may hold anything.
-        return int(status.rpartition(b")")[2].split()[1])
+        return int(Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
