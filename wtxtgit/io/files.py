@@ -76,11 +76,13 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             try:
                 write(descriptor)
                 os.fchmod(descriptor, _mode_for(path))
+                # Before the renaming: after a crash a name would lead to an empty file.
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             Path(name).replace(path)
         except BaseException:
+            # Signals too: nothing else knows of the temporary file.
             with contextlib.suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
@@ -134,6 +136,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
     except WtxtgitError:
         raise
     except BrokenPipeError:
+        # A reader that has enough, as `head`: the boundary ends the command quietly.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error

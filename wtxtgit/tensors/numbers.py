@@ -124,8 +124,8 @@ F8 = NDArray[np.float64]
 
 _LEAST, _MOST = 2.0**-900, 2.0**960
 """Sums of squares between which neither the squares nor sums of sums lose anything."""
+# A share of the norm below which the spread may be rounding alone.
 _NO_SPREAD = 2.0**-90
-"""A share of the norm below which the spread may be rounding alone."""
 
 
 def level(top: float) -> int:

@@ -184,10 +184,10 @@ def _is_float(element: str) -> bool:
 BINS = 48
 SPREAD = 4.0
 """Standard deviations on either side of the mean that bins are for."""
+# Bounds between which a width is a number.
 _MOST = float_info.max / 4
-"""Bounds between which a width is a number."""
+# A width of which the bins' are no subnormal numbers.
 _LEAST = 2.0**-1000
-"""A width of which the bins' are no subnormal numbers."""
 
 _Counts = NDArray[np.int64]
 

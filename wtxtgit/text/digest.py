@@ -26,8 +26,8 @@ from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8
+# Up to so many bytes a number is folded faster than by numpy; a power of two.
 _FEW = 16 * WORD
-"""Up to so many bytes a number is folded faster than by numpy; a power of two."""
 Mac = _hmac.HMAC
 _WORD_MASK = (1 << 64) - 1
 
@@ -89,8 +89,8 @@ def keyid(public_key: bytes) -> str:
 pass
 
 _POINT_SIZE = 32
+# How many keys are not looked at again: an audit asks for the same few all the time.
 _KEYS_HELD = 1024
-"""How many keys are not looked at again: an audit asks for the same few all the time."""
 
 
 class SignatureState(StrEnum):

@@ -51,8 +51,8 @@ from wtxtgit.text.verify import (
     verify,
 )
 
+# Bytes of a file up to which it stays in memory: making one takes longer than filling it.
 _IN_MEMORY = 1024 * 1024
-"""Bytes of a file up to which it stays in memory: making one takes longer than filling it."""
 
 
 class TextFile:
@@ -294,14 +294,14 @@ def _decoded(text: ByteView, job: Sequence[Block]) -> Blocks:
     return [decoded(text, block) for block in job]
 
 
+# Where bytes stand in the file, and they.
 _Part = tuple[int, memoryview]
-"""Where bytes stand in the file, and they."""
+# Bytes from which on a block is written by itself.
 _SMALL = 64 * 1024
-"""Bytes from which on a block is written by itself."""
+# Bytes that a part takes besides its own.
 _PART = 256
-"""Bytes that a part takes besides its own."""
+# Bytes of small blocks that are kept until they are written, neighbours together.
 _HELD = 1024 * 1024
-"""Bytes of small blocks that are kept until they are written, neighbours together."""
 
 
 def verify_into(

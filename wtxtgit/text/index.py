@@ -31,8 +31,8 @@ from wtxtgit.text import armor, grammar
 
 _T = TypeVar("_T")
 
+# How many bytes of a wrong line a message quotes.
 _SHOWN = 40
-"""How many bytes of a wrong line a message quotes."""
 HELD = 1024 * 1024
 """Bytes of a large text that are at hand at a time."""
 LEAST = 4096

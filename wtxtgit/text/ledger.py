@@ -42,8 +42,8 @@ FIRST_PREV = bytes(32)
 
 _AT_WORD = b"at "
 _SIGN_WORD = b"sign "
+# How many bytes of a wrong line or path a message quotes.
 _SHOWN = 40
-"""How many bytes of a wrong line or path a message quotes."""
 _DIGEST_SIZE = 32
 _NO_COMPONENTS = frozenset({b"", b".", b".."})
 

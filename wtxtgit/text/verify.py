@@ -31,13 +31,13 @@ from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import BLOCK_BYTES, cut, gathered
+from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
 
+# How many blocks of short arrays make one job.
 _JOB_BLOCKS = 1024
-"""How many blocks of short arrays make one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
     A block that can't be read to the end is the last.
     """
     checked: list[CheckedBlock] = []
-    for blocks in gathered(job, _short):
+    for blocks in grouped(job, _short):
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
@@ -229,8 +229,8 @@ def mismatch(what: str, computed: bytes, claimed: bytes, source: str = "the text
     return f"{what} is {computed.hex()[:16]}..., {source} says {claimed.hex()[:16]}..."
 
 
+# CRC-32C and SHA-256.
 _Checksums = tuple[int, bytes]
-"""CRC-32C and SHA-256."""
 
 
 def chunk_problems(

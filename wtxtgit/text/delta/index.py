@@ -251,8 +251,8 @@ def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
             )
 
 
+# Where a bound delta has its root line.
 _ROOT_LINE = 4
-"""Where a bound delta has its root line."""
 
 
 @dataclass(slots=True)
