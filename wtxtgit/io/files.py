@@ -136,7 +136,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
     except WtxtgitError:
         raise
     except BrokenPipeError:
-        # A reader that has enough, as `head`: the boundary ends the command quietly.
+        # Not about this path: the boundary says that standard output was closed.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error
