@@ -29,6 +29,7 @@ Path = tuple[str | int, ...]
 """Where a value is: keys of objects and numbers in lists, from the outside in."""
 _Found = list[tuple[int, int, str]]
 """Where a value starts and ends, and the text that takes its place."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _Tree = dict[str | int, "_Tree | _NewText"]
@@ -81,14 +82,8 @@ def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = Fal
 
 def check_name(name: str, what: str, *, offset: int) -> None:
     """Refuse a name that no UTF-8 text can hold (a lone surrogate)."""
-    if name.isascii():
-        return
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(
-            f"{what} {quoted(name)} has a lone surrogate", offset=offset, field=what
-        ) from None
+    if not is_text(name):
+        raise FormatError(f"{what} {quoted(name)} has a lone surrogate", offset=offset, field=what)
 
 
 def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
@@ -200,7 +195,7 @@ def texts(value: object) -> dict[str, str]:
 
 def is_text(text: str) -> bool:
     """Whether a string out of JSON can be written as UTF-8."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def shown_key(key: str) -> str:

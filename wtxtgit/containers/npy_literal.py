@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.json_text import is_text
 
 MAX_DEPTH = 32
 """Values inside one another, the outermost one counted as 1."""
@@ -142,7 +143,7 @@ class _LiteralReader:
 
     def _string(self, raw: str) -> str:
         text = _ESCAPE.sub(self._character, raw) if "\\" in raw else raw
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        if not is_text(text):
             self.fail("header has a lone surrogate")
         return text
 

@@ -16,6 +16,7 @@ from struct import pack
 
 from wtxtgit.containers import intervals, zip_read
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
+from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
     BLOCK,
@@ -119,10 +120,9 @@ def encoded_name(name: str) -> tuple[bytes, int]:
 
     Raises FormatError for what readers of zips would not give back.
     """
-    try:
-        raw = name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name") from None
+    if not is_text(name):
+        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name")
+    raw = name.encode()
     if len(raw) > MAX_16:
         raise FormatError(f"name {quoted(name)} is too long for a zip", field="name")
     if "\0" in name:

@@ -20,6 +20,7 @@ from wtxtgit.containers.gguf.read import (
     TYPES,
     aligned,
 )
+from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
@@ -113,8 +114,7 @@ def _entry(key: str, value: str) -> bytes:
 
 
 def _string(text: str, what: str) -> bytes:
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"{what} has a lone surrogate", field="string") from None
+    if not is_text(text):
+        raise FormatError(f"{what} has a lone surrogate", field="string")
+    raw = text.encode()
     return pack("<Q", len(raw)) + raw

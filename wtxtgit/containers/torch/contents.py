@@ -18,7 +18,7 @@ from hashlib import sha256
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, overlay
-from wtxtgit.containers.torch.overlay import Said, Steps
+from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.pickle_read import (
     FLOAT,
     CallResult,
@@ -56,16 +56,10 @@ _NUMBER = 8
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Where a tensor's bytes are: [start, end) of what a member holds; see `Said`."""
+    """Where a tensor's bytes are: which ones of what a member holds."""
 
     member: ZipMember
-    start: int
-    end: int
-    steps: Steps | None = None
-    item: int = 1
-
-    def said(self, blocks: Callable[[], Iterable[Buffer]] | None = None) -> Said:
-        return Said(self.start, self.end, blocks, self.steps, self.item)
+    said: Said
 
 
 class TorchContents:
@@ -83,8 +77,8 @@ class TorchContents:
         for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
             self.entries.append(_entry(tensor, ARRAY))
             member, array = container.directory.members[number], container.arrays[number]
-            place = TensorPlace(member, array.start - member.start, array.end - member.start)
-            self.places.append(place if tensor.nbytes else None)
+            said = Said(array.start - member.start, array.end - member.start)
+            self.places.append(TensorPlace(member, said) if tensor.nbytes else None)
 
 
 def values(container: Torch, options: ReadOptions) -> dict[str, object]:
@@ -96,16 +90,14 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     that the pickle names, `data/-<key>` is one that it does not name. Raises
     FormatError where members share bytes.
     """
-    members = container.directory.members
-    if zip_read.overlapping(members, container.directory.start):
-        raise FormatError("members share bytes", field="payload")
+    container.refuse_shared_bytes()
     content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
     found: dict[str, object] = {
         PICKLE: digest(container.pickle, lambda: mapped(content())),
         BYTEORDER: container.byteorder,
     }
     tensors = _members_of_tensors(container)
-    for member in members:
+    for member in container.directory.members:
         name = shown(container, member)
         is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
         if not is_told and not name.endswith("/"):
@@ -114,7 +106,7 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     said: dict[int, list[Said]] = {}
     for place in dict.fromkeys(TorchContents(container, options).places):
         if place is not None:
-            said.setdefault(place.member.entry, []).append(place.said())
+            said.setdefault(place.member.entry, []).append(place.said)
     for entry, (name, member) in tensors.items():
         blocks, size = _readable(container, member, options)
         told = said.get(entry, [])
@@ -130,12 +122,6 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
     if size <= MAX_WORD:
         return b"".join(blocks)
     return hashed(sha256(), blocks).digest()
-
-
-def content_blocks(container: Torch, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:
-    """What a member holds, in pieces; raises FormatError."""
-    most = max(options.max_chunk, member.end - member.start)
-    return zip_read.blocks(container.data, member, most)
 
 
 def _members_of_tensors(container: Torch) -> dict[int, tuple[str, ZipMember]]:
@@ -167,7 +153,7 @@ def _readable(
     except FormatError:
         payload = container.data[member.start : member.end]
         return partial(pieces, payload), len(payload)
-    return partial(content_blocks, container, member, options), member.size
+    return partial(container.blocks, member, options), member.size
 
 
 def _entry(tensor: Tensor, kind: str) -> Entry:
@@ -188,11 +174,10 @@ def _entry(tensor: Tensor, kind: str) -> Entry:
 def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     if view.storage is None or tensor.nbytes == 0:
         return None
-    start, end = view.span()
-    steps = None
-    if view.dtype not in PACKED:
-        steps = overlay.item_steps(view.shape, view.strides)
-    return TensorPlace(container.storages[view.storage.key], start, end, steps, view.item)
+    is_packed = view.dtype in PACKED
+    steps = None if is_packed else overlay.item_steps(view.shape, view.strides)
+    said = Said(*view.span(), steps, view.item)
+    return TensorPlace(container.storages[view.storage.key], said)
 
 
 def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:

@@ -69,14 +69,7 @@ def claims(data: ByteView) -> bool:
 
 def read(data: ByteView) -> Legacy:
     """Read a legacy file; raises FormatError."""
-    named: dict[Storage, None] = {}
-
-    def load(pid: object, offset: int) -> object:
-        made = views.storage(pid, offset)
-        if isinstance(made, Storage):
-            named.setdefault(made)
-        return made
-
+    load, saved = views.NamedStorages().load, views.NamedStorages()
     magic = pickle_read.parse(data, "magic", load)
     if magic.root != MAGIC:
         fail("magic is not that of a legacy torch file", offset=0, field="magic")
@@ -85,14 +78,14 @@ def read(data: ByteView) -> Legacy:
         fail("protocol version is not 1001", offset=magic.end, field="protocol version")
     facts = pickle_read.parse(data, "system info", load, start=version.end)
     start = facts.end
-    named.clear()
-    pickle = pickle_read.parse(data, "pickle", load, start=start)
+    pickle = pickle_read.parse(data, "pickle", saved.load, start=start)
     listed = listing.list_tensors(pickle, start, "pickle")
-    keys = pickle_read.parse(data, "storage keys", load, start=pickle.end)
-    storages, end = _storages(data, keys, tuple(named))
+    keys = pickle_read.parse(data, "storage keys", saved.load, start=pickle.end)
+    named = tuple(saved.named)
+    storages, end = _storages(data, keys, named)
     pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
     little = next((value for key, value in pairs if key == "little_endian"), None)
-    return Legacy(data, start, pickle, listed, tuple(named), storages, little, end)
+    return Legacy(data, start, pickle, listed, named, storages, little, end)
 
 
 def describe(data: ByteView, options: ReadOptions) -> Description:

@@ -226,13 +226,7 @@ class _DepthWalk:
 
 
 def _is_short_text(value: object) -> bool:
-    if not isinstance(value, str) or len(value) > MAX_TAG:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and len(value) <= MAX_TAG and json_text.is_text(value)
 
 
 def _is_object(value: object) -> bool:

@@ -9,7 +9,7 @@ Spec: `docs/spec/torch.md`, "Resealing"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ Steps = tuple[tuple[int, int], ...]
 """Distances between items and how many there are, the largest first; in items."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Said:
     """What a tensor says of bytes [start, end) of a storage.
 
@@ -42,9 +42,9 @@ class Said:
 
     start: int
     end: int
-    blocks: Callable[[], Iterable[Buffer]] | None = None
     steps: Steps | None = None
     item: int = 1
+    blocks: Callable[[], Iterable[Buffer]] | None = None
 
 
 def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
@@ -107,7 +107,7 @@ def unsaid(old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said])
         return None
     found = sha256()
     count = 0
-    sweep = _Sweep([Said(one.start, one.end, None, one.steps, one.item) for one in said])
+    sweep = _Sweep([replace(one, blocks=None) for one in said])
     was = _Feed(old())
     for start in range(0, size, STEP):
         end = min(start + STEP, size)

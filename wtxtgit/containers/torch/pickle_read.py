@@ -301,16 +301,12 @@ class _PickleMachine:
         del self.stack[-count:]
         self._push_container(items)
 
-    def append(self, items: list[object]) -> None:
+    def extend(self, kind: type[List | Set], items: list[object]) -> None:
         target = self._top()
-        if not isinstance(target, List | CallResult):
-            self._fail("appends to what is no list")
-        target.items.extend(items)
-
-    def add(self, items: list[object]) -> None:
-        target = self._top()
-        if not isinstance(target, Set | CallResult):
-            self._fail("adds to what is no set")
+        if not isinstance(target, (kind, CallResult)):
+            self._fail(
+                f"{'appends' if kind is List else 'adds'} to what is no {kind.__name__.lower()}"
+            )
         target.items.extend(items)
 
     def set_pairs(self, items: list[object]) -> None:
@@ -438,8 +434,8 @@ _STEPS: dict[int, _Step] = {
         b"\x96": _bytes(8),
         b"]": lambda m: m._push_container(List()),
         b"l": lambda m: m._push_container(List(m._pop_mark())),
-        b"a": lambda m: m.append([m._pop()]),
-        b"e": lambda m: m.append(m._pop_mark()),
+        b"a": lambda m: m.extend(List, [m._pop()]),
+        b"e": lambda m: m.extend(List, m._pop_mark()),
         b")": _constant(()),
         b"t": lambda m: m._push_container(tuple(m._pop_mark())),
         b"\x85": lambda m: m.tuple_of(1),
@@ -450,7 +446,7 @@ _STEPS: dict[int, _Step] = {
         b"s": lambda m: m.set_pairs([m._pop(), m._pop()][::-1]),
         b"u": lambda m: m.set_pairs(m._pop_mark()),
         b"\x8f": lambda m: m._push_container(Set()),
-        b"\x90": lambda m: m.add(m._pop_mark()),
+        b"\x90": lambda m: m.extend(Set, m._pop_mark()),
         b"\x91": lambda m: m._push_container(Set(m._pop_mark())),
         b"c": _PickleMachine.global_name,
         b"\x93": _PickleMachine.stack_global,

@@ -24,7 +24,7 @@ from wtxtgit.containers.torch.pickle_read import Pickle
 from wtxtgit.containers.torch.views import NO_STORAGE, PACKED, Storage, View, why_outside
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 STORAGE = "data/"
@@ -54,7 +54,8 @@ class Torch:
 
     `storages` are the storages' members by key; `named` all distinct
     storages that the pickle names; `arrays` the npy files that are stored
-    members, by position.
+    members, by position. torch can be told to write no CRC-32: `has_crc32`
+    where any member has one.
     """
 
     data: ByteView
@@ -67,6 +68,7 @@ class Torch:
     storages: dict[str, ZipMember]
     named: tuple[Storage, ...]
     arrays: dict[int, Stored]
+    has_crc32: bool
 
     def ranges(self) -> Iterator[Range]:
         tensors = self._covering()
@@ -103,6 +105,17 @@ class Torch:
         word = self.word(ALIGNMENT) or ""
         alignment = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else 0
         return alignment if 1 <= alignment <= MAX_ALIGNMENT else DEFAULT_ALIGNMENT
+
+    def refuse_shared_bytes(self) -> None:
+        """Raise FormatError where members share bytes, or have some of the directory."""
+        # Apart they could be any number of times larger than the file.
+        if zip_read.overlapping(self.directory.members, self.directory.start):
+            raise FormatError("members share bytes", field="payload")
+
+    def blocks(self, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:
+        """What a member holds, in pieces; raises FormatError."""
+        most = max(options.max_chunk, member.end - member.start)
+        return zip_read.blocks(self.data, member, most)
 
     def _covering(self) -> dict[int, tuple[str, View]]:
         """The tensor of each stored member, by its id, that just one tensor covers.
@@ -200,21 +213,15 @@ def read(data: ByteView) -> Torch:
     if folder is None or member is None:
         fail(f"zip has no member {PICKLE}", offset=directory.start, field=PICKLE)
     byteorder = _byteorder(data, _last(directory, folder + BYTEORDER))
-    named: dict[Storage, None] = {}
-
-    def load(pid: object, offset: int) -> object:
-        made = views.storage(pid, offset)
-        if isinstance(made, Storage):
-            named.setdefault(made)
-        return made
-
-    pickle, listed = _read_pickle(data, member, load)
+    saved = views.NamedStorages()
+    pickle, listed = _read_pickle(data, member, saved.load)
     storages = _storages(directory, folder)
     npy = npy_header.read_members(data, directory.members, "zip has too many npy headers")
     arrays = {n: stored for n, (_, stored) in npy.items()}
-    return Torch(
-        data, directory, folder, pickle, member, listed, byteorder, storages, tuple(named), arrays
-    )
+    named = tuple(saved.named)
+    has_crc32 = any(member.crc32 for member in directory.members)
+    parts = (listed, byteorder, storages, named, arrays, has_crc32)
+    return Torch(data, directory, folder, pickle, member, *parts)
 
 
 def _read_pickle(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
@@ -17,7 +18,7 @@ from itertools import groupby
 from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import contents, overlay, zip_layout
-from wtxtgit.containers.torch.contents import TorchContents, content_blocks, shown, values
+from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
 from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
@@ -52,24 +53,15 @@ def reseal(
     of the pickle. Raises FormatError before the first of the bytes.
     """
     files = _TensorFiles(options)
-    held, contents = files.fit(container, placed, values)
-    data, directory = held.container.data, held.container.directory
+    written, contents = files.fit(container, placed, values)
     if not contents:
-        return pieces(data)
-    if zip_read.overlapping(directory.members, directory.start):
-        raise FormatError("members share bytes", field="payload")
-    has_crc32 = any(member.crc32 for member in directory.members)
-    changed = _changed(held, contents, options, has_crc32=has_crc32)
+        return pieces(written.container.data)
+    written.container.refuse_shared_bytes()
+    changed = _changed(written, contents, options)
     if all(one.member.stored for one in changed):
-        return zip_layout.in_place(data, directory, changed, has_crc32=has_crc32)
-    return zip_layout.laid_out(
-        data,
-        directory,
-        {one.member.entry: one for one in changed},
-        held.container.alignment,
-        options.max_chunk,
-        has_crc32=has_crc32,
-    )
+        return zip_layout.in_place(written.container, changed)
+    by_entry = {one.member.entry: one for one in changed}
+    return zip_layout.laid_out(written.container, by_entry, options)
 
 
 class _TensorFiles:
@@ -170,9 +162,7 @@ class _TensorFiles:
         place, container = source.places[number], source.container
         if place is not None and (id(source), place.member.entry) not in self._checked:
             self._checked.add((id(source), place.member.entry))
-            has_crc32 = any(member.crc32 for member in container.directory.members)
-            blocks = content_blocks(container, place.member, self._options)
-            zip_write.checked_crc32(place.member, blocks, is_in_directory=has_crc32)
+            zip_layout.check_crc32(container, place.member, self._options)
         tensor = source.tensors[number]
         return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
 
@@ -181,8 +171,6 @@ def _changed(
     held: TorchContents,
     contents: Mapping[int, NewContent],
     options: ReadOptions,
-    *,
-    has_crc32: bool,
 ) -> list[ChangedMember]:
     """The members that other contents change; each is put together once, to see that it can be."""
     touched = {
@@ -193,13 +181,12 @@ def _changed(
     made: list[ChangedMember] = []
     for entry, said in _said_of(held, contents, set(touched)).items():
         member = touched[entry]
-        old = content_blocks(held.container, member, options)
         overlay.refuse_bomb(said, member.size)
-        zip_write.checked_crc32(member, old, is_in_directory=has_crc32)
+        zip_layout.check_crc32(held.container, member, options)
         blocks = partial(_overlaid, held.container, member, said, options)
         made.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
-    return made + (_fingerprint(held.container, made) if has_crc32 else [])
+    return made + (_fingerprint(held.container, made) if held.container.has_crc32 else [])
 
 
 def _said_of(
@@ -207,19 +194,19 @@ def _said_of(
 ) -> dict[int, list[Said]]:
     """What the tensors in these members say of them; those that keep their bytes say so once."""
     found: dict[int, list[Said]] = {}
-    kept: set[tuple[object, ...]] = set()
+    kept: set[TensorPlace] = set()
     for number, place in enumerate(held.places):
         if place is None or place.member.entry not in members:
             continue
         content = contents.get(number)
-        key = (place.member.entry, place.start, place.end, place.steps, place.item)
-        if content is None and key in kept:
+        if content is not None:
+            said = replace(place.said, blocks=content.blocks)
+        elif place in kept:
             continue
-        if content is None:
-            kept.add(key)
-        found.setdefault(place.member.entry, []).append(
-            place.said(None if content is None else content.blocks)
-        )
+        else:
+            kept.add(place)
+            said = place.said
+        found.setdefault(place.member.entry, []).append(said)
     return found
 
 
@@ -246,7 +233,7 @@ def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[Cha
 def _overlaid(
     container: Torch, member: ZipMember, said: Sequence[Said], options: ReadOptions
 ) -> Iterator[Buffer]:
-    return overlay.overlaid(content_blocks(container, member, options), member.size, said)
+    return overlay.overlaid(container.blocks(member, options), member.size, said)
 
 
 def _refused(what: str) -> FormatError:
@@ -265,9 +252,8 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
     in is none of that: it is called as the file was when it was saved. Raises
     FormatError where members share bytes.
     """
+    container.refuse_shared_bytes()
     data, members = container.data, container.directory.members
-    if zip_read.overlapping(members, container.directory.start):
-        raise FormatError("members share bytes", field="payload")
     counts = Counter(member.name for member in members)
     folders: list[ZipMember] = []
     repeated: list[ZipMember] = []

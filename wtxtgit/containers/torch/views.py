@@ -227,6 +227,20 @@ def storage(pid: object, offset: int) -> object:
     return Storage(key, dtype, numel, (first, count), device)
 
 
+@dataclass(frozen=True, slots=True)
+class NamedStorages:
+    """All distinct storages that a pickle names, in its order; `load` is for its reader."""
+
+    named: dict[Storage, None] = field(default_factory=dict)
+
+    def load(self, pid: object, offset: int) -> object:
+        """The storage, or the class, of a persistent id; raises FormatError."""
+        loaded = storage(pid, offset)
+        if isinstance(loaded, Storage):
+            self.named.setdefault(loaded)
+        return loaded
+
+
 def view(value: object, offset: int) -> View | None:
     """The tensor that a value of the pickle is, None if it is none.
 

@@ -7,8 +7,10 @@ Spec: `docs/spec/torch.md`, "What is written"
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.torch import PICKLE, zip_layout
 from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, DEFAULT_ALIGNMENT, STORAGE, VERSION
 from wtxtgit.containers.torch.views import ELEMENTS, MAX_RANK, MAX_SIZE, SIZES, STORAGES
@@ -182,16 +184,11 @@ def _check_tensor(tensor: TensorSource) -> None:
     name = quoted(tensor.name)
     if tensor.element not in DTYPES:
         raise FormatError(f"torch has no {tensor.element}, as tensor {name} is", field="dtype")
-    try:
-        tensor.name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"tensor {name} has a lone surrogate", field="name") from None
+    if not is_text(tensor.name):
+        raise FormatError(f"tensor {name} has a lone surrogate", field="name")
     if len(tensor.shape) > MAX_RANK or any(not 0 <= dim <= MAX_SIZE for dim in tensor.shape):
         raise FormatError(f"tensor {name} has a shape that torch has not", field="shape")
 
 
 def _small(name: str, content: bytes) -> NewMember:
-    def blocks() -> Iterator[Buffer]:
-        yield content
-
-    return new_member((FOLDER + name).encode("ascii"), len(content), blocks)
+    return new_member((FOLDER + name).encode("ascii"), len(content), partial(iter, (content,)))
