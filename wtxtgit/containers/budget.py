@@ -51,6 +51,18 @@ class Budget:
             fail(self._message, offset=offset, field=self._field, kind="limit")
 
 
+def refuse_many(count: int, most: int, what: str, field: str) -> None:
+    """Raise FormatError (limit) where a file would have more of something than readers take."""
+    if count > most:
+        raise FormatError(f"{count} {what} are too many", kind="limit", field=field)
+
+
+def refuse_long(nbytes: int, most: int, what: str, field: str) -> None:
+    """Raise FormatError (limit) where a part of a file would be longer than readers take."""
+    if nbytes > most:
+        raise FormatError(f"{what} of {nbytes} bytes is too long", kind="limit", field=field)
+
+
 def most_decoded(size: int, options: ReadOptions) -> int:
     """Bytes that all compressed parts of a file of `size` bytes may have once decoded."""
     return max(options.max_chunk, MOST_RATIO * size)

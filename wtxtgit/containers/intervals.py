@@ -18,6 +18,11 @@ T = TypeVar("T")
 _ZEROS = bytes(1 << 16)
 
 
+def aligned(position: int, alignment: int) -> int:
+    """The next multiple of `alignment`."""
+    return position + -position % alignment
+
+
 def overlaps(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[tuple[T, T]]:
     """Items that start before another one's end, each with that which reaches furthest before it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -84,6 +84,15 @@ def check_name(name: str, what: str, *, offset: int) -> None:
     """Refuse a name that no UTF-8 text can hold (a lone surrogate)."""
     if not is_text(name):
         raise FormatError(f"{what} {quoted(name)} has a lone surrogate", offset=offset, field=what)
+
+
+def refuse_repeated(names: Iterable[str], message: str) -> None:
+    """Raise FormatError where a name is there twice; `message` has a place for it."""
+    taken: set[str] = set()
+    for name in names:
+        if name in taken:
+            raise FormatError(message.format(quoted(name)), field="name")
+        taken.add(name)
 
 
 def _refuse_nul(data: ByteView, what: str, offset: int) -> None:

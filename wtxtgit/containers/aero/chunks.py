@@ -47,8 +47,9 @@ from wtxtgit.containers.aero.read import (
     Aero,
     AeroChunk,
 )
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.intervals import Span
+from wtxtgit.containers.intervals import Span, aligned
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
@@ -105,8 +106,7 @@ def content_uuid(payloads: Sequence[Payload]) -> bytes:
 
 def check_payloads(payloads: Sequence[Payload]) -> None:
     """Refuse what `assemble` can't write; raises FormatError."""
-    if len(payloads) > MAX_TENSORS:
-        raise FormatError(f"{len(payloads)} chunks are too many", kind="limit", field="entry_count")
+    refuse_many(len(payloads), MAX_TENSORS, "chunks", "entry_count")
     if sum(len(payload.name) + 1 for payload in payloads) > MAX_STRING_TABLE:
         raise FormatError("chunk names are too long", kind="limit", field="string_table_length")
 
@@ -122,9 +122,9 @@ def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     toc_length = TOC_HEADER.size + TOC_ENTRY.size * len(payloads)
     names_at = HEADER.size + toc_length
     offsets = []
-    end = start = aligned(names_at + len(names))
+    end = start = aligned(names_at + len(names), PAYLOAD_ALIGNMENT)
     for payload in payloads:
-        offsets.append(aligned(end))
+        offsets.append(aligned(end, PAYLOAD_ALIGNMENT))
         end = offsets[-1] + payload.length
     sizes = (HEADER.size, HEADER.size, toc_length, names_at, len(names))
     control = bytearray(HEADER.pack(MAGIC, *VERSION, *sizes, 0, uuid, b""))
@@ -159,11 +159,6 @@ def _seal(control: bytearray, entries: int) -> bytes:
         {"algo": hashes.ALGORITHM, "covered_ranges": [list(span)], "digest": sealed}
     )
     return packed.ljust(PAYLOAD_SIZE, b"\0")
-
-
-def aligned(offset: int) -> int:
-    """The next place where a payload may start."""
-    return offset + -offset % PAYLOAD_ALIGNMENT
 
 
 DTYPES = {element: number for number, element in read.DTYPES.items()}
@@ -257,14 +252,10 @@ class Shard:
 
 def check_tensors(tensors: Sequence[TensorSource]) -> None:
     """Refuse tensors that the format can't hold; raises FormatError."""
-    if len(tensors) > MAX_TENSORS:
-        raise FormatError(f"{len(tensors)} tensors are too many", kind="limit", field="tensors")
-    taken: set[str] = set()
+    refuse_many(len(tensors), MAX_TENSORS, "tensors", "tensors")
+    json_text.refuse_repeated((source.name for source in tensors), "tensor name {} is taken")
     for source in tensors:
         json_text.check_name(source.name, "tensor name", offset=0)
-        if source.name in taken:
-            raise FormatError(f"tensor name {quoted(source.name)} is taken", field="name")
-        taken.add(source.name)
         if source.element not in DTYPES:
             raise FormatError(
                 f"AERO has no dtype for {source.element}, which tensor {quoted(source.name)} is",
@@ -287,7 +278,7 @@ def plan(
     shards: list[list[tuple[int, TensorSource]]] = []
     end = 0
     for source in tensors:
-        offset = aligned(end)
+        offset = aligned(end, PAYLOAD_ALIGNMENT)
         if not shards or (max_shard is not None and end and offset + source.nbytes > max_shard):
             shards.append([])
             offset = 0
@@ -326,10 +317,7 @@ def metadata_payload(
     fourcc: bytes, name: bytes, raw: bytes, *, flags: int = 0, compress: bool
 ) -> Payload:
     """A metadata chunk of this content; raises FormatError where no reader would take it."""
-    if len(raw) > MAX_JSON:
-        raise FormatError(
-            f"{fourcc.decode()} of {len(raw)} bytes is too long", kind="limit", field="chunk_ulen"
-        )
+    refuse_long(len(raw), MAX_JSON, fourcc.decode(), "chunk_ulen")
     if not compress:
         return Payload.of(fourcc, name, flags & ~COMPRESSED, raw, stored=raw)
     stored = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(raw)

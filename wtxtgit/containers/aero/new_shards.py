@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 
-from wtxtgit.containers.aero.chunks import Segment, ShardContent, aligned
+from wtxtgit.containers.aero.chunks import Segment, ShardContent
 from wtxtgit.containers.aero.content import BLOCK, Allowance, hasher
 from wtxtgit.containers.aero.describe import TensorReader
 from wtxtgit.containers.aero.hashes import parse_pages
@@ -23,6 +23,7 @@ from wtxtgit.containers.aero.read import (
     HASH_KEY,
     INDEX,
     PAGES,
+    PAYLOAD_ALIGNMENT,
     Aero,
     AeroChunk,
     IndexEntry,
@@ -30,7 +31,7 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.intervals import Span, groups
+from wtxtgit.containers.intervals import Span, aligned, groups
 from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import exactly, hashed
 from wtxtgit.io.view import Buffer, pieces
@@ -221,7 +222,7 @@ def laid_out(parts: Sequence[PlacedTensor], page_size: int | None) -> NewShard:
     offsets: dict[int, int] = {}
     end = 0
     for group in ordered:
-        first, offset = group[0], aligned(end)
+        first, offset = group[0], aligned(end, PAYLOAD_ALIGNMENT)
         start = first.entry.data_off
         stop = max(part.entry.data_end for part in group)
         offsets.update((part.place, offset + part.entry.data_off - start) for part in group)

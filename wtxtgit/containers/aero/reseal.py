@@ -44,7 +44,9 @@ from wtxtgit.containers.aero.read import (
     Aero,
     AeroChunk,
 )
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.json_text import refuse_repeated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
@@ -113,7 +115,7 @@ def reseal(
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
     if not stays:
-        _check_names(items)
+        refuse_repeated((item.entry.name for item in items), "tensor {} is there twice")
     allowance = Allowance(sum(len(source.aero.data) for source in sources.values()), options)
     shards = reshard(own, items, allowance)
     replaced = new.replaced | shards.replaced | _index(own, items, shards)
@@ -152,8 +154,7 @@ def _is_like(a: Item, b: Item) -> bool:
 
 def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
     """Refuse what can't be written; also shapes that would be read otherwise than they were."""
-    if len(items) > MAX_TENSORS:
-        raise FormatError(f"{len(items)} tensors are too many", kind="limit", field="entries")
+    refuse_many(len(items), MAX_TENSORS, "tensors", "entries")
     order = shape_order({} if new.json is None else json_object(memoryview(new.json)))
     for item in items:
         name, shape = f"tensor {quoted(item.entry.name)}", item.entry.shape
@@ -170,14 +171,6 @@ def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
             raise FormatError(
                 f"{name} has the dimensions of its shape in the other order", field="entries"
             )
-
-
-def _check_names(items: Sequence[Item]) -> None:
-    taken: set[str] = set()
-    for item in items:
-        if item.entry.name in taken:
-            raise FormatError(f"tensor {quoted(item.entry.name)} is there twice", field="name")
-        taken.add(item.entry.name)
 
 
 def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, Payload]:

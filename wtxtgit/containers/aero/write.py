@@ -26,6 +26,7 @@ from wtxtgit.containers.aero.chunks import (
     model,
     plan,
 )
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
 from wtxtgit.errors import FormatError
@@ -128,8 +129,7 @@ def build_set(
     check_tensors(tensors)
     # In its part each shard is the first one.
     shards = [replace(shard, number=0) for shard in plan(tensors, max_part)]
-    if len(shards) > MAX_SET_FILES:
-        raise FormatError(f"{len(shards)} parts are too many", kind="limit", field="parts")
+    refuse_many(len(shards), MAX_SET_FILES, "parts", "parts")
     if not is_in_folder(SET_NAME.format(stem)):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
     parts = [

@@ -9,8 +9,6 @@ Spec: `docs/spec/fold.md`, "Checks".
 from __future__ import annotations
 
 import json
-import zlib
-from functools import reduce
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
@@ -37,6 +35,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
@@ -399,10 +398,7 @@ class _ChunkCheck:
             )
         if verdict.crc_holds:
             return
-        if (
-            verdict.hash_holds
-            and reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0) == chunk.crc32c
-        ):
+        if verdict.hash_holds and crc32_of(pieces(stored)) == chunk.crc32c:
             self._findings.warn(
                 "crc32c holds the CRC-32 of zlib, as an old writer put it there",
                 "crc32c",
@@ -470,7 +466,3 @@ def _has_constants(content: bytes) -> bool:
     found: list[str] = []
     json.loads(content, parse_constant=found.append)
     return bool(found)
-
-
-def _zlib_crc32(stored: ByteView) -> int:
-    return reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0)

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import cast
 
 from wtxtgit.containers import intervals, json_text
-from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.budget import DecodedParts, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
@@ -120,8 +120,7 @@ def reseal(
     ]
     if own and all(one.content is None for one in placed):
         return pieces(container.data)
-    if len(placed) > MAX_TENSORS:
-        raise FormatError(f"{len(placed)} chunks are too many", kind="limit", field="chunks")
+    refuse_many(len(placed), MAX_TENSORS, "chunks", "chunks")
     key = options.integrity_key
     sources: dict[int, Payloads] = {}
     for fold in (container, *(cast(Fold, one.source) for one in placed)):

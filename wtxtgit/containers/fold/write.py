@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Literal
 
 from wtxtgit.containers import json_text, tensor_header
+from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, HMAC_PREFIX, MANIFEST_HASH, SHA256_PREFIX
@@ -338,8 +339,7 @@ def format_index(index: dict[str, object]) -> bytes:
         encoded = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
         raise FormatError("index can't be written as JSON", field="metadata") from None
-    if len(encoded) > MAX_JSON:
-        raise FormatError(f"index of {len(encoded)} bytes is too long", kind="limit", field="index")
+    refuse_long(len(encoded), MAX_JSON, "index", "index")
     # Plain data may still be too deep, or have integers over 64 bits.
     json_text.parse(memoryview(encoded), "index")
     return encoded

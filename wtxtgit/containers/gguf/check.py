@@ -25,10 +25,9 @@ from wtxtgit.containers.gguf.read import (
     STRING,
     Gguf,
     KeyValue,
-    aligned,
     read_array_head,
 )
-from wtxtgit.containers.intervals import is_zeros, overlaps
+from wtxtgit.containers.intervals import aligned, is_zeros, overlaps
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions

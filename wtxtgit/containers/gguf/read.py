@@ -23,6 +23,7 @@ from typing import Literal
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
+from wtxtgit.containers.intervals import aligned
 from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
@@ -308,11 +309,6 @@ class _HeaderCursor(Cursor):
                 f"header is over {MAX_JSON} bytes long", offset=self.pos, field=field, kind="limit"
             )
         return Cursor.skip(self, count, field)
-
-
-def aligned(position: int, alignment: int) -> int:
-    """The next multiple of `alignment`."""
-    return position + -position % alignment
 
 
 def describe(container: Gguf, options: ReadOptions) -> Description:

@@ -18,9 +18,9 @@ from wtxtgit.containers.gguf.read import (
     GGML_NAME,
     STRING,
     TYPES,
-    aligned,
 )
-from wtxtgit.containers.json_text import is_text
+from wtxtgit.containers.intervals import aligned
+from wtxtgit.containers.json_text import is_text, refuse_repeated
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
@@ -49,13 +49,10 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     """
     # A check warns of files without it ("Checks").
     values = {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}
-    names: set[str] = set()
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     infos: list[bytes] = []
     end = 0
     for tensor in tensors:
-        if tensor.name in names:
-            raise FormatError(f"two tensors are named {quoted(tensor.name)}", field="name")
-        names.add(tensor.name)
         infos.append(_info(tensor, end))
         end = aligned(end + tensor.nbytes, DEFAULT_ALIGNMENT)
     header = [MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
 from wtxtgit.containers.mlcp.metadata import SHARDS, SourceRecord
@@ -138,8 +139,7 @@ def _anew(
     container: Mlcp, chosen: Sequence[_ChosenTensor], wanted: Mapping[str, object]
 ) -> Iterator[Buffer]:
     """The file with its records, and what the metadata say of them, written again."""
-    if len(chosen) > MAX_TENSORS:
-        raise FormatError(f"{len(chosen)} tensors are too many", kind="limit", field="records")
+    refuse_many(len(chosen), MAX_TENSORS, "tensors", "records")
     # Stable: within a shard the order given stays ("Resealing").
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)

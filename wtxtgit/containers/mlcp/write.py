@@ -19,6 +19,7 @@ from struct import pack
 from typing import cast
 
 from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.mlcp.read import (
@@ -34,7 +35,7 @@ from wtxtgit.containers.mlcp.read import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.array import EPOCH
 from wtxtgit.model.tensor import TensorSource
 
@@ -88,8 +89,7 @@ def build(
     back.
     """
     rows = [_new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
-    if len(rows) > MAX_TENSORS:
-        raise FormatError(f"{len(rows)} tensors are too many", kind="limit", field="records")
+    refuse_many(len(rows), MAX_TENSORS, "tensors", "records")
     if metadata_json is None:
         custom_fields = tags or {}
         for text in (version or VERSION, *custom_fields.keys(), *custom_fields.values()):
@@ -114,10 +114,7 @@ def build(
 
 def header(version: str, metadata_json: Buffer) -> bytes:
     """What stands before the shards; raises FormatError where it is too long."""
-    if len(metadata_json) > MAX_JSON:
-        raise FormatError(
-            f"metadata of {len(metadata_json)} bytes is too long", kind="limit", field="metadata"
-        )
+    refuse_long(len(metadata_json), MAX_JSON, "metadata", "metadata")
     length = pack("<i", len(metadata_json))
     return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
@@ -354,6 +351,4 @@ class Unwritten:
 
 def _steps(blocks: Iterable[Buffer]) -> Iterator[memoryview]:
     for block in blocks:
-        view = memoryview(block).cast("B")
-        for start in range(0, len(view), STEP):
-            yield view[start : start + STEP]
+        yield from pieces(memoryview(block).cast("B"), STEP)

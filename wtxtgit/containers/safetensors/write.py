@@ -14,8 +14,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
+from wtxtgit.containers.json_text import refuse_repeated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
@@ -93,12 +95,9 @@ def bounded_header(
     further: Mapping[str, Mapping[str, object]] | None = None,
 ) -> bytes:
     """What `format_header` gives, within what the reference library reads; raises FormatError."""
-    if len(entries) > MAX_TENSORS:
-        raise FormatError(f"{len(entries)} tensors are too many", kind="limit", field="header")
+    refuse_many(len(entries), MAX_TENSORS, "tensors", "header")
     header = format_header(entries, metadata, further)
-    length = len(header) - SAFETENSORS_LENGTH_SIZE
-    if length > MAX_HEADER:
-        raise FormatError(f"header of {length} bytes is too long", kind="limit", field="header")
+    refuse_long(len(header) - SAFETENSORS_LENGTH_SIZE, MAX_HEADER, "header", "header")
     return header
 
 
@@ -147,11 +146,7 @@ def build_set(
     # What is written has to be read again: a stem that no index may list is refused now.
     if not is_in_folder(stem + INDEX_SUFFIX):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
-    taken: set[str] = set()
-    for tensor in tensors:
-        if tensor.name in taken:
-            raise FormatError(f"tensor name {quoted(tensor.name)} is taken", field="name")
-        taken.add(tensor.name)
+    refuse_repeated((tensor.name for tensor in tensors), "tensor name {} is taken")
     files: list[tuple[str, Iterator[Buffer]]] = []
     weight_map: dict[str, str] = {}
     for number, group in enumerate(groups, 1):

@@ -244,9 +244,6 @@ def _check_text(data: ByteView, start: int, end: int, field: str) -> None:
             fail(f"{field} is not UTF-8", offset=pos - len(held) + error.start, field=field)
 
 
-pass
-
-
 def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:
     """Runs of up to SLICE rows, each with the place of its first."""
     for start in range(0, len(rows), SLICE):

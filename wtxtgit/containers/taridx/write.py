@@ -74,22 +74,18 @@ class NewIndex:
             yield self.rows[start : start + SLICE].tobytes()
 
 
-def build(shards: Iterable[tuple[str, ByteView]], *, contiguous: bool = False) -> Iterator[Buffer]:
-    """The bytes of an index of tars: names and contents, in the order of their fids.
-
-    With `contiguous` rows that are not are sorted by keyhash and crashid. Raises
-    FormatError before the first byte, with the shard's name in the message.
-    """
-    yield from index(shards, contiguous=contiguous).pieces()
-
-
 def index(
     shards: Iterable[tuple[str, ByteView]],
     *,
     contiguous: bool = False,
     keyhash: Callable[[str], int] = tar.keyhash,
 ) -> NewIndex:
-    """Index tars; `keyhash` gives a stem's u64. Otherwise as `build`."""
+    """Index tars: names and contents, in the order of their fids.
+
+    With `contiguous` rows that are not are sorted by keyhash and crashid.
+    `keyhash` gives a stem's u64. Raises FormatError with the shard's name in
+    the message.
+    """
     made = _RowTables(keyhash)
     for fid, (shard, data) in enumerate(shards):
         if fid == MAX_SHARDS:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.json_text import is_text
+from wtxtgit.containers.json_text import is_text, refuse_repeated
 from wtxtgit.containers.torch import PICKLE, zip_layout
 from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, DEFAULT_ALIGNMENT, STORAGE, VERSION
 from wtxtgit.containers.torch.views import ELEMENTS, MAX_RANK, MAX_SIZE, SIZES, STORAGES
@@ -152,12 +152,9 @@ def build_model(
     Each tensor has a storage of its own and is asked for its blocks once;
     `tags` have no place. Raises FormatError before the first of the bytes.
     """
-    names: set[str] = set()
     for tensor in tensors:
         _check_tensor(tensor)
-        if tensor.name in names:
-            raise FormatError(f"two tensors are called {quoted(tensor.name)}", field="name")
-        names.add(tensor.name)
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are called {}")
     dtypes = [DTYPES[tensor.element] for tensor in tensors]
     items = [
         # Storages without a class of their own count bytes.
