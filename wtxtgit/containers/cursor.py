@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any, Literal, NoReturn
 
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 
+TEXT_STEP = 1 << 16
+"""Bytes of a text that are decoded at once."""
 MAX_QUOTED = 60
 """Characters of a name from the input that an error repeats."""
 
@@ -41,6 +45,21 @@ def unpack_at(layout: Struct, data: ByteView, offset: int) -> tuple[Any, ...]:
     if isinstance(data, memoryview):
         return layout.unpack_from(data, offset)
     return layout.unpack(mapped(data[offset : offset + layout.size]))
+
+
+def decoded(data: ByteView, start: int, end: int, field: str) -> Iterator[str]:
+    """The text data[start:end], TEXT_STEP bytes at a time; raises FormatError.
+
+    A length may be that of any gigabytes: what is no text mostly shows at its beginning.
+    """
+    decoder = getincrementaldecoder("utf-8")()
+    for pos in range(start, end, TEXT_STEP):
+        stop = min(pos + TEXT_STEP, end)
+        begun = len(decoder.getstate()[0])
+        try:
+            yield decoder.decode(mapped(data[pos:stop]), stop == end)
+        except UnicodeDecodeError as error:
+            fail(f"{field} is not UTF-8", offset=pos - begun + error.start, field=field)
 
 
 class Cursor:
@@ -83,12 +102,8 @@ class Cursor:
 
     def text(self, count: int, field: str) -> str:
         """`count` bytes of strict UTF-8."""
-        start = self.pos
-        raw = bytes(self.take(count, field))
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
+        start = self.skip(count, field)
+        return "".join(decoded(self.data, start, self.pos, field))
 
     def record(self, layout: Struct, field: str) -> tuple[Any, ...]:
         """The fields of a fixed record; the layout states its own byte order."""

@@ -9,9 +9,11 @@ Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878, section 3.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail
+from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -122,6 +124,20 @@ class Frame:
             yield block
         if not decoder.eof:
             self._fail("is not readable zstd")
+
+    def exactly(self, nbytes: int, refuse: Callable[[str], NoReturn]) -> Iterator[bytes]:
+        """As `content`; `refuse` is told how many bytes there are where they are not `nbytes`."""
+        given = 0
+        try:
+            for block in self.content(nbytes):
+                given += len(block)
+                yield block
+        except FormatError as error:
+            if error.kind == "limit":
+                refuse("more")
+            raise
+        if given != nbytes:
+            refuse(str(given))
 
     def _batch(self, pos: int) -> tuple[int, bool]:
         """Where the next blocks end that are decoded at once, and whether they are the last."""

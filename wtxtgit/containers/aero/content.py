@@ -10,6 +10,7 @@ Spec: `docs/spec/aero.md`, "Limits".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, AeroChunk
@@ -18,7 +19,6 @@ from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
-from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
 from wtxtgit.model.tensor import ReadOptions
@@ -103,17 +103,7 @@ class ChunkContent:
             yield from pieces(self._stored, BLOCK)
             return
         frame = Frame(self._stored, "chunk", offset=chunk.offset)
-        length = 0
-        try:
-            for block in frame.content(chunk.ulen):
-                length += len(block)
-                yield block
-        except FormatError as error:
-            if error.kind == "limit":
-                _wrong_ulen(chunk, "more")
-            raise
-        if length != chunk.ulen:
-            _wrong_ulen(chunk, str(length))
+        yield from frame.exactly(chunk.ulen, partial(_wrong_ulen, chunk))
         self.unused = chunk.length - frame.end
 
 

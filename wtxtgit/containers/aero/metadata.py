@@ -85,20 +85,20 @@ class NewMetadata:
         return NewMetadata(json=json, manifest=manifest, manifest_before=manifest)
 
 
-def read(aero: Aero, options: ReadOptions) -> dict[str, object]:
+def values(aero: Aero, options: ReadOptions) -> dict[str, object]:
     """The values by chunk; chunks that can't be decoded have none.
 
     An MJSN that is no object with each key once, or over MAX_SHOWN, is bytes,
     as is an MMSG that is no map. Raises FormatError (limit) where unknown
     chunks hold too much.
     """
-    values: dict[str, object] = {}
+    by_chunk: dict[str, object] = {}
     for fourcc, parse in ((JSON, _json), (MANIFEST, _manifest)):
         raw = content_of(aero, fourcc, options)
         if raw is not None:
-            values[fourcc.decode()] = parse(raw)
-    values[CHUNKS] = {key: value for key, _, value in _unknown(aero, options)}
-    return values
+            by_chunk[fourcc.decode()] = parse(raw)
+    by_chunk[CHUNKS] = {key: value for key, _, value in _unknown(aero, options)}
+    return by_chunk
 
 
 def changes(
@@ -106,7 +106,7 @@ def changes(
 ) -> NewMetadata:
     """What makes the values those of the file, whose own ones are `own`.
 
-    Raises FormatError for what is no value as `read` gives it, and for large
+    Raises FormatError for what is no value as `values` gives it, and for large
     unknown chunks of another file.
     """
     new = NewMetadata.unchanged(aero, options)

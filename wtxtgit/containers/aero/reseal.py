@@ -18,13 +18,14 @@ from typing import cast
 import zstandard
 
 from wtxtgit.containers import replacing
-from wtxtgit.containers.aero import extras, metadata, repack
+from wtxtgit.containers.aero import metadata, repack
 from wtxtgit.containers.aero.check import check
 from wtxtgit.containers.aero.chunks import ZSTD_LEVEL, Payload
 from wtxtgit.containers.aero.content import Allowance, content
 from wtxtgit.containers.aero.describe import json_object, shape_order
+from wtxtgit.containers.aero.extras import rest
 from wtxtgit.containers.aero.hashes import MAX_PAGES
-from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed
+from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed, values
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
 from wtxtgit.containers.aero.new_shards import (
     Item,
@@ -52,6 +53,8 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
+__all__ = ["entries", "reseal", "rest", "values"]
+
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
     """The tensors, in the index's order; raises FormatError (limit) for too long maps in it."""
@@ -63,23 +66,6 @@ def entries(container: Aero, options: ReadOptions) -> list[Entry]:
         stored = cast(ByteView, tensor.held) if is_plain else None
         entries.append(Entry(tensor.name, source.form(number, tensor), stored, tensor))
     return entries
-
-
-def values(container: Aero, options: ReadOptions) -> dict[str, object]:
-    """What MJSN and MMSG hold, and small unknown chunks; see the page.
-
-    Raises FormatError where unknown chunks can't be decoded, and (limit)
-    where they hold too much.
-    """
-    return metadata.read(container, options)
-
-
-def rest(container: Aero, options: ReadOptions) -> dict[str, object]:
-    """What else the file holds: reserved fields, bytes between chunks, what chunks say beside.
-
-    Raises FormatError (limit) where names are too long, or chunks share bytes too often.
-    """
-    return extras.rest(container, options)
 
 
 def reseal(
@@ -103,7 +89,7 @@ def reseal(
     items = list(_items(own, sources, placed))
     new = NewMetadata.unchanged(container, options)
     if values is not None:
-        new = metadata.changes(container, metadata.read(container, options), values, options)
+        new = metadata.changes(container, metadata.values(container, options), values, options)
     stays = len(items) == len(container.entries) and all(
         item.source is own and item.number == place for place, item in enumerate(items)
     )

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from wtxtgit.containers.aero import chunks
 from wtxtgit.containers.aero.aeroset import FORMAT_NAME, VERSIONS
 from wtxtgit.containers.aero.chunks import (
     DTYPES,
@@ -73,8 +72,7 @@ def build(
     payloads = file_payloads(
         shards, entries, tags or {}, ihsh=ihsh, compress_metadata=compress_metadata
     )
-    chunks.check_payloads(payloads)
-    return assemble(payloads, content_uuid(payloads) if uuid is None else uuid)
+    return _file(payloads, uuid)
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
@@ -155,9 +153,9 @@ def _index(shards: Sequence[Shard], tags: Mapping[str, str]) -> Iterator[Buffer]
     return _file(file_payloads([], entries, tags, ihsh=True, compress_metadata=False))
 
 
-def _file(payloads: Sequence[Payload]) -> Iterator[Buffer]:
+def _file(payloads: Sequence[Payload], uuid: bytes | None = None) -> Iterator[Buffer]:
     check_payloads(payloads)
-    return assemble(payloads, content_uuid(payloads))
+    return assemble(payloads, content_uuid(payloads) if uuid is None else uuid)
 
 
 def _set(parts: Sequence[_NewFile], index: _NewFile, tags: Mapping[str, str]) -> Iterator[Buffer]:

@@ -26,6 +26,7 @@ from wtxtgit.containers.fold.payloads import (
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     HEADER,
+    JSON_CTYPE,
     MERKLE_ROOT,
     TRUST_BLOCK,
     UNCOMPRESSED,
@@ -51,7 +52,6 @@ HEADER_FIELDS = (
     ("ecc_len", 28),
 )
 """Integers that a chunk header and the index both have, and where the header has them."""
-JSON_CTYPE = b"JSON"
 MAX_JSON_CHUNK = 16 * 1024 * 1024
 """Longest JSON chunk that is parsed, in bytes once decoded."""
 PARITY_BLOCKS = 16

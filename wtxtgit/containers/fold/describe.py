@@ -21,7 +21,9 @@ from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     HEADER,
+    JSON_CTYPE,
     MAX_NESTED_NAMES,
+    TAGS,
     TENSOR_CTYPE,
     UNCOMPRESSED,
     ZSTD,
@@ -38,12 +40,9 @@ from wtxtgit.model.tensor import Description, Nested, PackedBytes, PartNote, Rea
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
-JSON_CTYPE = b"JSON"
 # All of them are held at once for a comparison.
 MAX_JSON_CHUNKS = 16 * 1024 * 1024
 """Bytes of all JSON chunks whose values are told."""
-TAGS = "tags"
-"""Metadata that is itself a table of tags."""
 OF_THE_WRITING = frozenset(
     {
         CHUNK_HASHES,

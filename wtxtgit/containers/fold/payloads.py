@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from wtxtgit.containers.budget import Budget
@@ -148,19 +149,10 @@ def content(
         yield from pieces(_of_length(held, chunk))
         return
     frame = Frame(held, "comp_payload", offset=chunk.payload_start)
-    length = 0
-    try:
-        for block in frame.content(chunk.uncomp_len):
-            length += len(block)
-            yield block
-            if seen is not None:
-                seen(frame.end)
-    except FormatError as error:
-        if error.kind == "limit":
-            _wrong_length(chunk, "more")
-        raise
-    if length != chunk.uncomp_len:
-        _wrong_length(chunk, str(length))
+    for block in frame.exactly(chunk.uncomp_len, partial(_wrong_length, chunk)):
+        yield block
+        if seen is not None:
+            seen(frame.end)
     # A frame must be the whole payload ("Payloads").
     if frame.end != len(held):
         fail(
@@ -219,13 +211,14 @@ SHA256_PREFIX = "sha256:"
 HMAC_PREFIX = "hmac-sha256:"
 MANIFEST_HASH = "manifest_hash"
 CHUNK_HASHES = "chunk_hashes"
+HEX_DIGITS = 64
 LEAF = b"L"
 NODE = b"N"
 MERKLE_BYTES = 32
 BLOCK = 2**20
 """Bytes that all hashes see before the next ones are touched."""
 
-_HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{64}})")
+_HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{{HEX_DIGITS}}})")
 
 
 @dataclass(frozen=True, slots=True)

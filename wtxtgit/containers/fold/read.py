@@ -29,7 +29,9 @@ CHUNK_HEADER = Struct(">4sIQQII")
 """ctype flags uncomp_len comp_len crc32c ecc_len."""
 UNCOMPRESSED = 0
 ZSTD = 1
-TENSOR_CTYPE = b"STEN"
+TENSOR_CTYPE, JSON_CTYPE = b"STEN", b"JSON"
+TAGS = "tags"
+"""Metadata that is itself a table of tags."""
 INDEX_ROLE = "_index"
 MERKLE_ROOT = "merkle_root"
 TRUST_BLOCK = "trust_block"

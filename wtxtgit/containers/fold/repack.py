@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import get_args
 
 from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
@@ -26,7 +27,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ReadOptions
 
-COMPRESSIONS = ("none", "zstd")
+COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 """What chunks can be stored with."""
 
 

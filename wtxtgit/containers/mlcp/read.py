@@ -8,7 +8,6 @@ Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -31,8 +30,6 @@ MAX_STRING_LENGTH_SIZE = 5
 """Bytes of seven bits each that say how long a .NET string is."""
 FIRST_ZEROS_SCAN = 64
 MAX_ZEROS_SCAN = 1 << 20
-TEXT_STEP = 1 << 16
-"""Bytes of a text that are decoded at once."""
 NO_BYTES = "the file has no bytes of tensors"
 HEADER_ROLE = "_header"
 RECORDS_ROLE = "_records"
@@ -238,28 +235,7 @@ def _net_string(cursor: Cursor, field: str) -> str:
         fail(f"{field} has an endless length", offset=start, field=field)
     if length > MAX_STRING:
         fail(f"{field} has the length {length}", offset=start, field=field)
-    return _text(cursor, length, field)
-
-
-def _text(cursor: Cursor, length: int, field: str) -> str:
-    """`length` bytes of strict UTF-8, decoded in steps.
-
-    In a wrong placement a length is made of a tensor's bytes and may be
-    gigabytes; what is no text mostly shows at its beginning.
-    """
-    end = cursor.pos + length
-    if length <= TEXT_STEP or end > cursor.size:
-        return cursor.text(length, field)
-    decoder = getincrementaldecoder("utf-8")()
-    parts: list[str] = []
-    while cursor.pos < end:
-        start = cursor.pos - len(decoder.getstate()[0])
-        block = cursor.take(min(TEXT_STEP, end - cursor.pos), field)
-        try:
-            parts.append(decoder.decode(mapped(block), cursor.pos == end))
-        except UnicodeDecodeError as error:
-            fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
-    return "".join(parts)
+    return cursor.text(length, field)
 
 
 def _read_shards(
@@ -311,7 +287,7 @@ def _read_shard(
 def _read_record(cursor: Cursor, shard: int) -> TensorRecord:
     start = cursor.pos
     length = cursor.integer(COUNT_SIZE, "name length", signed=True)
-    name = _text(cursor, length, "name")
+    name = cursor.text(length, "name")
     dtype = _net_string(cursor, "dtype")
     rank = cursor.integer(COUNT_SIZE, "rank", signed=True)
     shape = unpack(f"<{rank}q", mapped(cursor.take(rank * DIM_SIZE, "shape")))

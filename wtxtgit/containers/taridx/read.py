@@ -8,7 +8,6 @@ Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct, calcsize
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers import ranges
-from wtxtgit.containers.cursor import Cursor, fail
+from wtxtgit.containers.cursor import Cursor, decoded
 from wtxtgit.containers.tar_index import Places, Rows
 from wtxtgit.containers.taridx import MAGIC
 from wtxtgit.errors import FormatError
@@ -212,8 +211,10 @@ def read(data: ByteView) -> Taridx:
             offset=off_arr,
             field="n_rows",
         )
-    _check_text(data, HEADER.size, off_crash, "extension block")
-    _check_text(data, off_crash, off_arr, "crash stem block")
+    blocks = (HEADER.size, off_crash, "extension block"), (off_crash, off_arr, "crash stem block")
+    for start, end, field in blocks:
+        for _ in decoded(data, start, end, field):
+            pass  # Refused where it is no text, without a copy of all of it.
     return Taridx(data, header)
 
 
@@ -230,18 +231,6 @@ def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
             field=field,
         )
     return bytes(block).decode().split("\n")
-
-
-def _check_text(data: ByteView, start: int, end: int, field: str) -> None:
-    """Refuse a block that is not UTF-8, without a copy of all of it."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for pos in range(start, end, TEXT_BLOCK):
-        stop = min(pos + TEXT_BLOCK, end)
-        held, _flags = decoder.getstate()
-        try:
-            decoder.decode(mapped(data[pos:stop]), final=stop == end)
-        except UnicodeDecodeError as error:
-            fail(f"{field} is not UTF-8", offset=pos - len(held) + error.start, field=field)
 
 
 def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:

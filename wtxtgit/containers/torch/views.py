@@ -260,11 +260,10 @@ def view(value: object, offset: int) -> View | None:
     if len(args) < 4 or not isinstance(args[0], Storage):
         _fail(f"{name} has no storage", offset)
     held = args[0]
-    first, shape, strides = args[1], sizes(args[2]), sizes(args[3])
+    first = args[1]
     if not isinstance(first, int) or not _is_size(first):
         _fail(f"{name} has a wrong offset", offset)
-    if shape is None or strides is None or len(shape) != len(strides):
-        _fail(f"{name} has a wrong size or stride", offset)
+    shape, strides = _shape_and_strides(args[2:4], name, offset)
     dtype = held.dtype
     if name in REBUILT_DTYPE:
         dtype = _dtype(args[REBUILT_DTYPE[name] : REBUILT_DTYPE[name] + 1], offset)
@@ -301,11 +300,19 @@ def sizes(value: object) -> tuple[int, ...] | None:
 
 
 def _meta_view(args: tuple[object, ...], offset: int) -> View:
-    shape, strides = (sizes(args[1]), sizes(args[2])) if len(args) >= 3 else (None, None)
-    if shape is None or strides is None or len(shape) != len(strides):
-        _fail(f"{REBUILD_META} has a wrong size or stride", offset)
+    shape, strides = _shape_and_strides(args[1:3], REBUILD_META, offset)
     dtype = _dtype(args[:1], offset)
     return View(dtype, shape, strides, element=ELEMENTS.get(dtype))
+
+
+def _shape_and_strides(
+    args: tuple[object, ...], name: str, offset: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    match tuple(map(sizes, args)):
+        case (tuple(shape), tuple(strides)) if len(shape) == len(strides):
+            return shape, strides
+        case _:
+            return _fail(f"{name} has a wrong size or stride", offset)
 
 
 def _dtype(args: tuple[object, ...], offset: int) -> str:
