@@ -19,7 +19,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.blocks import hashed
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import NewContent
+from wtxtgit.model.tensor import NewContent, TensorSource
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
@@ -54,6 +54,15 @@ class WrittenTensor:
         if self.content is not None:
             return self.content.blocks()
         return pieces(self.data[self.tensor.start : self.tensor.end])
+
+
+def behind(
+    header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor]
+) -> Iterator[Buffer]:
+    """A header, and the bytes of tensors back to back behind it."""
+    yield header
+    for tensor in tensors:
+        yield from tensor.blocks()
 
 
 def refuse_errors(findings: Findings) -> None:

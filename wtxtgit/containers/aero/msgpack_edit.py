@@ -8,7 +8,7 @@ Spec: `docs/spec/aero.md`, "Resealing".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgpack
@@ -39,7 +39,18 @@ def fields(raw: bytes) -> list[Field]:
 
     Raises FormatError (limit) where there are too many.
     """
-    return list(_fields(raw))
+    unpacker = _unpacker(raw)
+    count = unpacker.read_map_header()
+    if count > MAX_FIELDS:
+        raise FormatError(f"a map has {count} keys", kind="limit", field="MessagePack")
+    listed: list[Field] = []
+    for _ in range(count):
+        start = unpacker.tell()
+        unpacker.skip()
+        value = unpacker.tell()
+        unpacker.skip()
+        listed.append(Field(_text(raw[start:value]), start, value, unpacker.tell()))
+    return listed
 
 
 def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
@@ -64,7 +75,9 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
             pieces.append(packed(key) + value)
     first, end = (held[0].start, held[-1].end) if held else (_head(raw), _head(raw))
     # The width of the count stays as it was spelled where the count does.
-    head = raw[:first] if len(pieces) == len(held) else _packer().pack_map_header(len(pieces))
+    head = (
+        raw[:first] if len(pieces) == len(held) else msgpack.Packer().pack_map_header(len(pieces))
+    )
     return b"".join((head, *pieces, raw[end:]))
 
 
@@ -89,7 +102,7 @@ class TensorMaps:
     @staticmethod
     def of(raw: bytes) -> TensorMaps:
         """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
-        held = [field for field in _fields(raw) if field.key == TENSORS_KEY][-1]
+        held = [field for field in fields(raw) if field.key == TENSORS_KEY][-1]
         unpacker = _unpacker(raw[held.value : held.end])
         count = unpacker.read_array_header()
         first = held.value + unpacker.tell()
@@ -109,22 +122,9 @@ class TensorMaps:
         if len(maps) == len(self.ends):
             head = self.raw[self.start : self.first]
         else:
-            head = _packer().pack_array_header(len(maps))
+            head = msgpack.Packer().pack_array_header(len(maps))
         end = self.ends[-1] if self.ends else self.first
         return b"".join((self.raw[: self.start], head, *maps, self.raw[end:]))
-
-
-def _fields(raw: bytes) -> Iterator[Field]:
-    unpacker = _unpacker(raw)
-    count = unpacker.read_map_header()
-    if count > MAX_FIELDS:
-        raise FormatError(f"a map has {count} keys", kind="limit", field="MessagePack")
-    for _ in range(count):
-        start = unpacker.tell()
-        unpacker.skip()
-        value = unpacker.tell()
-        unpacker.skip()
-        yield Field(_text(raw[start:value]), start, value, unpacker.tell())
 
 
 def _text(raw: bytes) -> str | None:
@@ -147,7 +147,3 @@ def _unpacker(raw: bytes) -> msgpack.Unpacker:
     unpacker = msgpack.Unpacker(read_size=max(len(raw), 1), max_buffer_size=0)
     unpacker.feed(raw)
     return unpacker
-
-
-def _packer() -> msgpack.Packer:
-    return msgpack.Packer()

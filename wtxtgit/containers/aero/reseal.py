@@ -30,7 +30,6 @@ from wtxtgit.containers.aero.msgpack_edit import edited, packed
 from wtxtgit.containers.aero.new_shards import (
     Item,
     NewShard,
-    PlacedTensor,
     Source,
     as_it_was,
     laid_out,
@@ -91,7 +90,7 @@ def reseal(
     if values is not None:
         new = metadata.changes(container, metadata.values(container, options), values, options)
     stays = len(items) == len(container.entries) and all(
-        item.source is own and item.number == place for place, item in enumerate(items)
+        item.source is own and item.number == item.place for item in items
     )
     # A file of which nothing changes stays byte for byte, also one with errors.
     if stays and not any(item.content for item in items) and not new.is_change:
@@ -119,13 +118,13 @@ def _items(
     """
     counts = Counter(entry.name for entry in own.aero.entries)
     numbers = {entry.name: n for n, entry in enumerate(own.aero.entries)}
-    for each in placed:
-        item = Item(sources[id(each.source)], each.number, each.content)
+    for place, each in enumerate(placed):
+        item = Item(place, sources[id(each.source)], each.number, each.content)
         number = numbers.get(item.entry.name)
         if item.source is own or number is None or counts[item.entry.name] > 1:
             yield item
-        elif _is_like(Item(own, number, None), item):
-            yield Item(own, number, each.content or item.source.content(each.number))
+        elif _is_like(Item(place, own, number), item):
+            yield Item(place, own, number, each.content or item.source.content(each.number))
         else:
             yield item
 
@@ -167,8 +166,8 @@ def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, P
             raise FormatError("the file has no TIDX chunk", field="entries")
         return {}
     maps = []
-    for place, item in enumerate(items):
-        raw, edits = item.source.map(item.number), shards.edits(place, item)
+    for item in items:
+        raw, edits = item.source.map(item.number), shards.edits(item)
         maps.append(edited(raw, edits) if edits else raw)
     raw = own.index.with_maps(maps)
     return {} if raw == own.index.raw else {chunk.place: like(own.aero, chunk, raw)}
@@ -209,16 +208,16 @@ class Resharded:
     facts: dict[int, ShardFacts] = field(default_factory=dict)
     added: list[tuple[Payload, ShardFacts]] = field(default_factory=list)
 
-    def edits(self, place: int, item: Item) -> dict[str, bytes]:
+    def edits(self, item: Item) -> dict[str, bytes]:
         """What changes of a tensor's map in the index."""
-        entry, home = item.entry, self.homes[place]
+        entry, home = item.entry, self.homes[item.place]
         if home is None:
             return {}
         edits = {} if home == entry.shard_id else {"shard_id": packed(home)}
         shard = self.shards.get(home)
         if shard is None:
             return edits
-        offset = shard.offsets[place]
+        offset = shard.offsets[item.place]
         if offset != entry.data_off:
             edits["data_off"] = packed(offset)
         if item.content is not None and entry.data_len and entry.digest is not None:
@@ -239,23 +238,22 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     """
     numbered = _numbered(own)
     made = Resharded(list(_homes(own, items, numbered)))
-    parts: dict[int, list[PlacedTensor]] = {}
+    parts: dict[int, list[Item]] = {}
     decoded: set[tuple[int, AeroChunk]] = set()
-    for place, (item, home) in enumerate(zip(items, made.homes, strict=True)):
-        shard_of = item.source.shard_of(item.number)
-        if home is None or shard_of is None:
+    for item, home in zip(items, made.homes, strict=True):
+        if home is None or item.shard is None:
             continue
-        parts.setdefault(home, []).append(PlacedTensor(place, item, shard_of))
-        if (id(item.source), shard_of) not in decoded:
-            decoded.add((id(item.source), shard_of))
-            allowance.decode(shard_of)
+        parts.setdefault(home, []).append(item)
+        if (id(item.source), item.shard) not in decoded:
+            decoded.add((id(item.source), item.shard))
+            allowance.decode(item.shard)
     before: dict[int, list[int]] = {}
     for number, entry in enumerate(own.aero.entries):
         before.setdefault(entry.shard_id, []).append(number)
     # In the order of their numbers, so that the same merge gives the same bytes.
     for number in sorted(numbered.keys() | parts.keys()):
         inside = parts.get(number, [])
-        numbers = sorted(part.item.number for part in inside if part.item.source is own)
+        numbers = sorted(part.number for part in inside if part.source is own)
         stays = len(numbers) == len(inside) and numbers == before.get(number, [])
         if stays and not any(part.is_given for part in inside):
             continue
@@ -305,7 +303,7 @@ def _homes(
     )
     for item in items:
         entry = item.entry
-        if item.source.shard_of(item.number) is None:
+        if item.shard is None:
             if own.aero.shard(entry.shard_id) is not None:
                 raise FormatError(
                     f"tensor {quoted(entry.name)} is in another file, and shard "

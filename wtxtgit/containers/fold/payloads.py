@@ -83,16 +83,15 @@ def stored(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
 
 def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView | None:
     """The stored payload where it is damaged and its parity mends it, else None."""
-    held = chunk.payload(data)
-    if not usable_parity(chunk) or verdict(held, chunk, options).intact:
+    if not usable_parity(chunk) or is_whole(chunk.payload(data), chunk, options):
         return None
     whole, _, verdict_after = mend(data, chunk, options)
     return whole.payload if verdict_after.intact else None
 
 
-def verdict(held: ByteView, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
-    """What the hashes of a chunk say of its stored payload."""
-    return judged(Digests(held).finish(), chunk, options)
+def is_whole(stored: ByteView, chunk: FoldChunk, options: ReadOptions) -> bool:
+    """Whether a stored payload is what the hashes of its chunk say."""
+    return judged(Digests(stored).finish(), chunk, options).intact
 
 
 def judged(digests: Digests, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
@@ -356,9 +355,6 @@ class Payloads:
         self.passes = Budget(MAX_PASSES * len(data), message, "offset")
         self._mending_left = MAX_MENDED_BLOCKS
 
-    def is_whole(self, chunk: FoldChunk) -> bool:
-        return verdict(chunk.payload(self.data), chunk, self.options).intact
-
     def mend(self, chunk: FoldChunk) -> tuple[Mended, Digests, HashVerdict]:
         """As `mend`; the blocks that are tried are counted."""
         mending = mend(self.data, chunk, self.options, self._mending_left)
@@ -369,7 +365,7 @@ class Payloads:
         """The condition of a chunk; raises FormatError (limit) where chunks overlap too much."""
         # Parity counts as well: it can be many times its payload, and overlap too.
         self.passes.take(chunk.end - chunk.offset, chunk.offset)
-        if self.is_whole(chunk):
+        if is_whole(chunk.payload(self.data), chunk, self.options):
             return "whole"
         if not usable_parity(chunk):
             return "damaged"

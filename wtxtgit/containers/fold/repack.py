@@ -67,7 +67,7 @@ def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:
     payloads.check_limits(chunk, options)
     inside.passes.take(chunk.comp_len, chunk.offset)
     stored = payloads.stored(inside.data, chunk, options)
-    if not payloads.verdict(stored, chunk, options).intact:
+    if not payloads.is_whole(stored, chunk, options):
         raise FormatError(
             f"chunk {name} is damaged", offset=chunk.payload_start, field="comp_payload"
         )
@@ -104,7 +104,8 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
         if inside.passes.spend(chunk.comp_len):
             if chunk.offset < reached:
                 # Its bytes may be those of a chunk that was mended.
-                needed = [] if inside.is_whole(chunk) else None
+                is_whole = payloads.is_whole(chunk.payload(inside.data), chunk, options)
+                needed = [] if is_whole else None
             else:
                 reached = chunk.end
                 needed = _patches(inside, chunk)
@@ -120,12 +121,12 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
 def _patches(inside: Payloads, chunk: FoldChunk) -> list[Patch] | None:
     """What makes a chunk whole, None where nothing does."""
     data, n = inside.data, payloads.usable_parity(chunk)
-    is_whole = inside.is_whole(chunk)
+    payload = chunk.payload(data)
+    is_whole = payloads.is_whole(payload, chunk, inside.options)
     try:
         payloads.check_limits(chunk, inside.options)
     except FormatError:
         return [] if is_whole else None
-    payload = chunk.payload(data)
     patches: list[Patch] = []
     if not is_whole:
         if not n:

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal, get_args
 
-from wtxtgit.containers import json_text, tensor_header
+from wtxtgit.containers import json_text, replacing, tensor_header
 from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
@@ -116,14 +116,10 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
         entries.append((tensor.name, DTYPES[tensor.element], tensor.shape, tensor.nbytes))
     header = tensor_header.format_header(entries)
     length = len(header) + sum(tensor.nbytes for tensor in tensors)
-    source = ChunkSource(MODEL_CHUNK, TENSOR_CTYPE, length, partial(_model, header, tensors))
+    source = ChunkSource(
+        MODEL_CHUNK, TENSOR_CTYPE, length, partial(replacing.behind, header, tensors)
+    )
     return build([source], metadata={TAGS: dict(tags)} if tags else None)
-
-
-def _model(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
-    yield header
-    for tensor in tensors:
-        yield from tensor.blocks()
 
 
 Compression = Literal["none", "zstd"]

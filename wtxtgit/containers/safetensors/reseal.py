@@ -70,7 +70,7 @@ def reseal(
     if _spelled(metadata) == _spelled(own) and _has_places(container, placed):
         return replacing.replaced(container.data, container.header.tensors, parts)
     replacing.check_size(parts, (source.data for source in sources.values()))
-    return _pieces(_header(placed, metadata), parts)
+    return replacing.behind(_header(placed, metadata), parts)
 
 
 def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> bytes:
@@ -83,12 +83,6 @@ def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> by
         if stored.name in header.further:
             further[stored.name] = header.further[stored.name]
     return bounded_header(listed, _texts(metadata), further)
-
-
-def _pieces(header: bytes, parts: Sequence[WrittenTensor]) -> Iterator[Buffer]:
-    yield header
-    for part in parts:
-        yield from part.blocks()
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str] | None:

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from wtxtgit.containers import replacing
 from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
@@ -70,7 +71,7 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     Raises FormatError for dtypes, names and tags that the format can't hold.
     """
     ordered = _in_order(tensors)
-    return _pieces(_header(ordered, tags), ordered)
+    return replacing.behind(_header(ordered, tags), ordered)
 
 
 def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
@@ -99,12 +100,6 @@ def bounded_header(
     header = format_header(entries, metadata, further)
     refuse_long(len(header) - SAFETENSORS_LENGTH_SIZE, MAX_HEADER, "header", "header")
     return header
-
-
-def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
-    yield header
-    for tensor in tensors:
-        yield from tensor.blocks()
 
 
 def can_hold(name: str) -> bool:

@@ -50,8 +50,8 @@ def check(container: Taridx, options: ReadOptions) -> Findings:
     findings = Findings()
     rows = container.rows()
     _check_header(container, findings)
-    extensions = _table(container.extensions, findings)
-    stems = _table(container.crash_stems, findings)
+    extensions = table(container.extensions, findings)
+    stems = table(container.crash_stems, findings)
     _check_count("n_ext", container.header.n_ext, container.extension_block, findings)
     _check_count("n_crash", container.header.n_crash, container.crash_block, findings)
     _check_names("extension", "n_ext", extensions, findings)
@@ -82,7 +82,8 @@ def _check_header(container: Taridx, findings: Findings) -> None:
         )
 
 
-def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+def table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+    """A table of the index; one that is over its limit is refused, and empty."""
     try:
         return lines()
     except FormatError as error:

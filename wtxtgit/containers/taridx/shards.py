@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from wtxtgit.containers.tar_index import FoundMember, Places, Rows, Tar
 from wtxtgit.containers.taridx import tar
-from wtxtgit.containers.taridx.check import row_offset
+from wtxtgit.containers.taridx.check import row_offset, table
 from wtxtgit.containers.taridx.read import Taridx, key_bits, read, slices
 from wtxtgit.containers.taridx.tar import (
     decoded,
@@ -203,7 +203,10 @@ class _RowsByFid:
         self._counts = np.bincount(fids, minlength=1 << 16)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)])
         self._key_mask = np.uint64((1 << key_bits(self._rows)) - 1)
-        extensions, stems = _tables(index)
+        # Of a table over its limit the check of the index tells.
+        extensions, stems = (
+            table(lines, Findings()) for lines in (index.extensions, index.crash_stems)
+        )
         self.extension_numbers: dict[str, int] = {}
         numbers = [
             self.extension_numbers.setdefault(name.lower(), len(self.extension_numbers))
@@ -274,17 +277,6 @@ class _RowsByFid:
             if self._crashids.get(stem, 0) != rows["crashid"][n]:
                 wrong.append(n)
         return np.array(wrong, np.intp)
-
-
-def _tables(index: Taridx) -> tuple[list[str], list[str]]:
-    """Extensions and crash stems; tables over their limits are empty, `check` says so."""
-    tables = []
-    for lines in (index.extensions, index.crash_stems):
-        try:
-            tables.append(lines())
-        except FormatError:
-            tables.append([])
-    return tables[0], tables[1]
 
 
 def find(index: Taridx, name: str) -> Places:

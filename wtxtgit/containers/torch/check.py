@@ -5,7 +5,6 @@ Spec: `docs/spec/torch.md`, "Checks"; torch/_weights_only_unpickler.py of torch 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 
 from wtxtgit.containers import zip_read
@@ -15,6 +14,7 @@ from wtxtgit.containers.torch.pickle_read import Global, Pickle
 from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
 from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
 from wtxtgit.containers.zip_read import ZipMember
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -140,7 +140,9 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
     for made in pickle.globals:
         if not is_safe(made):
             findings.warn(
-                f"loading with pickle would import and may call {_shown(made)}", "global", start
+                f"loading with pickle would import and may call {quoted(made.path)}",
+                "global",
+                start,
             )
     if pickle.opcodes - OPCODES:
         findings.warn(
@@ -148,10 +150,6 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
             field,
             start,
         )
-
-
-def _shown(made: Global) -> str:
-    return quoted(made.path)
 
 
 def _check_members(findings: Findings, container: Torch, options: ReadOptions) -> None:
@@ -185,11 +183,9 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
 def _check_crc32(
     findings: Findings, data: ByteView, member: ZipMember, options: ReadOptions
 ) -> None:
-    crc32 = 0
     most = max(options.max_chunk, member.end - member.start if member.stored else 0)
     try:
-        for block in zip_read.blocks(data, member, most):
-            crc32 = zlib.crc32(block, crc32)
+        crc32 = crc32_of(zip_read.blocks(data, member, most))
     except FormatError as error:
         findings.refuse(error, chunk=member.name)
         return
