@@ -55,15 +55,15 @@ def groups(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
 
 def gaps(spans: Iterable[Span], size: int) -> list[Span]:
     """What of `size` bytes is in none of the spans, in order."""
-    found: list[Span] = []
+    between: list[Span] = []
     reached = 0
     for start, end in sorted(spans):
         if start > reached and reached < size:
-            found.append((reached, min(start, size)))
+            between.append((reached, min(start, size)))
         reached = max(reached, end)
     if reached < size:
-        found.append((reached, size))
-    return found
+        between.append((reached, size))
+    return between
 
 
 def is_zeros(data: ByteView) -> bool:

@@ -27,7 +27,7 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 Path = tuple[str | int, ...]
 """Where a value is: keys of objects and numbers in lists, from the outside in."""
-_Found = list[tuple[int, int, str]]
+_Replacements = list[tuple[int, int, str]]
 """Where a value starts and ends, and the text that takes its place."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -103,9 +103,9 @@ def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
     """
     start, step = 0, FIRST_SCAN
     while start < len(data):
-        found = bytes(data[start : start + step]).find(0)
-        if found >= 0:
-            fail(f"{what} is not JSON", offset=offset + start + found, field=what)
+        nul = bytes(data[start : start + step]).find(0)
+        if nul >= 0:
+            fail(f"{what} is not JSON", offset=offset + start + nul, field=what)
         start, step = start + step, step * 2
 
 
@@ -134,12 +134,12 @@ def replaced(text: str, edits: Mapping[Path, object]) -> str:
     tree: _Tree = {}
     for path, value in edits.items():
         _plant(tree, path, _NewText(json.dumps(value)))
-    found: _Found = []
-    _find(text, _skip(text, 0), tree, found)
-    if len(found) != len(edits):
+    replacements: _Replacements = []
+    _find(text, _skip(text, 0), tree, replacements)
+    if len(replacements) != len(edits):
         raise FormatError("JSON text lacks a value that is replaced")
     pieces, pos = [], 0
-    for start, end, new in sorted(found):
+    for start, end, new in sorted(replacements):
         pieces += [text[pos:start], new]
         pos = end
     return "".join([*pieces, text[pos:]])
@@ -155,22 +155,22 @@ def _plant(tree: _Tree, path: Path, new: _NewText) -> None:
     tree[last] = new
 
 
-def _find(text: str, pos: int, tree: _Tree | _NewText | None, found: _Found) -> int:
+def _find(text: str, pos: int, tree: _Tree | _NewText | None, replacements: _Replacements) -> int:
     """Where the value at `pos` ends; `found` is given what is replaced in it."""
     if not isinstance(tree, dict) or text[pos] not in "{[":
         _, end = _DECODER.raw_decode(text, pos)
         if isinstance(tree, _NewText):
-            found.append((pos, end, tree.text))
+            replacements.append((pos, end, tree.text))
         return end
     is_object = text[pos] == "{"
-    last: dict[str | int, _Found] = {}
+    last: dict[str | int, _Replacements] = {}
     pos, number = _skip(text, pos + 1), 0
     while text[pos] not in "}]":
         key: str | int = number
         if is_object:
             key, pos = _DECODER.raw_decode(text, pos)
             pos = _skip(text, _skip(text, pos) + 1)
-        inner: _Found = []
+        inner: _Replacements = []
         pos = _skip(text, _find(text, pos, tree.get(key), inner))
         if key in tree:
             last[key] = inner
@@ -178,7 +178,7 @@ def _find(text: str, pos: int, tree: _Tree | _NewText | None, found: _Found) -> 
             pos = _skip(text, pos + 1)
         number += 1
     for inner in last.values():
-        found += inner
+        replacements += inner
     return pos + 1
 
 

@@ -247,10 +247,10 @@ def _item(descr: object, offset: int) -> tuple[int, bool]:
     while waiting:
         described, times = waiting.pop()
         if isinstance(described, str):
-            found = _SCALAR.fullmatch(described)
-            if found is None:
+            scalar = _SCALAR.fullmatch(described)
+            if scalar is None:
                 fail("descr is unknown", offset=offset, field="descr")
-            _, kind, digits = found.groups()
+            _, kind, digits = scalar.groups()
             has_objects = has_objects or kind is None
             size += times * int(digits or 0) * (4 if kind == "U" else 1)
         else:

@@ -80,12 +80,12 @@ class Stored:
 
     def listed(self, data: ByteView, absent: str | None = None) -> Tensor:
         """The tensor with a view of its bytes in the file `data`."""
-        held = data[self.start : self.end] if self.end > self.start else data[:0]
+        content = data[self.start : self.end] if self.end > self.start else data[:0]
         return Tensor(
             self.name,
             self.dtype,
             self.shape,
-            held,
+            content,
             self.start,
             self.element,
             self.order,

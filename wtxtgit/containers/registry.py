@@ -58,8 +58,8 @@ def detected(data: ByteView) -> Format | None:
 
 def detect(data: ByteView) -> str:
     """The name of the format that the file's first bytes claim, "opaque" where they claim none."""
-    found = detected(data)
-    return OPAQUE if found is None else found.name
+    known = detected(data)
+    return OPAQUE if known is None else known.name
 
 
 def listed_by(data: ByteView) -> Format | None:

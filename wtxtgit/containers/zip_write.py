@@ -306,8 +306,8 @@ def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) 
     zip64 = b""
     if style.always_zip64 or entries >= MAX_16 or max(size, offset) >= MAX_32:
         length = ZIP64_END.size - RECORD_SIZE_AFTER
-        made = (length, style.end, VERSION_ZIP64, 0, 0)
-        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *made, entries, entries, size, offset)
+        versions = (length, style.end, VERSION_ZIP64, 0, 0)
+        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *versions, entries, entries, size, offset)
         zip64 += ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
     count = min(entries, MAX_16)
     fields = (0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), len(comment))

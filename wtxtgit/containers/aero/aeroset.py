@@ -236,10 +236,10 @@ def _version(value: object) -> tuple[int, int]:
         name, version = value.get("name"), value.get("version")
     if name != FORMAT_NAME:
         fail(f"format name is not {FORMAT_NAME}", offset=0, field="format")
-    found = next((known for known in VERSIONS if version == list(known)), None)
-    if found is None:
+    known_version = next((known for known in VERSIONS if version == list(known)), None)
+    if known_version is None:
         fail(f"version {ascii(version)[:20]} is not known", offset=0, field="version")
-    return found
+    return known_version
 
 
 def _member(value: object, what: str, *, has_shards: bool) -> SetFile:

@@ -341,14 +341,14 @@ def file_payloads(
     if texts:
         raw = json.dumps(texts, sort_keys=True, separators=(",", ":")).encode()
         first.append(metadata_payload(JSON, JSON_NAME, raw, compress=False))
-    held = [(shard, payload) for shard in shards for payload in shard.payloads()]
+    of_shards = [(shard, payload) for shard in shards for payload in shard.payloads()]
     fourccs = [*(payload.fourcc for payload in first), MANIFEST, INDEX]
     chunks: list[dict[str, object]] = [
         {"role": ROLES[fourcc], "fourcc": fourcc.decode(), "toc_index": place}
         for place, fourcc in enumerate(fourccs)
     ]
     sizes = []
-    for shard, payload in held:
+    for shard, payload in of_shards:
         place = len(chunks)
         chunks.append(
             {
@@ -373,7 +373,7 @@ def file_payloads(
         metadata_payload(MANIFEST, MANIFEST_NAME, manifest, compress=compress_metadata),
         metadata_payload(INDEX, INDEX_NAME, index, flags=IS_INDEX, compress=compress_metadata),
     ]
-    return first + [payload for _, payload in held]
+    return first + [payload for _, payload in of_shards]
 
 
 def shard_item(number: int, place: int, size: int, tensors: int) -> dict[str, object]:

@@ -211,8 +211,8 @@ def _new_manifest(before: bytes | None, own: object, value: object) -> bytes:
         return edited(packed({}), new)
     old = _packed_values(own)
     edits = {key: item for key, item in new.items() if old.get(key) != item}
-    gone = dict.fromkeys(key for key in old if key not in new)
-    return edited(before, edits | gone) if edits or gone else before
+    removed = dict.fromkeys(key for key in old if key not in new)
+    return edited(before, edits | removed) if edits or removed else before
 
 
 def _packed_values(value: object) -> dict[str, bytes]:
@@ -319,21 +319,21 @@ def renewed(
     """
     value = manifest_map(raw) or {}
     lists = {key: items for key in LISTS if isinstance(items := value.get(key), list)}
-    made = {key: _moved(items, places, removed) for key, items in lists.items()}
+    lists_now = {key: _moved(items, places, removed) for key, items in lists.items()}
     for place, facts in shards.items():
-        for item in made.get("shards", []):
+        for item in lists_now.get("shards", []):
             if isinstance(item, dict) and item.get(PLACE) == places[place]:
                 new = {"size_bytes": facts.size, "tensor_count": facts.tensors}
                 item.update((key, new[key]) for key in new if key in item)
-    if made.get("chunks"):
+    if lists_now.get("chunks"):
         for place, (fourcc, one) in enumerate(added, len(places)):
             if fourcc in ROLES:
                 named = {} if one is None else {"shard_id": one.number}
                 listed = {ROLE: ROLES[fourcc], "fourcc": fourcc.decode(), PLACE: place}
-                made["chunks"].append(listed | named)
-            if one is not None and "shards" in made:
-                made["shards"].append(shard_item(one.number, place, one.size, one.tensors))
-    edits = {key: packed(items) for key, items in made.items() if items != lists[key]}
+                lists_now["chunks"].append(listed | named)
+            if one is not None and "shards" in lists_now:
+                lists_now["shards"].append(shard_item(one.number, place, one.size, one.tensors))
+    edits = {key: packed(items) for key, items in lists_now.items() if items != lists[key]}
     return edited(raw, edits) if edits else raw
 
 

@@ -60,10 +60,10 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
     that are changed the last one stays, as it is the one that counts.
     Raises FormatError as `fields` does.
     """
-    held = fields(raw)
-    last = {field.key: field for field in held}
+    own = fields(raw)
+    last = {field.key: field for field in own}
     pieces: list[bytes] = []
-    for field in held:
+    for field in own:
         if field.key is None or field.key not in changes:
             pieces.append(raw[field.start : field.end])
             continue
@@ -73,18 +73,16 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
     for key, value in changes.items():
         if key not in last and value is not None:
             pieces.append(packed(key) + value)
-    first, end = (held[0].start, held[-1].end) if held else (_head(raw), _head(raw))
+    first, end = (own[0].start, own[-1].end) if own else (_head(raw), _head(raw))
     # The width of the count stays as it was spelled where the count does.
-    head = (
-        raw[:first] if len(pieces) == len(held) else msgpack.Packer().pack_map_header(len(pieces))
-    )
+    head = raw[:first] if len(pieces) == len(own) else msgpack.Packer().pack_map_header(len(pieces))
     return b"".join((head, *pieces, raw[end:]))
 
 
 def packed(value: object) -> bytes:
     """A value as MessagePack."""
-    made: bytes = msgpack.packb(value)
-    return made
+    raw: bytes = msgpack.packb(value)
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +100,15 @@ class TensorMaps:
     @staticmethod
     def of(raw: bytes) -> TensorMaps:
         """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
-        held = [field for field in fields(raw) if field.key == TENSORS_KEY][-1]
-        unpacker = _unpacker(raw[held.value : held.end])
+        tensors = [field for field in fields(raw) if field.key == TENSORS_KEY][-1]
+        unpacker = _unpacker(raw[tensors.value : tensors.end])
         count = unpacker.read_array_header()
-        first = held.value + unpacker.tell()
+        first = tensors.value + unpacker.tell()
         ends = []
         for _ in range(count):
             unpacker.skip()
-            ends.append(held.value + unpacker.tell())
-        return TensorMaps(raw, held.value, first, ends)
+            ends.append(tensors.value + unpacker.tell())
+        return TensorMaps(raw, tensors.value, first, ends)
 
     def map(self, number: int) -> bytes:
         """The map of tensor `number`."""

@@ -237,10 +237,10 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     (limit) for what takes too long to hash.
     """
     numbered = _numbered(own)
-    made = Resharded(list(_homes(own, items, numbered)))
+    resharded = Resharded(list(_homes(own, items, numbered)))
     parts: dict[int, list[Item]] = {}
     decoded: set[tuple[int, AeroChunk]] = set()
-    for item, home in zip(items, made.homes, strict=True):
+    for item, home in zip(items, resharded.homes, strict=True):
         if home is None or item.shard is None:
             continue
         parts.setdefault(home, []).append(item)
@@ -270,19 +270,19 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
         if page_size is not None and -(-shard.size // page_size) > MAX_PAGES:
             raise FormatError("a shard would have too many pages", kind="limit", field="digests")
         shard.check(allowance)
-        made.shards[number] = shard
+        resharded.shards[number] = shard
         facts = ShardFacts(number, shard.size, len(inside))
         if chunk is None:
-            made.added.append((shard.payload(SHARD_NAME % number), facts))
+            resharded.added.append((shard.payload(SHARD_NAME % number), facts))
             continue
-        made.replaced[chunk.place] = _payload(own, chunk, shard)
+        resharded.replaced[chunk.place] = _payload(own, chunk, shard)
         for paged, _ in pages:
             digests = packed([shard.digests[page] for page in shard.pages])
             raw = edited(bytes(content(own.aero, paged)), {"digests": digests})
-            made.replaced[paged.place] = like(own.aero, paged, raw)
+            resharded.replaced[paged.place] = like(own.aero, paged, raw)
         if not stays:
-            made.facts[chunk.place] = facts
-    return made
+            resharded.facts[chunk.place] = facts
+    return resharded
 
 
 def _numbered(own: Source) -> dict[int, AeroChunk]:
@@ -336,7 +336,7 @@ def _payload(own: Source, chunk: AeroChunk, shard: NewShard) -> Payload:
 
 
 def _compressed(shard: NewShard) -> Iterator[Buffer]:
-    made = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=shard.size)
+    packer = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=shard.size)
     for block in shard.blocks():
-        yield made.compress(block)
-    yield made.flush()
+        yield packer.compress(block)
+    yield packer.flush()

@@ -155,11 +155,9 @@ def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
             chunk,
         )
     for field, place in HEADER_FIELDS:
-        stated, held = entry.get(field), getattr(chunk, field)
-        if type(stated) is not int or stated != held:
-            findings.error(
-                f"{field} is {held}, index has {shown(stated)}", field, at + place, chunk
-            )
+        stated, own = entry.get(field), getattr(chunk, field)
+        if type(stated) is not int or stated != own:
+            findings.error(f"{field} is {own}, index has {shown(stated)}", field, at + place, chunk)
     header_len = entry.get("header_len")
     if type(header_len) is not int or header_len != CHUNK_HEADER.size:
         findings.error(
@@ -463,6 +461,6 @@ def _has_constants(content: bytes) -> bool:
     """Whether a JSON text that was parsed before has NaN or Infinity as values."""
     if b"NaN" not in content and b"Infinity" not in content:
         return False
-    found: list[str] = []
-    json.loads(content, parse_constant=found.append)
-    return bool(found)
+    constants: list[str] = []
+    json.loads(content, parse_constant=constants.append)
+    return bool(constants)

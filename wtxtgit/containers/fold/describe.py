@@ -159,18 +159,18 @@ def _tags(metadata: dict[str, object]) -> tuple[dict[str, str], list[str]]:
         for key, value in metadata.items()
         if key not in OF_THE_WRITING and not (key == TAGS and isinstance(value, dict))
     }
-    found = texts(listed)
-    untold = [f"metadata {quoted(key)}" for key in listed if key not in found]
+    tags = texts(listed)
+    untold = [f"metadata {quoted(key)}" for key in listed if key not in tags]
     table = metadata.get(TAGS)
     if isinstance(table, dict):
         inner = texts(table)
         for key in table:
-            if key in found:
+            if key in tags:
                 untold.append(f"metadata {quoted(key)}")
             if key not in inner:
                 untold.append(f"tag {quoted(key)}")
-        found |= inner
-    return found, untold
+        tags |= inner
+    return tags, untold
 
 
 def _metadata(fold: Fold) -> dict[str, object]:

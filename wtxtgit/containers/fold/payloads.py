@@ -50,11 +50,11 @@ def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
     `options.max_chunk`.
     """
     check_limits(chunk, options)
-    held = stored(data, chunk, options)
+    whole = stored(data, chunk, options)
     if chunk.flags == UNCOMPRESSED and not chunk.encrypted:
-        return _of_length(held, chunk)
+        return _of_length(whole, chunk)
     decoded = bytearray()
-    for block in content(held, chunk, options):
+    for block in content(whole, chunk, options):
         decoded += block
     return memoryview(decoded).toreadonly()
 
@@ -125,7 +125,7 @@ def mend(
 
 
 def content(
-    held: ByteView,
+    payload: ByteView,
     chunk: FoldChunk,
     options: ReadOptions,
     seen: Callable[[int], None] | None = None,
@@ -142,30 +142,30 @@ def content(
             field="flags",
         )
     if chunk.encrypted:
-        held = _decrypt(held, chunk, options.decryption_key)
+        payload = _decrypt(payload, chunk, options.decryption_key)
         seen = None
     if chunk.flags == UNCOMPRESSED:
-        yield from pieces(_of_length(held, chunk))
+        yield from pieces(_of_length(payload, chunk))
         return
-    frame = Frame(held, "comp_payload", offset=chunk.payload_start)
+    frame = Frame(payload, "comp_payload", offset=chunk.payload_start)
     for block in frame.exactly(chunk.uncomp_len, partial(_wrong_length, chunk)):
         yield block
         if seen is not None:
             seen(frame.end)
     # A frame must be the whole payload ("Payloads").
-    if frame.end != len(held):
+    if frame.end != len(payload):
         fail(
-            f"comp_payload of {quoted(chunk.name)} has {len(held) - frame.end} bytes "
+            f"comp_payload of {quoted(chunk.name)} has {len(payload) - frame.end} bytes "
             "after its zstd frame",
             offset=chunk.payload_start + frame.end,
             field="comp_payload",
         )
 
 
-def _of_length(held: ByteView, chunk: FoldChunk) -> ByteView:
-    if len(held) != chunk.uncomp_len:
-        _wrong_length(chunk, str(len(held)))
-    return held
+def _of_length(payload: ByteView, chunk: FoldChunk) -> ByteView:
+    if len(payload) != chunk.uncomp_len:
+        _wrong_length(chunk, str(len(payload)))
+    return payload
 
 
 def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
@@ -176,7 +176,7 @@ def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
     )
 
 
-def _decrypt(held: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
+def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
     """What an encrypted payload was before, its tag checked."""
     name = quoted(chunk.name)
     if key is None:
@@ -195,7 +195,7 @@ def _decrypt(held: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     try:
-        plain = AESGCM(key).decrypt(bytes.fromhex(nonce), mapped(held), chunk.name.encode())
+        plain = AESGCM(key).decrypt(bytes.fromhex(nonce), mapped(payload), chunk.name.encode())
     except (InvalidTag, OverflowError, ValueError):
         # Too short for a tag, or longer than the library takes, is as bad as a wrong tag.
         fail(

@@ -47,8 +47,8 @@ def repack(
         (_source(inside, chunk), form_of(chunk, compression, level, options))
         for chunk in container.chunks
     )
-    made = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
-    return file_pieces(made, format_index(sealed(container.index, made, options.integrity_key)))
+    laid = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
+    return file_pieces(laid, format_index(sealed(container.index, laid, options.integrity_key)))
 
 
 def broken_by_repack(container: Fold) -> tuple[str, ...]:

@@ -265,17 +265,17 @@ def patched(
     if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
         return None
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
-    made = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
-    moved = len(made) != fold.index_end - fold.index_start
+    spelled = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
+    moved = len(spelled) != fold.index_end - fold.index_start
     # The index may grow or shrink where nothing but other bytes follow it.
     if moved and (
-        len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
+        len(spelled) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):
         return None
-    header = HEADER.pack(MAGIC, HEADER.size, fold.index_start, len(made))
+    header = HEADER.pack(MAGIC, HEADER.size, fold.index_start, len(spelled))
     patches: list[Edit] = [(start, end, new.pieces) for start, end, new in changed]
     patches.append((0, HEADER.size, lambda: iter([header])))
-    patches.append((fold.index_start, fold.index_end, lambda: iter([made])))
+    patches.append((fold.index_start, fold.index_end, lambda: iter([spelled])))
     return spliced(fold.data, sorted(patches, key=lambda patch: patch[:2]))
 
 

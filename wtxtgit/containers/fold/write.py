@@ -308,7 +308,7 @@ def sealed(
 
     Raises FormatError for a manifest_hash that is an HMAC without its key.
     """
-    made: dict[str, object] = {**index, "chunks": [chunk.entry for chunk in chunks]}
+    new: dict[str, object] = {**index, "chunks": [chunk.entry for chunk in chunks]}
     before = index.get("metadata")
     if isinstance(before, dict):
         metadata = dict(before)
@@ -322,13 +322,13 @@ def sealed(
             prefix = SHA256_PREFIX if stored is None else stored.prefix
             need_key(prefix, key)
             metadata[MANIFEST_HASH] = manifest_hash(metadata, prefix, key)
-        made["metadata"] = metadata
+        new["metadata"] = metadata
     if index.get(MERKLE_ROOT) is not None:
         entries = (chunk.entry for chunk in chunks)
-        made[MERKLE_ROOT] = payloads.merkle_root(
+        new[MERKLE_ROOT] = payloads.merkle_root(
             (entry["name"], entry["offset"], entry["sha256"]) for entry in entries
         )
-    return made
+    return new
 
 
 def format_index(index: dict[str, object]) -> bytes:

@@ -166,9 +166,9 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
             pos += COUNT_SIZE
             break
         if pos + COUNT_SIZE > end:
-            first, held = pos, mapped(data[pos : pos + STRINGS_STEP])
-            end = first + len(held)
-        pos += COUNT_SIZE + length(held, pos - first)[0]
+            first, window = pos, mapped(data[pos : pos + STRINGS_STEP])
+            end = first + len(window)
+        pos += COUNT_SIZE + length(window, pos - first)[0]
     cursor.skip(pos - start, "string")
 
 
@@ -382,10 +382,10 @@ def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) 
 
 def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
     """What the metadata, which the cursor has read, say of the alignment; raises FormatError."""
-    found = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
-    if not found:
+    stated = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
+    if not stated:
         return DEFAULT_ALIGNMENT
-    entry = found[-1]
+    entry = stated[-1]
     if entry.value_type != UINT32:
         fail(f"{ALIGNMENT_KEY} is no uint32", offset=entry.offset, field=ALIGNMENT_KEY)
     at = Cursor(cursor.data, entry.start, order=cursor.order)

@@ -48,18 +48,18 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
     """
     # The length of a tensor of an unknown type can't be told ("Resealing").
     starts = sorted({info.tensor.start for info in container.infos})
-    found: list[Entry] = []
+    listed: list[Entry] = []
     for number, info in enumerate(container.infos):
         name, form = info.tensor.name, _form(container, number)
         if info.is_known:
             tensor = info.tensor.listed(container.data)
-            found.append(Entry(name, form, tensor.view, tensor))
+            listed.append(Entry(name, form, tensor.view, tensor))
         else:
             start = info.tensor.start
             after = bisect_right(starts, start)
             end = starts[after] if after < len(starts) else len(container.data)
-            found.append(Entry(name, form, container.data[start:end], unread=UNKNOWN_TYPE))
-    return found
+            listed.append(Entry(name, form, container.data[start:end], unread=UNKNOWN_TYPE))
+    return listed
 
 
 def values(container: Gguf, options: ReadOptions) -> dict[str, object]:
@@ -76,9 +76,9 @@ def rest(container: Gguf, options: ReadOptions) -> dict[str, object]:
     for info, entry in zip(container.infos, entries(container, options), strict=True):
         length = 0 if entry.stored is None else len(entry.stored)
         spans.append((info.tensor.start, info.tensor.start + length))
-    found: dict[str, object] = {"version": container.version, "byte order": container.byteorder}
+    facts: dict[str, object] = {"version": container.version, "byte order": container.byteorder}
     gaps = intervals.digest(container.data, spans)
-    return found if gaps is None else {**found, GAPS: gaps}
+    return facts if gaps is None else {**facts, GAPS: gaps}
 
 
 def reseal(

@@ -111,11 +111,11 @@ def _items(items: object, records: Sequence[TensorRecord]) -> list[Json | None]:
     """The items of a list that is one of these records, by their names; else nothing of each."""
     if not isinstance(items, list) or len(items) != len(records):
         return [None] * len(records)
-    found = [
+    matching = [
         item if isinstance(item, dict) and item.get("name") == record.name else None
         for item, record in zip(items, records, strict=True)
     ]
-    return found if all(item is not None for item in found) else [None] * len(records)
+    return matching if all(item is not None for item in matching) else [None] * len(records)
 
 
 def _further(item: Json | None) -> str:
@@ -160,11 +160,11 @@ def updated(
     """
     raw = bytes(container.data[container.metadata_start : container.header_end])
     update = _Update(container, rows, placement)
-    made = update.metadata(wanted)
-    if json.dumps(made) == json.dumps(container.metadata):
+    value = update.metadata(wanted)
+    if json.dumps(value) == json.dumps(container.metadata):
         return raw
     # What changes is spelled as on the machine that wrote the file.
-    spelled = format_json(made)
+    spelled = format_json(value)
     return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
 
 
@@ -187,20 +187,20 @@ class _Update:
             if wanted != {WHOLE: old}:
                 raise FormatError("metadata are no JSON object and stay as they are", field=WHOLE)
             return old
-        made: Json = {}
+        new: Json = {}
         for key, value in old.items():
             if key == INFOS and isinstance(value, list):
-                made[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
+                new[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
             elif key in (VERSION, TIMESTAMP):
-                made[key] = value
+                new[key] = value
             elif key == SHARDS and key in wanted and not isinstance(value, dict):
-                made[key] = self._shards(wanted[key])
+                new[key] = self._shards(wanted[key])
             elif key in wanted:
-                made[key] = _overlaid(value, wanted[key])
+                new[key] = _overlaid(value, wanted[key])
         for key, value in wanted.items():
-            if key not in made and key not in old:
-                made[key] = self._shards(value) if key == SHARDS else value
-        return made
+            if key not in new and key not in old:
+                new[key] = self._shards(value) if key == SHARDS else value
+        return new
 
     def _shards(self, wanted: object) -> object:
         """A list of the shards that are numbered from 0; what is no such thing as it is."""
@@ -218,20 +218,20 @@ class _Update:
         old = _shard_of(model, number)
         was = self._was(model, number)
         rows = self.rows_by_shard.get(number, [])
-        made: Json = {}
+        new: Json = {}
         for key, value in old.items():
             if key not in self.derived:
                 if key in wanted:
-                    made[key] = _overlaid(value, wanted[key])
+                    new[key] = _overlaid(value, wanted[key])
             elif key == TENSORS:
                 where = f"shard {number}"
-                made[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
+                new[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
             elif key == FILE_SIZE:
                 added = sum(row.record.size for row in rows) - sum(row.record.size for row in was)
-                made[key] = value + added if type(value) is int else value
+                new[key] = value + added if type(value) is int else value
             elif key == CHECKSUM:
-                made[key] = self._checksum(number, rows[0].container if rows else model, rows)
-        return made | {key: value for key, value in wanted.items() if key not in made}
+                new[key] = self._checksum(number, rows[0].container if rows else model, rows)
+        return new | {key: value for key, value in wanted.items() if key not in new}
 
     def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
         """That of the file which has just this shard; null where none has."""
@@ -270,9 +270,9 @@ class _Update:
                 "and can't be brought up to date",
                 field=TENSORS,
             )
-        told = [item for item in items if item is not None]
+        stated = [item for item in items if item is not None]
         # Offsets are counted again only where they counted the bytes before ("Resealing").
-        has_places = [item.get(OFFSET) for item in told] == list(_offsets(was))
+        has_places = [item.get(OFFSET) for item in stated] == list(_offsets(was))
         pairs = zip(rows, _offsets(rows), strict=True)
         return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
 
@@ -280,15 +280,15 @@ class _Update:
 def _shard_of(file: Mlcp, number: int) -> Json:
     """What a file's metadata say of a shard, nothing where that is no object."""
     shards = shard_list(file.metadata)
-    found = shards[number] if number < len(shards) else None
-    return found if isinstance(found, dict) else {}
+    shard = shards[number] if number < len(shards) else None
+    return shard if isinstance(shard, dict) else {}
 
 
 def _by_shard(rows: Sequence[SourceRecord]) -> dict[int, list[SourceRecord]]:
-    found: dict[int, list[SourceRecord]] = {}
+    by_shard: dict[int, list[SourceRecord]] = {}
     for row in rows:
-        found.setdefault(row.record.shard, []).append(row)
-    return found
+        by_shard.setdefault(row.record.shard, []).append(row)
+    return by_shard
 
 
 def _item(row: SourceRecord, said: Json | None, place: int, has_places: bool) -> Json:
@@ -374,14 +374,14 @@ def _odd_list(
 
 def _other_words(item: Json, record: TensorRecord) -> Json:
     number = DTYPE_NUMBERS.get(record.dtype, record.dtype)
-    told: dict[str, list[object]] = {
+    words_of: dict[str, list[object]] = {
         "shape": [list(record.shape)],
         "dataType": [number, str(number), record.dtype],
         "size": [record.size],
     }
     return {
         key: item[key]
-        for key, words in told.items()
+        for key, words in words_of.items()
         if key in item and not any(_spelled(item[key]) == _spelled(word) for word in words)
     }
 

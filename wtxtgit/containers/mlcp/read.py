@@ -203,7 +203,7 @@ def untold(metadata: object) -> tuple[str, ...]:
     """Members that hold something beyond tensors and texts among the custom fields."""
     if not isinstance(metadata, dict):
         return () if metadata is None else ("metadata",)
-    told = [
+    members = [
         key
         for key, value in metadata.items()
         # The original writer writes its sharding twice.
@@ -212,14 +212,14 @@ def untold(metadata: object) -> tuple[str, ...]:
         and not (key == "shardingStrategy" and value == metadata.get("sharding"))
     ]
     if len(shard_list(metadata)) > 1:
-        told.append("shards")
+        members.append("shards")
     fields = metadata.get("customFields")
     if isinstance(fields, dict):
         kept = custom_fields(metadata)
-        told += [f"customFields.{key}" for key in fields if key not in kept]
+        members += [f"customFields.{key}" for key in fields if key not in kept]
     elif fields is not None:
-        told.append("customFields")
-    return tuple(json_text.shown_key(key) for key in told)
+        members.append("customFields")
+    return tuple(json_text.shown_key(key) for key in members)
 
 
 def _net_string(cursor: Cursor, field: str) -> str:

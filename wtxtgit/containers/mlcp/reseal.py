@@ -113,9 +113,9 @@ class _Sources:
     def have_same_rows(self, container: Mlcp, chosen: Sequence[_ChosenTensor]) -> bool:
         """Whether the tensors are those of the file, in its order, their bytes aside."""
         own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
-        found = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
+        given = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
         places = enumerate(one.number for one in chosen)
-        return own == found and all(number in (None, place) for place, number in places)
+        return own == given and all(number in (None, place) for place, number in places)
 
 
 def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buffer]:
@@ -161,17 +161,17 @@ def _anew(
 def _placement(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Placement:
     """Where the bytes are: where the file has them, else where that has them that they are of."""
     files = (container, *(one.row.container for one in chosen))
-    found = next(
+    placement = next(
         (file.body.placement for file in files if file.body.placement is not Placement.NOWHERE),
         Placement.NOWHERE,
     )
     for one in chosen:
-        if found is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
+        if placement is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
             raise FormatError(
                 f"tensor {quoted(one.tensor.name)} has no bytes in its file, and others have some",
                 field="entries",
             )
-    return found
+    return placement
 
 
 def _have_no_bytes(chosen: Sequence[_ChosenTensor]) -> bool:
@@ -182,8 +182,8 @@ def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object
     """How many shards there are: as many more or fewer as the metadata list."""
     most = rows[-1].record.shard + 1 if rows else 0
     was, now = (
-        held.get(SHARDS) if isinstance(held, dict) else None
-        for held in (container.metadata, metadata)
+        stated.get(SHARDS) if isinstance(stated, dict) else None
+        for stated in (container.metadata, metadata)
     )
     if not isinstance(was, list) or not isinstance(now, list):
         return max(container.body.shard_count, most, len(shard_list(metadata)))
@@ -200,8 +200,8 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
     """Whether the metadata have a checksum of one of these shards, which would not hold."""
     if container.body.placement is Placement.NOWHERE:
         return False
-    found = shard_list(container.metadata)
-    items = [found[number] for number in shards if number < len(found)]
+    shards_listed = shard_list(container.metadata)
+    items = [shards_listed[number] for number in shards if number < len(shards_listed)]
     return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 

@@ -183,13 +183,13 @@ def refuse_misread(body: Sequence[ShardPiece], listed: int, placement: Placement
     """
     try:
         # It has a view's length and slices, which is all that is asked of it.
-        found = read_body(cast(ByteView, Unwritten(body)), 0, listed)
+        reading = read_body(cast(ByteView, Unwritten(body)), 0, listed)
     except FormatError as error:
         raise FormatError(
             f"metadata that list {listed} shards do not go with tensor bytes: {error.message}",
             field="shards",
         ) from None
-    if found.placement is not placement:
+    if reading.placement is not placement:
         raise FormatError("bytes of tensors would be read as records", field="tensor bytes")
 
 
@@ -244,12 +244,12 @@ def format_json(value: object) -> bytes:
 
 
 def _escape(match: re.Match[str]) -> str:
-    found = match[0]
-    if found.startswith("\\u"):
-        return "\\u" + found[2:].upper()
-    if found == '\\"' or not found.startswith("\\"):
-        return f"\\u{ord(found[-1]):04X}"
-    return found
+    escape = match[0]
+    if escape.startswith("\\u"):
+        return "\\u" + escape[2:].upper()
+    if escape == '\\"' or not escape.startswith("\\"):
+        return f"\\u{ord(escape[-1]):04X}"
+    return escape
 
 
 def _shard(
@@ -280,8 +280,8 @@ def _shard(
 def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
     """The one float dtype of all tensors that are floats, `mixed` where there are more."""
     short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64"}
-    found = {short[t.element] for tensors in shards for t in tensors if t.element in short}
-    return found.pop() if len(found) == 1 else "mixed"
+    precisions = {short[t.element] for tensors in shards for t in tensors if t.element in short}
+    return precisions.pop() if len(precisions) == 1 else "mixed"
 
 
 STEP = 1 << 16
@@ -322,13 +322,13 @@ class Unwritten:
 
     def __getitem__(self, part: slice) -> memoryview:
         start, end, _ = part.indices(len(self))
-        found = bytearray()
+        taken = bytearray()
         while start < end:
             number = bisect_right(self._ends, start)
             stop = min(end, self._ends[number])
-            found += self._from_piece(number, start, stop)
+            taken += self._from_piece(number, start, stop)
             start = stop
-        return memoryview(found)
+        return memoryview(taken)
 
     def _from_piece(self, number: int, start: int, end: int) -> bytearray:
         """Bytes [start, end) of the whole, all of them in one piece."""

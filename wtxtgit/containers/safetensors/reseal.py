@@ -41,8 +41,8 @@ def rest(container: Safetensors, options: ReadOptions) -> dict[str, object]:
     """A hash of bytes that no tensor has, and whether the metadata are null, where that is so."""
     header = container.header
     spans = [(0, header.end), *((tensor.start, tensor.end) for tensor in header.tensors)]
-    found = {GAPS: intervals.digest(container.data, spans), NULL: header.has_null_metadata or None}
-    return {name: value for name, value in found.items() if value is not None}
+    others = {GAPS: intervals.digest(container.data, spans), NULL: header.has_null_metadata or None}
+    return {name: value for name, value in others.items() if value is not None}
 
 
 def reseal(

@@ -161,17 +161,17 @@ def _filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[Tensor
     """Tensors by file; at least one file."""
     groups: list[list[TensorSource]] = []
     open_group: list[TensorSource] = []
-    held = 0
+    filled = 0
     for tensor in tensors:
         # One that is larger than a file should be is not split: it has a file of its own.
         if tensor.nbytes > max_shard:
             groups.append([tensor])
             continue
-        if held + tensor.nbytes > max_shard:
+        if filled + tensor.nbytes > max_shard:
             groups.append(open_group)
-            open_group, held = [], 0
+            open_group, filled = [], 0
         open_group.append(tensor)
-        held += tensor.nbytes
+        filled += tensor.nbytes
     if open_group or not groups:
         groups.append(open_group)
     return groups

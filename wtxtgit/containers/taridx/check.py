@@ -92,10 +92,10 @@ def table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
 
 
 def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) -> None:
-    found = count_lines(block, claimed)
-    if found != claimed:
+    lines = count_lines(block, claimed)
+    if lines != claimed:
         findings.error(
-            f"{field} is {claimed}, the block has {found} lines", field, field_offset(field)
+            f"{field} is {claimed}, the block has {lines} lines", field, field_offset(field)
         )
 
 

@@ -120,8 +120,8 @@ class Taridx:
         if not self.header.n_rows:
             return np.empty(0, ROW)
         start = self.header.off_arr
-        held = self.data[start : start + self.header.n_rows * ROW.itemsize]
-        return np.frombuffer(mapped(held), ROW)
+        raw = self.data[start : start + self.header.n_rows * ROW.itemsize]
+        return np.frombuffer(mapped(raw), ROW)
 
     def extensions(self) -> list[str]:
         """The extensions in the order of their ids; raises FormatError over MAX_EXTENSIONS."""
@@ -222,10 +222,10 @@ def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
     """The lines of a text block; it splits at LF alone, as stems have spaces."""
     if not claimed:
         return []
-    found = count_lines(block, claimed)
-    if found > most:
+    lines = count_lines(block, claimed)
+    if lines > most:
         raise FormatError(
-            f"{field} is {found}, at most {most} are read",
+            f"{field} is {lines}, at most {most} are read",
             kind="limit",
             offset=field_offset(field),
             field=field,
@@ -281,10 +281,10 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     for place, a, b in keys():
         value = _mixed(a, b)
         at = np.minimum(np.searchsorted(twice, value), len(twice) - 1)
-        held = twice[at] == value
-        places.append(place[held])
-        first.append(a[held])
-        second.append(b[held])
+        is_twice = twice[at] == value
+        places.append(place[is_twice])
+        first.append(a[is_twice])
+        second.append(b[is_twice])
     place, a, b = np.concatenate(places), np.concatenate(first), np.concatenate(second)
     order = np.lexsort((b, a))
     place, a, b = place[order], a[order], b[order]

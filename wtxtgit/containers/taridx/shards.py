@@ -287,17 +287,17 @@ def find(index: Taridx, name: str) -> Places:
     header tells. Raises FormatError for tables over their limits.
     """
     stem, extension = split_name(name)
-    extids = [n for n, held in enumerate(index.extensions()) if held.lower() == extension]
+    extids = [n for n, other in enumerate(index.extensions()) if other.lower() == extension]
     crash_stems = index.crash_stems()
     rows = index.rows()
     if not extids or not len(rows):
         return np.empty(0, np.intp)
-    crashids = [n for n, held in enumerate(crash_stems, 1) if held == stem] or [0]
+    crashids = [n for n, other in enumerate(crash_stems, 1) if other == stem] or [0]
     key = np.uint64(keyhash(stem) & ((1 << key_bits(rows)) - 1))
-    found = [np.empty(0, np.intp)]
+    places = [np.empty(0, np.intp)]
     for start, part in slices(rows):
-        held = np.isin(part["extid"], extids) & np.isin(part["crashid"], crashids)
+        is_wanted = np.isin(part["extid"], extids) & np.isin(part["crashid"], crashids)
         if crashids == [0]:
-            held &= part["keyhash"] == key
-        found.append(np.flatnonzero(held) + start)
-    return np.concatenate(found)
+            is_wanted &= part["keyhash"] == key
+        places.append(np.flatnonzero(is_wanted) + start)
+    return np.concatenate(places)

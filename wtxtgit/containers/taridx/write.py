@@ -86,13 +86,13 @@ def index(
     `keyhash` gives a stem's u64. Raises FormatError with the shard's name in
     the message.
     """
-    made = _RowTables(keyhash)
+    tables = _RowTables(keyhash)
     for fid, (shard, data) in enumerate(shards):
         if fid == MAX_SHARDS:
             raise FormatError(f"an index has at most {MAX_SHARDS} shards", kind="limit")
         try:
             for member in tar.members(data):
-                made.add(fid, member)
+                tables.add(fid, member)
         except FormatError as error:
             raise FormatError(
                 f"{shard}: {error.message}",
@@ -100,7 +100,7 @@ def index(
                 offset=error.offset,
                 field=error.field,
             ) from error
-    done = made.finish()
+    done = tables.finish()
     if not contiguous or done.is_contiguous:
         return done
     order = np.lexsort((done.rows["crashid"], done.rows["keyhash"]))
@@ -149,9 +149,9 @@ class _RowTables:
         most: int = 1 << 32,
     ) -> int:
         """The id of a name; a table holds names without LF alone."""
-        found = table.get(name)
-        if found is not None:
-            return found
+        known = table.get(name)
+        if known is not None:
+            return known
         if SEPARATOR in name:
             raise FormatError(
                 f"{what} of member {quoted(member.name)} has a line feed, no table can hold it",

@@ -99,12 +99,12 @@ def check_storages(
     `places` are start and size in bytes by key, `start` is where the pickle
     stands.
     """
-    told: set[str] = set()
+    missing: set[str] = set()
     for storage in named:
         place = places.get(storage.key)
         if place is None:
-            if storage.numel and storage.key not in told:
-                told.add(storage.key)
+            if storage.numel and storage.key not in missing:
+                missing.add(storage.key)
                 findings.error(f"storage {quoted(storage.key)} is missing", "storage", start)
         elif storage.nbytes is not None and place[1] != storage.nbytes:
             findings.error(
@@ -124,12 +124,12 @@ def check_views(
 
     A tensor of several names is told by the first one.
     """
-    told: set[int] = set()
+    checked: set[int] = set()
     for name, view in tensors:
         place = places.get(view.storage.key) if view.storage is not None else None
-        if place is None or id(view) in told:
+        if place is None or id(view) in checked:
             continue
-        told.add(id(view))
+        checked.add(id(view))
         why = why_outside(view, place[1])
         if why is not None:
             findings.error(f"tensor {quoted(name)} {why}", "storage", place[0])
@@ -137,10 +137,10 @@ def check_views(
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
     """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
-    for made in pickle.globals:
-        if not is_safe(made):
+    for named in pickle.globals:
+        if not is_safe(named):
             findings.warn(
-                f"loading with pickle would import and may call {quoted(made.path)}",
+                f"loading with pickle would import and may call {quoted(named.path)}",
                 "global",
                 start,
             )
@@ -220,14 +220,14 @@ def _check_alignment(findings: Findings, container: Torch) -> None:
         )
 
 
-def is_safe(made: Global) -> bool:
+def is_safe(named: Global) -> bool:
     """Whether a load with `weights_only=True` takes the global."""
-    module = _PYTHON_2.get(made.module, made.module)
-    if (module, made.name) in _SAFE:
+    module = _PYTHON_2.get(named.module, named.module)
+    if (module, named.name) in _SAFE:
         return True
-    if module == "torch" and made.name in SIZES:
+    if module == "torch" and named.name in SIZES:
         return True
-    kind = made.name
+    kind = named.name
     if kind.endswith(_TENSOR_SUFFIX):
         kind = kind.removesuffix(_TENSOR_SUFFIX) + "Storage"
     return module in _STORAGE_MODULES and kind in STORAGES

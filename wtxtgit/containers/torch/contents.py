@@ -92,7 +92,7 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     """
     container.refuse_shared_bytes()
     content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
-    found: dict[str, object] = {
+    by_name: dict[str, object] = {
         PICKLE: digest(container.pickle, lambda: mapped(content())),
         BYTEORDER: container.byteorder,
     }
@@ -102,19 +102,19 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
         is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
         if not is_told and not name.endswith("/"):
             blocks, size = _readable(container, member, options)
-            found[name] = _short(blocks(), size)
+            by_name[name] = _short(blocks(), size)
     said: dict[int, list[Said]] = {}
     for place in dict.fromkeys(TorchContents(container, options).places):
         if place is not None:
             said.setdefault(place.member.entry, []).append(place.said)
     for entry, (name, member) in tensors.items():
         blocks, size = _readable(container, member, options)
-        told = said.get(entry, [])
-        overlay.refuse_bomb(told, size)
-        rest = overlay.unsaid(blocks, size, told)
+        spans = said.get(entry, [])
+        overlay.refuse_bomb(spans, size)
+        rest = overlay.unsaid(blocks, size, spans)
         if rest is not None:
-            found[name] = rest
-    return found
+            by_name[name] = rest
+    return by_name
 
 
 def _short(blocks: Iterable[Buffer], size: int) -> bytes:
@@ -126,11 +126,11 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
 
 def _members_of_tensors(container: Torch) -> dict[int, tuple[str, ZipMember]]:
     """Storages and arrays, with the names that `values` has for them, by their entries."""
-    found = {
+    arrays = {
         container.directory.members[number].entry: container.directory.members[number]
         for number in container.arrays
     }
-    named = {entry: (shown(container, member), member) for entry, member in found.items()}
+    named = {entry: (shown(container, member), member) for entry, member in arrays.items()}
     numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in container.named))}
     for key, member in container.storages.items():
         name = f"{STORAGE}{numbers[key]}" if key in numbers else f"{STORAGE}-{key}"
@@ -167,8 +167,8 @@ def _entry(tensor: Tensor, kind: str) -> Entry:
         tensor.strides,
         tensor.absent,
     )
-    held = None if isinstance(tensor.held, PackedBytes) else tensor.held
-    return Entry(tensor.name, form, held, tensor)
+    stored = None if isinstance(tensor.held, PackedBytes) else tensor.held
+    return Entry(tensor.name, form, stored, tensor)
 
 
 def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:

@@ -128,9 +128,9 @@ class _DepthWalk:
                     self.path.pop()
                 continue
             part, value = child
-            made = self._view(value)
-            if made is not None:
-                self._add(part, made)
+            tensor = self._view(value)
+            if tensor is not None:
+                self._add(part, tensor)
             elif not isinstance(value, List | Dict | Set | CallResult | tuple):
                 self._note(part, value)
                 continue
@@ -151,7 +151,7 @@ class _DepthWalk:
             if _is_object(value):
                 visited[id(value)] = value
             open_ids.add(id(value))
-            children = self._children(value, made is not None)
+            children = self._children(value, tensor is not None)
             frames.append((children, value, part is not None, self._counts()))
             if part is not None:
                 self.path.append(part)
@@ -170,12 +170,12 @@ class _DepthWalk:
 
     def _view(self, value: object) -> View | None:
         """The tensor that a value is: the same one each time that the value is met."""
-        made = self.views.get(id(value))
-        if made is None:
-            made = view(value, self.start)
-            if made is not None:
-                self.views[id(value)] = made
-        return made
+        tensor = self.views.get(id(value))
+        if tensor is None:
+            tensor = view(value, self.start)
+            if tensor is not None:
+                self.views[id(value)] = tensor
+        return tensor
 
     def _children(self, value: object, is_tensor: bool) -> Iterator[Child]:
         if calls(value, *FROM_TYPE) and isinstance(value, CallResult) and len(value.args) == 4:
@@ -200,14 +200,14 @@ class _DepthWalk:
     def _fail(self, message: str) -> NoReturn:
         fail(f"{self.what} {message}", offset=self.start, field=self.what, kind="limit")
 
-    def _add(self, part: str | None, made: View) -> None:
+    def _add(self, part: str | None, tensor: View) -> None:
         parts = self.path if part is None else [*self.path, part]
         self.characters_left -= sum(map(len, parts)) + len(parts)
         if self.characters_left < 0 or len(self.tensors) == MAX_TENSORS:
             self._fail("has too many tensors")
         name = ".".join(parts) if parts else ROOT_NAME
         json_text.check_name(name, "tensor name", offset=self.start)
-        self.tensors.append((name, made))
+        self.tensors.append((name, tensor))
 
     def _note(self, part: str | None, value: object) -> None:
         """Note a value that is no tensor: a text at the top is a tag, all else is untold."""
@@ -358,8 +358,8 @@ def _word(key: object) -> str:
 
 
 def _listed_pairs(args: tuple[object, ...]) -> Iterator[tuple[object, object]]:
-    held = args[0] if len(args) == 1 else None
-    for item in held.items if isinstance(held, List) else ():
+    listed = args[0] if len(args) == 1 else None
+    for item in listed.items if isinstance(listed, List) else ():
         pair = item.items if isinstance(item, List) else item
         if isinstance(pair, tuple | list) and len(pair) == 2:
             yield pair[0], pair[1]

@@ -122,7 +122,7 @@ class Torch:
 
         A tensor of several names is one, and has the first of them.
         """
-        found: dict[int, tuple[str, View]] = {}
+        covering: dict[int, tuple[str, View]] = {}
         shared: set[int] = set()
         for name, view in self.listing.tensors:
             key = view.storage.key if view.storage is not None else None
@@ -131,9 +131,9 @@ class Torch:
                 continue
             if not covers(view, member.size):
                 continue
-            if found.setdefault(id(member), (name, view))[1] is not view:
+            if covering.setdefault(id(member), (name, view))[1] is not view:
                 shared.add(id(member))
-        return {place: tensor for place, tensor in found.items() if place not in shared}
+        return {place: tensor for place, tensor in covering.items() if place not in shared}
 
     def tensors(self, options: ReadOptions) -> Iterator[Tensor]:
         decoded = DecodedParts(options).of_file(len(self.data))
@@ -169,10 +169,10 @@ class Torch:
         if member is None:
             return None
         try:
-            held = bytes(zip_read.content(self.data, member, MAX_WORD))
+            raw = bytes(zip_read.content(self.data, member, MAX_WORD))
         except FormatError:
             return None
-        return held.decode("ascii", "backslashreplace").strip()
+        return raw.decode("ascii", "backslashreplace").strip()
 
 
 def describe(container: Torch, options: ReadOptions) -> Description:
@@ -227,12 +227,12 @@ def read(data: ByteView) -> Torch:
 def _read_pickle(
     data: ByteView, member: ZipMember, load: pickle_read.Load
 ) -> tuple[Pickle, PickledTensors]:
-    held = zip_read.content(data, member, MAX_JSON)
+    content = zip_read.content(data, member, MAX_JSON)
     if member.stored:
         pickle = pickle_read.parse(data[: member.end], PICKLE, load, start=member.start)
         return pickle, listing.list_tensors(pickle, member.start, PICKLE)
     try:
-        pickle = pickle_read.parse(held, PICKLE, load)
+        pickle = pickle_read.parse(content, PICKLE, load)
         return pickle, listing.list_tensors(pickle, 0, PICKLE)
     except FormatError as error:
         # Places in what was inflated are no places in the file.
@@ -296,13 +296,13 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
     none = memoryview(b"")
     if view.storage is None:
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=NO_STORAGE)
-    held = find(view.storage)
-    if isinstance(held, str):
+    stored = find(view.storage)
+    if isinstance(stored, str):
         # A tensor without items lacks nothing.
-        absent = held if view.numel else None
+        absent = stored if view.numel else None
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     start, end = view.span()
-    size = held.data.nbytes
+    size = stored.data.nbytes
     absent = why_outside(view, size)
     if view.item == 0:
         absent = UNKNOWN
@@ -317,8 +317,8 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
         name,
         view.dtype,
         view.shape,
-        held.part(start, end),
-        None if held.offset is None else held.offset + start,
+        stored.part(start, end),
+        None if stored.offset is None else stored.offset + start,
         view.element,
         byteorder=byteorder,
         strides=strides,
@@ -329,8 +329,8 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
 def global_names(pickle: Pickle) -> list[str]:
     """The globals that a pickle names, in its order, as text that JSON and terminals hold."""
     return [
-        made.path.encode("utf-8", "backslashreplace").decode()
-        for made in pickle.globals[:MAX_GLOBALS]
+        named.path.encode("utf-8", "backslashreplace").decode()
+        for named in pickle.globals[:MAX_GLOBALS]
     ]
 
 

@@ -259,27 +259,27 @@ def view(value: object, offset: int) -> View | None:
         return None
     if len(args) < 4 or not isinstance(args[0], Storage):
         _fail(f"{name} has no storage", offset)
-    held = args[0]
+    stored = args[0]
     first = args[1]
     if not isinstance(first, int) or not _is_size(first):
         _fail(f"{name} has a wrong offset", offset)
     shape, strides = _shape_and_strides(args[2:4], name, offset)
-    dtype = held.dtype
+    dtype = stored.dtype
     if name in REBUILT_DTYPE:
         dtype = _dtype(args[REBUILT_DTYPE[name] : REBUILT_DTYPE[name] + 1], offset)
     element = ELEMENTS.get(dtype)
     place = REBUILT_METADATA.get(name, len(args))
     if name == "_rebuild_qtensor" or _changes_values(args[place : place + 1]):
         element = None
-    return View(dtype, shape, strides, first, held, element)
+    return View(dtype, shape, strides, first, stored, element)
 
 
-def why_outside(made: View, nbytes: int) -> str | None:
+def why_outside(tensor: View, nbytes: int) -> str | None:
     """Words on a view that reaches outside of its storage of `nbytes` bytes, None if inside."""
     limit = nbytes
-    if made.storage is not None and made.storage.part is not None:
-        limit = min(nbytes, made.storage.end)
-    if made.span()[1] <= limit:
+    if tensor.storage is not None and tensor.storage.part is not None:
+        limit = min(nbytes, tensor.storage.end)
+    if tensor.span()[1] <= limit:
         return None
     return f"reaches outside of its storage of {limit} bytes"
 
@@ -322,9 +322,9 @@ def _dtype(args: tuple[object, ...], offset: int) -> str:
     return dtype.name if dtype.module == "torch" and dtype.name in SIZES else _printable(dtype)
 
 
-def _printable(made: Global) -> str:
+def _printable(named: Global) -> str:
     """A word for a class or dtype that is unknown; none of those that are known has a dot."""
-    return made.path.encode("utf-8", "backslashreplace").decode()
+    return named.path.encode("utf-8", "backslashreplace").decode()
 
 
 def _changes_values(args: tuple[object, ...]) -> bool:

@@ -98,39 +98,39 @@ def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]
     The storages' keys are "0", "1", ... in the same order; `items` says how
     many items each has.
     """
-    made = _PickleWriter()
-    made.put_ordered_dict()
+    pickle = _PickleWriter()
+    pickle.put_ordered_dict()
     for first in range(0, len(tensors), BATCH):
-        made.put(b"(")
+        pickle.put(b"(")
         for place in range(first, min(first + BATCH, len(tensors))):
             source, dtype = tensors[place]
-            made.put_text(source.name)
-            _put_tensor(made, source.shape, dtype, str(place), items[place])
-        made.put(b"u")
-    made.put(b".")
-    return b"".join(made.parts)
+            pickle.put_text(source.name)
+            _put_tensor(pickle, source.shape, dtype, str(place), items[place])
+        pickle.put(b"u")
+    pickle.put(b".")
+    return b"".join(pickle.parts)
 
 
 def _put_tensor(
-    made: _PickleWriter, shape: tuple[int, ...], dtype: str, key: str, items: int
+    pickle: _PickleWriter, shape: tuple[int, ...], dtype: str, key: str, items: int
 ) -> None:
     is_typed = dtype in STORAGE_OF
-    made.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
-    made.put(b"((")
-    made.put_word("storage")
-    made.put_global(*(("torch", STORAGE_OF[dtype]) if is_typed else UNTYPED))
-    made.put_text(key)
-    made.put_word(LOCATION)
-    made.put_integer(items)
-    made.put(b"tQ")
-    made.put_integer(0)
-    made.put_sizes(shape)
-    made.put_sizes(contiguous_strides(shape))
-    made.put(b"\x89")
-    made.put_ordered_dict()
+    pickle.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
+    pickle.put(b"((")
+    pickle.put_word("storage")
+    pickle.put_global(*(("torch", STORAGE_OF[dtype]) if is_typed else UNTYPED))
+    pickle.put_text(key)
+    pickle.put_word(LOCATION)
+    pickle.put_integer(items)
+    pickle.put(b"tQ")
+    pickle.put_integer(0)
+    pickle.put_sizes(shape)
+    pickle.put_sizes(contiguous_strides(shape))
+    pickle.put(b"\x89")
+    pickle.put_ordered_dict()
     if not is_typed:
-        made.put_global("torch", dtype)
-    made.put(b"tR")
+        pickle.put_global("torch", dtype)
+    pickle.put(b"tR")
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -190,6 +190,6 @@ def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int
         yield member.header + LOCAL_CRC32
     if not is_described:
         return
-    found = zip_read.find(data, member, limit)
-    if found is not None:
-        yield found[0]
+    descriptor = zip_read.find(data, member, limit)
+    if descriptor is not None:
+        yield descriptor[0]
