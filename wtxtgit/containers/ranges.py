@@ -74,6 +74,10 @@ class Stored:
     row_bytes: int | None = None
 
     @property
+    def nbytes(self) -> int:
+        return self.end - self.start
+
+    @property
     def has_our_order(self) -> bool:
         """Whether items are little-endian, as those of one byte always are."""
         return self.byteorder == "little" or ITEM_BYTES.get(self.element or "") == 1

@@ -47,7 +47,7 @@ class WrittenTensor:
 
     @property
     def nbytes(self) -> int:
-        return self.tensor.end - self.tensor.start
+        return self.tensor.nbytes
 
     def blocks(self) -> Iterator[Buffer]:
         """The bytes that are written."""

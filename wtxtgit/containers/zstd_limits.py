@@ -9,12 +9,12 @@ Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878, section 3.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW = 2**27
@@ -59,6 +59,16 @@ def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
             fail(f"{what} is over {limit} bytes", offset=offset, field=what, kind="limit")
         pos += FEED
     return b"".join(content)
+
+
+def packed(blocks: Iterable[Buffer], nbytes: int, level: int) -> Iterator[bytes]:
+    """One frame of `nbytes` bytes, which it says; without a checksum, as hashes stand elsewhere."""
+    import zstandard
+
+    packer = zstandard.ZstdCompressor(level=level).compressobj(size=nbytes)
+    for block in blocks:
+        yield packer.compress(block)
+    yield packer.flush()
 
 
 class Frame:

@@ -99,23 +99,21 @@ def integrity_payload(name: bytes = INTEGRITY_NAME, flags: int = OPTIONAL) -> Pa
     return Payload(INTEGRITY, name, flags, PAYLOAD_SIZE, PAYLOAD_SIZE, NO_HASH, lambda: iter(()))
 
 
-def content_uuid(payloads: Sequence[Payload]) -> bytes:
-    """A file identity that follows from what the chunks hold."""
-    return digest(b"".join(payload.digest for payload in payloads))[:UUID_SIZE]
+def assemble(payloads: Sequence[Payload], uuid: bytes | None = None) -> Iterator[Buffer]:
+    """The bytes of a file of these chunks, in this order.
 
-
-def check_payloads(payloads: Sequence[Payload]) -> None:
-    """Refuse what `assemble` can't write; raises FormatError."""
+    The first payload of type IHSH is made here. Without a `uuid` the file has
+    one that follows from what its chunks hold. Raises FormatError (limit)
+    before the first piece.
+    """
     refuse_many(len(payloads), MAX_TENSORS, "chunks", "entry_count")
     if sum(len(payload.name) + 1 for payload in payloads) > MAX_STRING_TABLE:
         raise FormatError("chunk names are too long", kind="limit", field="string_table_length")
+    digests = b"".join(payload.digest for payload in payloads)
+    return _pieces(payloads, digest(digests)[:UUID_SIZE] if uuid is None else uuid)
 
 
-def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
-    """The bytes of a file of these chunks, in this order.
-
-    The first payload of type IHSH is made here. `check_payloads` was called before.
-    """
+def _pieces(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     # Names end in a NUL that `name_len` does not count ("Layout").
     names = b"".join(payload.name + b"\0" for payload in payloads)
     names += bytes(-len(names) % NAMES_ALIGNMENT)

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-import zstandard
-
-from wtxtgit.containers import replacing
+from wtxtgit.containers import replacing, zstd_limits
 from wtxtgit.containers.aero import metadata, repack
 from wtxtgit.containers.aero.check import check
 from wtxtgit.containers.aero.chunks import ZSTD_LEVEL, Payload
@@ -336,7 +334,4 @@ def _payload(own: Source, chunk: AeroChunk, shard: NewShard) -> Payload:
 
 
 def _compressed(shard: NewShard) -> Iterator[Buffer]:
-    packer = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=shard.size)
-    for block in shard.blocks():
-        yield packer.compress(block)
-    yield packer.flush()
+    return zstd_limits.packed(shard.blocks(), shard.size, ZSTD_LEVEL)

@@ -143,7 +143,7 @@ class _SortedChunks:
         whole = PackedBytes(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
         for stored in header.tensors:
             name = f"{chunk.name}/{stored.name}"
-            start, size = chunk.payload_start + stored.start, stored.end - stored.start
+            start, size = chunk.payload_start + stored.start, stored.nbytes
             there = self._data[start : start + size]
             tensor = replace(stored, name=name, start=start, end=start + size).listed(self._data)
             if mended[stored.start : stored.end] != there:

@@ -22,7 +22,6 @@ from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Payloads
 from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Fold, FoldChunk
-from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
@@ -44,7 +43,6 @@ from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""
-SIGNATURE = "signature"
 OF_THE_PLACE = frozenset(
     {
         "name",
@@ -142,13 +140,6 @@ def reseal(
         offset += chunk.length
     index = sealed(_with_values(container.index, values), laid, key)
     return file_pieces(laid, format_index(index))
-
-
-def broken(container: Fold) -> tuple[str, ...]:
-    """Fields of the index that are kept, and sign what resealing changes."""
-    metadata = container.index.get("metadata")
-    is_signed = isinstance(metadata, dict) and metadata.get(SIGNATURE) is not None
-    return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
 
 
 def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal, get_args
 
-from wtxtgit.containers import json_text, replacing, tensor_header
+from wtxtgit.containers import json_text, replacing, tensor_header, zstd_limits
 from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
@@ -275,15 +275,8 @@ def _stored(source: ChunkSource, form: ChunkForm) -> Iterator[Buffer]:
     """A chunk's bytes as they are stored: one zstd frame without checksum, or plain."""
     blocks = _counted(source.blocks(), source.length, source.name)
     if form.compression == "none":
-        yield from blocks
-        return
-    import zstandard
-
-    # The size goes into the frame; a checksum would repeat the hash ("What is written").
-    packer = zstandard.ZstdCompressor(level=form.level).compressobj(size=source.length)
-    for block in blocks:
-        yield packer.compress(block)
-    yield packer.flush()
+        return blocks
+    return zstd_limits.packed(blocks, source.length, form.level)
 
 
 def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memoryview]:

@@ -185,7 +185,7 @@ def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> li
             )
         offset = end.to_bytes(COUNT_SIZE, container.byteorder)
         infos.append(bytes(_record(source, each.number)) + offset)
-        end = aligned(end + info.tensor.end - info.tensor.start, alignment)
+        end = aligned(end + info.tensor.nbytes, alignment)
     return infos
 
 

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, TensorRecord, shard_list
 from wtxtgit.containers.mlcp.write import format_json
@@ -52,19 +51,6 @@ class StatedTensor:
     def further(self) -> tuple[str, str]:
         """What is no record's to say, in a form that can be compared."""
         return _further(self.in_shard), _further(self.in_all)
-
-
-def listed(container: Mlcp) -> list[StatedTensor]:
-    """What the metadata say of each record, nothing where lists are not those of the records."""
-    records = container.body.records
-    everywhere = _items(_member(container.metadata, INFOS), records)
-    shards = shard_list(container.metadata)
-    inner: list[Json | None] = []
-    for number, group in groupby(records, lambda record: record.shard):
-        own = tuple(group)
-        shard = shards[number] if number < len(shards) else None
-        inner += _items(_member(shard, TENSORS), own)
-    return [StatedTensor(one, other) for one, other in zip(inner, everywhere, strict=True)]
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
@@ -142,9 +128,18 @@ class SourceRecord:
 
 
 def rows_of(container: Mlcp) -> list[SourceRecord]:
-    """All records of a file."""
-    pairs = zip(container.body.records, listed(container), strict=True)
-    return [SourceRecord(container, record, said) for record, said in pairs]
+    """All records of a file; a list in the metadata that is not theirs says nothing of them."""
+    records = container.body.records
+    in_all = _items(_member(container.metadata, INFOS), records)
+    shards = shard_list(container.metadata)
+    in_shards: list[Json | None] = []
+    for number, own in container.by_shard().items():
+        shard = shards[number] if number < len(shards) else None
+        in_shards += _items(_member(shard, TENSORS), own)
+    return [
+        SourceRecord(container, record, StatedTensor(in_shard, in_list))
+        for record, in_shard, in_list in zip(records, in_shards, in_all, strict=True)
+    ]
 
 
 def updated(
@@ -330,9 +325,7 @@ def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
     metadata, records = container.metadata, container.body.records
     if not isinstance(metadata, dict):
         return
-    inside: dict[int, list[TensorRecord]] = {}
-    for record in records:
-        inside.setdefault(record.shard, []).append(record)
+    inside = container.by_shard()
     if isinstance(metadata.get(INFOS), list):
         yield from _odd_list(INFOS, metadata[INFOS], records)
     shards = shard_list(metadata)
@@ -341,7 +334,7 @@ def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
     for number, shard in enumerate(shards):
         if not isinstance(shard, dict):
             continue
-        where, own = f"{SHARDS}/{number}", inside.get(number, [])
+        where, own = f"{SHARDS}/{number}", inside.get(number, ())
         if TENSORS in shard:
             yield from _odd_list(f"{where}/{TENSORS}", shard[TENSORS], own)
         else:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 from struct import unpack
 
 from wtxtgit.containers import json_text, ranges
@@ -119,6 +121,11 @@ class Mlcp:
     metadata_start: int
     header_end: int
     body: ShardRecords
+
+    def by_shard(self) -> dict[int, tuple[TensorRecord, ...]]:
+        """The records of each shard that has any."""
+        of_shard = attrgetter("shard")
+        return {shard: tuple(group) for shard, group in groupby(self.body.records, of_shard)}
 
     def tensors(self) -> Iterator[Stored]:
         start = self.body.end

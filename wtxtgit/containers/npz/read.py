@@ -127,7 +127,7 @@ def _packed(
     absent = None
     if member.size > options.max_chunk:
         absent = f"{member.size} bytes inflated are over {options.max_chunk}"
-    content = whole.part(stored.start, stored.end - stored.start)
+    content = whole.part(stored.start, stored.nbytes)
     return replace(stored.listed(data[:0], absent), held=content, offset=None)
 
 

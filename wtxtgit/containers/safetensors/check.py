@@ -74,9 +74,8 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
         if tensor.element is None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
-    length = tensor.end - tensor.start
     wanted = bounded_product(bits, tensor.shape, MAX_BITS)
-    if wanted == BYTE * length:
+    if wanted == BYTE * tensor.nbytes:
         return
     if wanted > MAX_BITS:
         said = "more than offsets can say"
@@ -85,7 +84,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     else:
         said = str(wanted // BYTE)
     findings.error(
-        f"tensor {name} has {length} bytes, its dtype and shape make {said}",
+        f"tensor {name} has {tensor.nbytes} bytes, its dtype and shape make {said}",
         "data_offsets",
         tensor.start,
     )

@@ -79,7 +79,7 @@ def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> by
     for each in placed:
         header = _source(each).header
         stored = header.tensors[each.number]
-        listed.append((stored.name, stored.dtype, stored.shape, stored.end - stored.start))
+        listed.append((stored.name, stored.dtype, stored.shape, stored.nbytes))
         if stored.name in header.further:
             further[stored.name] = header.further[stored.name]
     return bounded_header(listed, _texts(metadata), further)
@@ -113,7 +113,7 @@ def _has_places(container: Safetensors, placed: Sequence[PlacedEntry]) -> bool:
 
 def _identity(container: Safetensors, number: int) -> tuple[str, Hashable, int]:
     stored = container.header.tensors[number]
-    return stored.name, _form(container, stored), stored.end - stored.start
+    return stored.name, _form(container, stored), stored.nbytes
 
 
 def _form(container: Safetensors, stored: Stored) -> Hashable:

@@ -94,7 +94,7 @@ class ShardedModel(FileSet):
                 yield findings.of_member()
                 continue
             _check_shard(shard, file, listed[file], options, findings)
-            sizes = {tensor.name: tensor.end - tensor.start for tensor in shard.header.tensors}
+            sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
             yield findings.of_member(sum(sizes.get(name, 0) for name in listed[file]))
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:

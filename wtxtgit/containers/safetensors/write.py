@@ -70,11 +70,6 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
 
     Raises FormatError for dtypes, names and tags that the format can't hold.
     """
-    ordered = _in_order(tensors)
-    return replacing.behind(_header(ordered, tags), ordered)
-
-
-def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
     for tensor in tensors:
         if tensor.element not in DTYPES:
             raise FormatError(
@@ -82,12 +77,9 @@ def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
                 field="dtype",
             )
     # Strings compare by code point, which is the order of their UTF-8 bytes.
-    return sorted(tensors, key=lambda tensor: (-_RANKS[DTYPES[tensor.element]], tensor.name))
-
-
-def _header(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> bytes:
-    entries = [(t.name, DTYPES[t.element], t.shape, t.nbytes) for t in tensors]
-    return bounded_header(entries, dict(sorted(tags.items())) or None)
+    ordered = sorted(tensors, key=lambda tensor: (-_RANKS[DTYPES[tensor.element]], tensor.name))
+    entries = [(t.name, DTYPES[t.element], t.shape, t.nbytes) for t in ordered]
+    return replacing.behind(bounded_header(entries, dict(sorted(tags.items())) or None), ordered)
 
 
 def bounded_header(

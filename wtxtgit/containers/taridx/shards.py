@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -154,38 +155,28 @@ class _Scan:
 
 
 @dataclass(slots=True)
-class _Bad:
-    """Rows that are wrong in one way in one shard."""
-
-    shard: str | None
-    field: str
-    what: str
-    count: int
-    first: int
-
-
-@dataclass(slots=True)
 class _Tally:
     """What holds, and what does not, if the shards have these fids."""
 
     fids: list[int | None]
-    wrong: list[_Bad] = field(default_factory=list)
+    wrong: list[tuple[int, str | None, str, str, int]] = field(default_factory=list)
+    """First row, shard, field, what is wrong, and how many rows."""
     bad: int = 0
     left_out: int = 0
 
     def add(self, shard: str | None, name: str, what: str, places: Places) -> None:
         if len(places):
-            self.wrong.append(_Bad(shard, name, what, len(places), int(places[0])))
+            self.wrong.append((int(places[0]), shard, name, what, len(places)))
             self.bad += len(places)
 
     def tell(self, index: Taridx, findings: Findings) -> None:
-        for bad in sorted(self.wrong, key=lambda bad: bad.first):
-            count = f"{bad.count} rows" if bad.count > 1 else "a row"
+        for first, shard, name, what, count in sorted(self.wrong, key=itemgetter(0)):
+            rows = f"{count} rows" if count > 1 else "a row"
             findings.error(
-                f"{count} {bad.what}, the first is row {bad.first}",
-                bad.field,
-                row_offset(index, bad.first),
-                bad.shard,
+                f"{rows} {what}, the first is row {first}",
+                name,
+                row_offset(index, first),
+                shard,
             )
         if self.left_out:
             findings.warn(

@@ -74,8 +74,7 @@ def check(container: Torch, options: ReadOptions) -> Findings:
     start = container.pickle_member.start
     check_storages(findings, container.named, places, start)
     check_views(findings, container.listing.tensors, places)
-    _check_unused(findings, container)
-    _check_alignment(findings, container)
+    _check_members_of_storages(findings, container)
     if container.member(CONSTANTS) is not None:
         findings.warn("TorchScript archive: torch.jit.load runs the code in it", CONSTANTS, start)
     else:
@@ -199,7 +198,8 @@ def _check_crc32(
         )
 
 
-def _check_unused(findings: Findings, container: Torch) -> None:
+def _check_members_of_storages(findings: Findings, container: Torch) -> None:
+    """Warn of storages that nothing refers to, and of those that start in odd places."""
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:
@@ -207,8 +207,6 @@ def _check_unused(findings: Findings, container: Torch) -> None:
                 f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member.name
             )
 
-
-def _check_alignment(findings: Findings, container: Torch) -> None:
     alignment = container.alignment
     stored = [m for m in container.storages.values() if m.stored and m.size]
     off = [member for member in stored if member.start % alignment]

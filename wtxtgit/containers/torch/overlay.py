@@ -77,13 +77,15 @@ def refuse_bomb(said: Iterable[Said], size: int) -> None:
         )
 
 
-def overlaid(old: Iterable[Buffer], size: int, said: Sequence[Said]) -> Iterator[Buffer]:
+def overlaid(
+    old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said]
+) -> Iterator[Buffer]:
     """The `size` bytes that `old` gives with what is said of them, in pieces.
 
     Raises FormatError where two say different things of the same byte, and
     where one has more or fewer bytes than it says.
     """
-    was = _Feed(old)
+    was = _Feed(old())
     sweep = _Sweep(said)
     for start in range(0, size, STEP):
         end = min(start + STEP, size)

@@ -183,7 +183,8 @@ def _changed(
         member = touched[entry]
         overlay.refuse_bomb(said, member.size)
         zip_layout.check_crc32(written.container, member, options)
-        blocks = partial(_overlaid, written.container, member, said, options)
+        old = partial(written.container.blocks, member, options)
+        blocks = partial(overlay.overlaid, old, member.size, said)
         changed.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
     return changed + (
@@ -230,12 +231,6 @@ def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[Cha
     if fingerprint == old:
         return []
     return [ChangedMember(member, partial(iter, (fingerprint,)), zip_write.crc32_of([fingerprint]))]
-
-
-def _overlaid(
-    container: Torch, member: ZipMember, said: Sequence[Said], options: ReadOptions
-) -> Iterator[Buffer]:
-    return overlay.overlaid(container.blocks(member, options), member.size, said)
 
 
 def _refused(what: str) -> FormatError:
