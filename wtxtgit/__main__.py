@@ -17,6 +17,7 @@ PLUMBING = {
     "clean": "plumbing",
     "smudge": "plumbing",
     "diff-driver": "diff_driver",
+    "merge-driver": "merge_driver",
 }
 """Commands that need no command line around them, with their module."""
 

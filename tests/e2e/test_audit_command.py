@@ -21,8 +21,7 @@ from tests.e2e.sealed import (
 )
 from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.filter.cache import Known
-from wtxtgit.filter.content import examine
+from wtxtgit.filter.content import ContentCache, examine
 from wtxtgit.io.spool import spooled
 from wtxtgit.report.audit import HINTS
 
@@ -202,11 +201,11 @@ class TestCache:
         chain.put(3.0)
         bad = (chain.commit("nobody seals"), MODEL, "content-mismatch")
         oid = chain.git("rev-parse", f"HEAD:{MODEL}").decode().strip()
-        with Known.open(chain.repository, home / "of-somebody-else" / "key") as forged:
+        with ContentCache(chain.repository, home / "of-somebody-else" / "key") as forged:
             forged.put_facts({oid: facts})
         assert_found(chain, bad, root=None)
         # The same facts, had this user found them, would have hidden it.
-        with Known.open(chain.repository, facts_key()) as known:
+        with ContentCache(chain.repository, facts_key()) as known:
             known.put_facts({oid: facts})
         assert_holds(chain, root=None)
         assert_found(chain, bad, root=None, args=["--no-cache"])

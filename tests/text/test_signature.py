@@ -9,15 +9,8 @@ import pytest
 from tests.data import SignatureCase, seeded, signature_cases
 from tests.text import edwards
 from wtxtgit.model.array import Signature
-from wtxtgit.text import signature
-from wtxtgit.text.digest import keyid
-from wtxtgit.text.signature import (
-    SignatureState,
-    check_header,
-    check_wsum,
-    sign,
-    signed_with,
-)
+from wtxtgit.text import digest
+from wtxtgit.text.digest import SignatureState, check_header, check_wsum, keyid, sign, signed_with
 
 CASES = pytest.mark.parametrize("case", signature_cases(), ids=lambda c: c.name)
 
@@ -126,9 +119,9 @@ def test_a_key_that_does_not_hold_is_passed_over() -> None:
 
 def test_a_key_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
-    ask = signature._has_order_l
-    monkeypatch.setattr(signature, "_has_order_l", lambda point: asked.append(point) or ask(point))
-    signature._is_key.cache_clear()
+    ask = digest._has_order_l
+    monkeypatch.setattr(digest, "_has_order_l", lambda point: asked.append(point) or ask(point))
+    digest._is_key.cache_clear()
     good = next(case for case in signature_cases() if case.name == "good")
     for _ in range(3):
         signed_with(good.signature, good.message, [good.public_key])

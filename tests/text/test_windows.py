@@ -15,9 +15,8 @@ from wtxtgit.filter.smudge import smudge
 from wtxtgit.io.view import ByteView
 from wtxtgit.text import index as text_index
 from wtxtgit.text.arrays import LazySnapshot
-from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
-from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.patch import Regeneration, apply, make
 from wtxtgit.text.delta.sides import side_of_text, text_pieces
 from wtxtgit.text.index import index
 from wtxtgit.text.layout import snapshot_of

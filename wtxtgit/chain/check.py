@@ -45,7 +45,7 @@ def check(
 ) -> CheckReport:
     """Check the index as a commit about to be made; so many processes at most read large blobs.
 
-    What `filter.cache` knows under the secret in `key_file` is not found again.
+    What `filter.content` knows under the secret in `key_file` is not found again.
     Raises EnvironmentFailure for a trust root that there is not, and
     KeyFileError for one that is a file and can't be read.
     """

@@ -13,8 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
 
-from wtxtgit.filter.cache import Known
-from wtxtgit.filter.content import ArtifactFacts, examine
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, examine
 from wtxtgit.git.blobs import BlobReader, sizes
 from wtxtgit.git.repository import Repository
 from wtxtgit.io.spool import spooled
@@ -64,7 +63,7 @@ class Facts:
         Of those in `opaque` the hash of the opaque text, too.
         """
         wanted = list(dict.fromkeys(oids))
-        with Known.open(self._repo, self._key_file) as known:
+        with ContentCache(self._repo, self._key_file) as known:
             found = {
                 oid: facts
                 for oid, facts in known.facts(wanted).items()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure, UsageError, counted
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, read_small, replace_file, shown, write_all
+from wtxtgit.io.files import failures, read_small, replace_file, shown
+from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring

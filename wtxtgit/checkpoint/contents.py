@@ -7,8 +7,7 @@ with every tensor, and are not what anybody wrote down.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -53,18 +52,6 @@ NATIVE_ELEMENTS = {
 
 Shared = Mapping[str, int]
 """Numbers of what arrays of a text hold, by their names; another text has the same."""
-
-
-Key = tuple[str, int]
-"""The name of a tensor or entry, and how many of that name came before it in its file."""
-
-
-def keys_of(names: Iterable[str]) -> Iterator[Key]:
-    """The keys of what is called so, in order: names may be there more than once."""
-    seen: Counter[str] = Counter()
-    for name in names:
-        yield name, seen[name]
-        seen[name] += 1
 
 
 class NoCheckpoint(InputError):

@@ -17,7 +17,6 @@ from wtxtgit.model.array import Extent
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import label
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
@@ -198,7 +197,7 @@ def _inspect_text(
             facts.append(
                 TensorFacts(
                     tensor.name,
-                    label(tensor),
+                    tensor.label,
                     tensor.shape,
                     array.nbytes,
                     array.claim.sha256.hex(),

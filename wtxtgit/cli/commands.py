@@ -68,7 +68,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "clean": ("plumbing_help:clean", "One file to text."),
         "smudge": ("plumbing_help:smudge", "One text to file."),
         "diff-driver": ("plumbing_help:diff_driver", "What a diff shows of one file."),
-        "merge-driver": ("merge:merge_driver", "Merge a file that both sides changed."),
+        "merge-driver": ("plumbing_help:merge_driver", "Merge a file that both sides changed."),
         "hook": ("hook:hook", "What git's hooks run."),
     },
 }

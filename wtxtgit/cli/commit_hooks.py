@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from wtxtgit.chain import settled
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note, warn
-from wtxtgit.git.config import TRUST_ROOT
 from wtxtgit.git.history import Head
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import TRUST_ROOT, Repository
 
 if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding

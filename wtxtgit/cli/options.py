@@ -12,7 +12,6 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import InputError, UsageError
-from wtxtgit.git.config import TRUST_ROOT
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
@@ -131,6 +130,9 @@ def discover() -> Repository:
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
+    # With what runs git, which commands on files alone do without.
+    from wtxtgit.git.repository import TRUST_ROOT
+
     return repo.config.get(TRUST_ROOT) if given is None else given
 
 

@@ -146,7 +146,8 @@ def _print(found: Review, form: str) -> None:
 
 def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
     """Write the same to a file, whole or not at all."""
-    from wtxtgit.io.files import write_all, write_output
+    from wtxtgit.io.files import write_output
+    from wtxtgit.io.view import write_all
 
     if page is None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import NewGeneration, emit
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.io.files import shown
@@ -79,10 +79,10 @@ def _check_here(file: Path, out: str, nbytes: int) -> None:
 
 
 def _emit(text: _EmitTask, progress: Progress) -> _Written:
-    made = emit(text.path, text.generation, text.folder, threads=1, progress=progress)
+    emitted = emit(text.path, text.generation, text.folder, threads=1, progress=progress)
     if urls.is_url(text.out):
-        made.write_to(text.out)
-        return _Written(None, made.warning)
+        write_text(emitted, text.out)
+        return _Written(None, emitted.warning)
     file = text.folder / text.out
-    made.write_to(file)
-    return _Written(file.stat().st_size, made.warning)
+    write_text(emitted, file)
+    return _Written(file.stat().st_size, emitted.warning)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wtxtgit.checkpoint.open import HERE, TargetPlace, blob_oid, is_blob, members, read
-from wtxtgit.checkpoint.verify import Demands, Keys, demands, unreadable, verify_data
+from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
 from wtxtgit.cluster.client import Cluster, Progress
 from wtxtgit.cluster.clone import clone_at
 from wtxtgit.containers import any_format
@@ -76,7 +76,7 @@ class _SetFindings:
 def verify_files(
     cluster: Cluster,
     names: Sequence[str],
-    keys: Keys,
+    asked: Demands,
     clone: Path | None = None,
     *,
     progress: Progress | None = None,
@@ -87,7 +87,6 @@ def verify_files(
     workers' clone; where `clone` is not given that is at the path of the one here.
     Raises as that does, and EnvironmentFailure for the cluster.
     """
-    asked = demands(keys)
     if asked.has_secrets:
         cluster.refuse_secrets("a key")
     verdicts: dict[int, FileVerdict] = {}

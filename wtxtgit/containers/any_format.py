@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import quoted
@@ -29,8 +30,10 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import Cut
-from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
+
+if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
+    from wtxtgit.model.findings import Findings, MemberFindings
 
 _DEFAULTS = ReadOptions()
 MAX_DECODED_VALUES = 2_000_000
@@ -106,6 +109,8 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | N
 
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
     """Check the files in a container's chunks, which `check` of the container does not."""
+    from wtxtgit.model.findings import Findings
+
     findings = Findings()
     for chunk in description.nested:
         try:
@@ -167,6 +172,8 @@ def check(
             return whole.check(data)
         raise FormatError(_why_whole(data), offset=0, field="magic")
     except FormatError as error:
+        from wtxtgit.model.findings import Findings
+
         findings = Findings()
         findings.refuse(error)
         return findings

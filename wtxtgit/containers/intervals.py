@@ -15,7 +15,6 @@ from wtxtgit.io.view import PIECE, Buffer, ByteView, pieces
 Span = tuple[int, int]
 """First byte and end."""
 T = TypeVar("T")
-_ZEROS = bytes(1 << 16)
 
 
 def aligned(position: int, alignment: int) -> int:
@@ -64,11 +63,6 @@ def gaps(spans: Iterable[Span], size: int) -> list[Span]:
     if reached < size:
         between.append((reached, size))
     return between
-
-
-def is_zeros(data: ByteView) -> bool:
-    """Whether all bytes are 0; they are looked at piece by piece."""
-    return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
 def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:

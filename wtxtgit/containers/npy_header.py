@@ -16,11 +16,12 @@ from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
-from wtxtgit.containers.ranges import Stored, bounded_product
+from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES
 

@@ -7,13 +7,12 @@ Spec: `docs/spec/containers.md`, "Parts", "dtypes", "Cutting" and "Array names".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.intervals import is_zeros
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, is_zeros
 from wtxtgit.model.array import (
     ITEM_SIZE,
     MAX_CHUNKS,
@@ -25,6 +24,7 @@ from wtxtgit.model.array import (
     Cut,
     Extent,
     Layout,
+    bounded_product,
     chunk_count,
     default_rows,
 )
@@ -138,22 +138,6 @@ class Range:
         if min(shape, default=1) <= 0 or bounded_product(ITEM_SIZE[dtype], shape, length) != length:
             return "u8", (length,)
         return dtype, shape
-
-
-def bounded_product(item: int, dims: Sequence[int], most: int) -> int:
-    """item x all dims; where that is over `most`, any number over it.
-
-    Dims are 64-bit numbers that a file claims, and there may be many of them:
-    no product grows much longer than `most`.
-    """
-    # First: the product of the others could be over any limit.
-    if 0 in dims:
-        return 0
-    for dim in dims:
-        item *= dim
-        if item > most:
-            break
-    return item
 
 
 def literal(start: int, end: int) -> Range:

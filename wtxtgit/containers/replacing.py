@@ -16,8 +16,7 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import NewContent, TensorSource
 

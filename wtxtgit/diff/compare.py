@@ -10,17 +10,10 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from wtxtgit.checkpoint.contents import (
-    Checkpoint,
-    Key,
-    Shared,
-    Side,
-    keys_of,
-    open_checkpoint,
-)
+from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import Pages
-from wtxtgit.model.tensor import ReadOptions, Tensor
+from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
     ByteChange,
     DiffReport,
@@ -30,14 +23,8 @@ from wtxtgit.report.diff import (
     TensorStatus,
 )
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import (
-    compare_bytes,
-    compare_numbers,
-    is_same,
-    label,
-    logical_shape,
-)
-from wtxtgit.tensors.tensor_bytes import as_numbers
+from wtxtgit.tensors.compare import compare_bytes, compare_numbers
+from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 
 MAX_CHANGES = 1000
 """Changes of metadata that are told."""
@@ -128,9 +115,9 @@ class _Diff:
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
         """What became of a tensor that has its name on both sides."""
-        dtype, shape = label(a), logical_shape(a)
-        base_dtype = dtype if dtype != label(b) else None
-        base_shape = shape if shape != logical_shape(b) else None
+        dtype, shape = a.label, a.logical_shape
+        base_dtype = dtype if dtype != b.label else None
+        base_shape = shape if shape != b.logical_shape else None
         is_alike = base_dtype is None and base_shape is None
         change: Numbers | ByteChange | None = None
         reason = _absence(a, b)
@@ -175,7 +162,7 @@ class _Diff:
         self.before.prepare(a)
         self.after.prepare(b)
         if numbers_a is not None and numbers_b is not None:
-            if not prod(logical_shape(b)):
+            if not prod(b.logical_shape):
                 return None, None
             # Bytes first: most tensors of two generations are equal, or differ early.
             if is_alike and is_same(numbers_a, numbers_b, self.pages.advance):
@@ -241,7 +228,7 @@ def _kind(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
     """What tensors of equal bytes have to share to be one under another name."""
     fitted = as_numbers(tensor)
     # Of numbers the shape tells how many bytes; what is stored may be more, or a view.
-    return label(tensor), logical_shape(tensor), tensor.nbytes if fitted is None else -1
+    return tensor.label, tensor.logical_shape, tensor.nbytes if fitted is None else -1
 
 
 def _listed(
@@ -257,8 +244,8 @@ def _listed(
     return TensorDiff(
         tensor.name,
         status,
-        label(tensor),
-        logical_shape(tensor),
+        tensor.label,
+        tensor.logical_shape,
         base_name,
         base_dtype,
         base_shape,

@@ -33,7 +33,7 @@ def diff(
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
-    What `filter.cache.Known` knows under the secret in `key_file` is not read
+    What `filter.content.ContentCache` knows under the secret in `key_file` is not read
     again. `progress` gets counts of bytes read. Raises InputError, CheckError
     and EnvironmentFailure.
     """
@@ -60,7 +60,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     blobs = [target for target in (a, b) if is_blob(target)]
     if not blobs:
         return None
-    from wtxtgit.filter.cache import Known
+    from wtxtgit.filter.content import ContentCache
     from wtxtgit.git.repository import Repository
 
     repo = Repository.discover()
@@ -71,13 +71,13 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     file = b if blobs == [a] else a
     if not is_file(file):
         return None
-    with Known.open(repo, key_file) as known:
+    with ContentCache(repo, key_file) as known:
         facts = known.file_of(oids[0])
     return view_file(Path(file)) if facts is not None and _is(file, *facts) else None
 
 
 def _is(file: str, digest: bytes, size: int) -> bool:
-    from wtxtgit.filter.cache import file_digest
+    from wtxtgit.filter.content import file_digest
 
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

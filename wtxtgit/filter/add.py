@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import ArtifactFacts, written_facts
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, content_digest, written_facts
 from wtxtgit.filter.status import filtered_alone, is_driven
 from wtxtgit.git import index, staging
 from wtxtgit.git.index import Wanted
@@ -88,12 +87,12 @@ def add(
 
     Raises EnvironmentFailure for a file that changes while it is read, and
     where git's folder can't be written; the index is then as it was. `key_file`
-    as for Known.
+    as for ContentCache.
     """
     if planned.filtered:
         modes = _modes(repo, planned.filtered)
         with (
-            Known.open(repo, key_file) as known,
+            ContentCache(repo, key_file) as known,
             ObjectStore(repo) as store,
             PackWriter(store, len(planned.filtered), threads or default_threads()) as pack,
         ):
@@ -102,7 +101,8 @@ def add(
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
-    staging.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
+    options = ("--force",) if planned.wanted.with_ignored else ()
+    staging.add(repo, planned.others, *options)
     if planned.filtered:
         stage_files(repo, staged)
 
@@ -123,7 +123,7 @@ class _AddWork:
     repo: Repository
     store: ObjectStore
     pack: PackWriter
-    known: Known
+    known: ContentCache
     warn: Warn
     threads: int | None
     progress: Progress | None

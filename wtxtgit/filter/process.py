@@ -260,7 +260,7 @@ EXCLUDE = "wtxtgit.smudgeExclude"
 def selection() -> Callable[[bytes], bool]:
     """The selection that this repository's config makes, read once."""
     # Starting git takes modules that a filter does without where nothing is smudged.
-    from wtxtgit.git.config import Config
+    from wtxtgit.git.repository import Config
 
     config = Config(None)
     return select(*(_patterns(config.get(key) or "") for key in (INCLUDE, EXCLUDE)))

@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wtxtgit.filter.cache import Known, file_digest
-from wtxtgit.filter.content import written_facts
-from wtxtgit.git import attributes, config, history, index, work_tree
+from wtxtgit.filter.content import ContentCache, file_digest, written_facts
+from wtxtgit.git import history, index, work_tree
 from wtxtgit.git.blobs import blob_id
-from wtxtgit.git.config import DRIVER
+from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, UNSET, UNSPECIFIED, Repository
 from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
@@ -39,12 +38,14 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
 
-_NO_MORE = {"text": b"unset", "ident": b"unspecified", "working-tree-encoding": b"unspecified"}
-"""Attributes with which git changes nothing of what the filter gives."""
+_OURS_ALONE = {
+    "filter": DRIVER, "text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNSPECIFIED,
+}  # fmt: skip
+"""Attributes with which git runs our filter, and changes nothing of what it gives."""
 
 
 def file_changes(
-    repo: Repository, entries: Iterable[TreeEntry], known: Known, threads: int | None = None
+    repo: Repository, entries: Iterable[TreeEntry], known: ContentCache, threads: int | None = None
 ) -> dict[bytes, FileChange]:
     """How filtered files differ from their index entries; those that don't are left out.
 
@@ -87,22 +88,23 @@ class _Outcome:
 
 def filtered_alone(repo: Repository, paths: Iterable[bytes]) -> list[bytes]:
     """Those of the paths whose content the filter changes on the way into git, and nothing else."""
-    wanted = {"filter": DRIVER.encode(), **_NO_MORE}
-    found = attributes.effective(repo, paths, tuple(wanted))
-    return [path for path, said in found.items() if said == wanted]
+    values = repo.attributes(paths, tuple(_OURS_ALONE))
+    return [path for path, said in values.items() if said == _OURS_ALONE]
 
 
 def is_driven(repo: Repository) -> bool:
     """Whether the filter that git would start is wtxtgit's."""
-    for key in (f"filter.{DRIVER}.process", f"filter.{DRIVER}.clean"):
+    for key in ("filter.wtxt.process", "filter.wtxt.clean"):
         value = repo.config.get(key)
         # Where there is a process, even an empty one, git does not look at the other.
         if value is not None:
-            return config.is_ours(key, value)
+            return is_ours(key, value)
     return False
 
 
-def _compare(file: Path, entry: TreeEntry, known: Known, threads: int | None) -> _Outcome | None:
+def _compare(
+    file: Path, entry: TreeEntry, known: ContentCache, threads: int | None
+) -> _Outcome | None:
     """Compare a file with its entry; None where git has to: it can't be read, changes, is a text.
 
     Of texts several files may be one blob, so that content tells less than size.
@@ -127,7 +129,7 @@ def _compare(file: Path, entry: TreeEntry, known: Known, threads: int | None) ->
     return _Outcome(is_same, before)
 
 
-def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bool | None:
+def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None) -> bool | None:
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size)
@@ -266,14 +268,9 @@ def filtered(
 ) -> list[TreeEntry]:
     """Keep the entries of regular files whose attributes name our filter."""
     files = [entry for entry in entries if entry.is_file]
-    found = attributes.effective(
-        repo,
-        (entry.path for entry in files),
-        ("filter",),
-        from_index=from_index,
-        index_file=index_file,
-    )
-    return [entry for entry in files if found[entry.path]["filter"] == DRIVER.encode()]
+    paths = (entry.path for entry in files)
+    drivers = repo.attributes(paths, ("filter",), from_index=from_index, index_file=index_file)
+    return [entry for entry in files if drivers[entry.path]["filter"] == DRIVER]
 
 
 def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
@@ -283,7 +280,7 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
     """
     repo.check_worktree()
     entries = tracked(repo)
-    with Known.open(repo, key_file) as known:
+    with ContentCache(repo, key_file) as known:
         changes = file_changes(repo, entries, known, threads)
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
@@ -330,7 +327,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
             tree = history.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(
-                repo, history.tree_entries(repo, tree), from_index=True, index_file=index_file
+                repo, history.listing(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))

@@ -7,14 +7,15 @@ can't be passed over that way: `refuse_altered` looks for them.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
-from wtxtgit.git.blobs import ObjectReader, check_oid
+from wtxtgit.git.blobs import CatFiles, ObjectReader, check_oid
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, ChosenPaths, TreeEntry, TreeReader
 
@@ -83,7 +84,7 @@ def commits(
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
     have there what all of their parents have, unless git takes no pathspecs
-    that long (`can_choose`). Git may leave out one whose tree is out of order,
+    that long (`run.fit`). Git may leave out one whose tree is out of order,
     so nothing that is trusted may depend on a commit's not being listed.
     Raises EnvironmentFailure for an id that is none.
     """
@@ -91,7 +92,7 @@ def commits(
     if not asked:
         return []
     paths: list[str | bytes] = []
-    if touching is not None and can_choose(touching):
+    if touching is not None and run.fit(touching):
         paths = ["--full-history", "--", *touching]
     output = repo.git(
         *_TRUE,
@@ -109,9 +110,71 @@ def commits(
     return [_parse(line) for line in lines]
 
 
-def can_choose(touching: Sequence[bytes]) -> bool:
-    """Tell whether git can leave commits out by these pathspecs."""
-    return run.fit(touching)
+class CommitGraph:
+    """The commits that some tips reach and `base` does not, listed by git once.
+
+    What is asked of them afterwards needs no process. The commits that `base`
+    reaches are not listed: there may be far more of them.
+    """
+
+    def __init__(self, repo: Repository, base: str | None, tips: Iterable[str] = ()) -> None:
+        self.base = base
+        self._repo = repo
+        self._tips: list[str] = []
+        self._commits: dict[str, Commit] = {}
+        self._above: set[str] = set()
+        """Commits that descend from the base."""
+        self.add(tips)
+
+    def add(self, tips: Iterable[str]) -> None:
+        """List the commits that these tips reach as well; raises what `commits` does."""
+        new = [tip for tip in dict.fromkeys(tips) if tip not in self._commits and tip != self.base]
+        if not new:
+            return
+        below = self._tips if self.base is None else [self.base, *self._tips]
+        # What is new comes last: nothing that was listed before descends from it.
+        for commit in commits(self._repo, new, below):
+            self._commits[commit.oid] = commit
+            if any(oid == self.base or oid in self._above for oid in commit.parents):
+                self._above.add(commit.oid)
+        self._tips += new
+
+    def listed(self, tips: Iterable[str], excluded: Iterable[str] = ()) -> list[Commit]:
+        """The commits that `tips` reach and `excluded` do not, parents before their children."""
+        tips, excluded = list(tips), list(excluded)
+        self.add([*tips, *excluded])
+        wanted = self._reached(tips) - self._reached(excluded)
+        return [commit for commit in self._commits.values() if commit.oid in wanted]
+
+    def reaches_base(self, tip: str) -> bool:
+        """Tell whether a tip is the base, or descends from it."""
+        self.add([tip])
+        return tip == self.base or tip in self._above
+
+    def descends(self, tip: str, ancestor: str) -> bool:
+        """Tell whether a commit is another one, or descends from it."""
+        self.add([tip])
+        if ancestor == self.base:
+            return self.reaches_base(tip)
+        if ancestor in self._commits:
+            return ancestor in self._reached([tip])
+        return is_ancestor(self._repo, ancestor, tip)
+
+    def _reached(self, tips: Iterable[str]) -> set[str]:
+        reached: set[str] = set()
+        waiting = list(tips)
+        while waiting:
+            oid = waiting.pop()
+            if oid in self._commits and oid not in reached:
+                reached.add(oid)
+                waiting += self._commits[oid].parents
+        return reached
+
+
+def count(repo: Repository, tip: str) -> int:
+    """Count the commits that a commit reaches, itself included."""
+    arguments = ("rev-list", "--count", check_oid(tip))
+    return int(repo.git(*_TRUE, *arguments, env=run.TRUE_OBJECTS))
 
 
 def head(repo: Repository) -> Commit | None:
@@ -252,24 +315,6 @@ def _oid(word: bytes) -> str:
     return check_oid(word.decode("ascii", "backslashreplace"))
 
 
-class PathReader:
-    """Reads what trees have at some paths; a context manager."""
-
-    def __init__(self, repo: Repository, paths: Sequence[bytes]) -> None:
-        self._paths = tuple(paths)
-        self._trees = TreeReader(repo)
-
-    def __enter__(self) -> PathReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._trees.__exit__()
-
-    def entries(self, tree: str) -> Mapping[bytes, TreeEntry]:
-        """Give what stands at the paths of a tree, whatever it is but a folder."""
-        return self._trees.at(tree, self._paths)
-
-
 def changing(
     repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
 ) -> dict[bytes, list[int]]:
@@ -296,11 +341,6 @@ _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
 
 
-def tree_entries(repo: Repository, revision: str) -> list[TreeEntry]:
-    """List the files of a commit's or a tree's whole tree."""
-    return listing(repo, resolve_tree(repo, revision))
-
-
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
     """List all files of a tree, given by its object id, or those at `paths` alone.
 
@@ -321,11 +361,29 @@ def resolve(repo: Repository, revision: str) -> str:
     return found.stdout.decode("ascii").strip()
 
 
+def resolve_commit(repo: Repository, revision: str) -> str:
+    """Give the object id of the commit that a revision names; raises EnvironmentFailure.
+
+    Asked of the process that objects are asked of, so it takes none of its own.
+    """
+    # A line is one question.
+    if "\n" not in revision:
+        with CatFiles.of(repo).lent("--batch-check") as stream:
+            with contextlib.suppress(BrokenPipeError):
+                stream.stdin.write(os.fsencode(revision) + b"^{commit}\n")
+                stream.stdin.flush()
+            match stream.stdout.readline().split():
+                # What names nothing is said so: `REVISION missing`.
+                case [oid, b"commit", size] if size.isdigit():
+                    return _oid(oid)
+    raise EnvironmentFailure(f"{revision!r} names no commit in this repository")
+
+
 def resolve_tree(repo: Repository, revision: str) -> str:
     """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
     resolve(repo, revision)
     try:
-        commit = resolve(repo, revision + "^{commit}")
+        commit = resolve_commit(repo, revision)
     except EnvironmentFailure:
         return resolve(repo, revision + "^{tree}")
     with CommitReader(repo) as commits:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import run
-from wtxtgit.git.config import UNFILTERED
+from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry as TreeEntry
 

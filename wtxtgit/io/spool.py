@@ -29,8 +29,7 @@ from threading import Condition
 from typing import IO, final
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.io.files import WRITE_STEP, write_on
-from wtxtgit.io.view import Buffer, ByteView, FileWindows, Windowed, view_of
+from wtxtgit.io.view import WRITE_STEP, Buffer, ByteView, FileWindows, Windowed, view_of, write_on
 
 
 @final

@@ -1,4 +1,4 @@
-"""Views: bytes of files that may be larger than what a process can map.
+"""Bytes that may be more than a process can map or hold: views of them, blocks, and writing.
 
 What reads files takes a `ByteView`: a flat memoryview of bytes or, where the file
 is large, a `Windowed`, whose parts are mapped when they are looked at. Both
@@ -6,7 +6,7 @@ have a length, slices that cost nothing, and compare by what they hold. Where
 a buffer is needed (hashing, numpy, struct, codecs), `mapped` gives a part as
 one, and `pieces` a long part piece by piece. `view_of` is the view of an open
 file: a process may be allowed less address space (`ulimit -v`) than the file
-has bytes.
+has bytes. `write_all` writes such pieces to one; files by their path are in `io.files`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
+import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
-from typing import Protocol, final, overload
+from typing import Protocol, TypeVar, final, overload
 
-from wtxtgit.errors import EnvironmentFailure
+from wtxtgit.errors import EnvironmentFailure, FormatError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -28,6 +30,7 @@ PIECE = 1024 * 1024
 _COMPARED = 128 * 1024
 """Bytes compared at a time: a copy of so many stays in a processor's cache."""
 _EQUAL_STEP = 1024 * 1024
+_ZEROS = bytes(64 * 1024)
 
 
 class Windows(Protocol):
@@ -106,6 +109,11 @@ def pieces(data: ByteView, step: int = PIECE) -> Iterator[memoryview]:
     """The bytes in order, `step` of them at a time."""
     for start in range(0, len(data), step):
         yield mapped(data[start : start + step])
+
+
+def is_zeros(data: ByteView) -> bool:
+    """Whether all bytes are 0; they are looked at piece by piece."""
+    return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
 def same_bytes(a: ByteView, b: ByteView) -> bool:
@@ -257,3 +265,86 @@ class Pages:
                 return False
             self.advance(len(piece))
         return True
+
+
+pass
+
+
+class Hasher(Protocol):
+    """What hashes of hashlib and BLAKE3 have in common."""
+
+    def update(self, data: Buffer, /) -> object:
+        """Take in more bytes."""
+
+
+H = TypeVar("H", bound=Hasher)
+
+
+def hashed(hasher: H, blocks: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> H:
+    """The hasher, which has taken in all blocks of flat bytes; `advance` gets counts of bytes."""
+    for block in blocks:
+        hasher.update(block)
+        if advance is not None:
+            advance(len(block))
+    return hasher
+
+
+def exactly(blocks: Iterable[Buffer], nbytes: int, what: str, field: str) -> Iterator[memoryview]:
+    """The blocks as flat bytes; what is too much is not given.
+
+    Raises FormatError, which says `what` gave them, unless they are `nbytes` together.
+    """
+    given = 0
+    for block in blocks:
+        view = memoryview(block).cast("B")
+        given += len(view)
+        if given > nbytes:
+            break
+        yield view
+    if given != nbytes:
+        raise FormatError(f"{what} gives {given} bytes, not {nbytes}", field=field)
+
+
+WRITE_STEP = 64 * 1024
+"""Bytes of a large new file that are best written at a time.
+
+Linux keeps what is written in blocks of memory as large as the write. Large
+ones are seldom those that were used a moment ago; where a virtual machine's
+host has to give them anew, writing was measured to take 2 to 10 times as long.
+"""
+_SMALL_PIECE = 64 * 1024
+"""Bytes from which on a piece is written by itself."""
+_ALL = sys.maxsize
+
+
+def write_all(descriptor: int, content: Iterable[Buffer]) -> None:
+    """Write pieces in order, whatever the system takes at a time, small ones together."""
+    step = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
+    small = bytearray()
+    for piece in content:
+        view = memoryview(piece).cast("B")
+        is_small = view.nbytes < _SMALL_PIECE
+        if is_small:
+            # Copied now: what gives the pieces may use their memory again.
+            small += view
+        if len(small) >= _SMALL_PIECE or (small and not is_small):
+            write_on(descriptor, small, step)
+            small = bytearray()
+        if not is_small:
+            write_on(descriptor, view, step)
+    write_on(descriptor, small, step)
+
+
+def write_on(descriptor: int, content: Buffer, step: int = WRITE_STEP) -> None:
+    """Write all of a content where a file or pipe is at; raises OSError."""
+    view = memoryview(content)
+    while view.nbytes:
+        view = view[os.write(descriptor, view[:step]) :]
+
+
+def write_at(descriptor: int, content: Buffer, offset: int) -> None:
+    """Write all of a content to a place in a file; raises OSError."""
+    view = memoryview(content)
+    while view.nbytes:
+        written = os.pwrite(descriptor, view[:WRITE_STEP], offset)
+        view, offset = view[written:], offset + written

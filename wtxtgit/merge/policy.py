@@ -1,20 +1,45 @@
-"""What decides where both sides changed the same thing, and the merge of plain data by it."""
+"""What decides a merge: a side that alone changed something, else the strategy.
+
+Also the merge of plain data by that. Git starts a driver for each file of a
+merge, and most end with `side_taken`: nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from wtxtgit.errors import MAX_NAME, UsageError, clipped
+from wtxtgit.io.view import ByteView, same_bytes
 from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
 """What a conflict about a whole file is called: the pattern that takes everything."""
 _PATTERN = re.compile(r"[*?[]")
+
+
+def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str | None:
+    """The side that alone changed a content, ours where both are the same; None if both did.
+
+    Without a base both sides added it, and only the same content is no conflict.
+    """
+    if same_bytes(ours, theirs):
+        return "ours"
+    if base is None:
+        return None
+    if same_bytes(base, theirs):
+        return "ours"
+    return "theirs" if same_bytes(base, ours) else None
+
+
+def stored_side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
+    """The same of contents as git stores them: an empty base mostly stands for none."""
+    # Where theirs is empty as well nothing came from there, whatever the empty base was.
+    is_base = len(base) > 0 or len(theirs) == 0
+    return side_taken(base if is_base else None, ours, theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,8 @@ def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> N
     for wanted, _ in takes:
         # A side that is taken whole leaves nothing that could have been settled.
         if names and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
+            from difflib import get_close_matches
+
             near = get_close_matches(wanted, names, n=1, cutoff=0.5)
             meant = f", did you mean {clipped(near[0], MAX_NAME)!a}?" if near else ""
             raise UsageError(

@@ -6,9 +6,11 @@ Field meanings are those of `docs/spec/wtxt.md`. All sizes are in bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView
 
 ITEM_SIZE = {
@@ -24,6 +26,23 @@ ITEM_SIZE = {
     "u8": 1,
 }
 """Bytes of one item of each of WTXT's ten dtypes."""
+
+
+def bounded_product(item: int, dims: Sequence[int], most: int) -> int:
+    """item x all dims; where its size is over `most`, any number of a size over it.
+
+    Dims are numbers that a file claims, and there may be a million of them: no
+    product grows much longer than `most`.
+    """
+    # First: the product of the others could be over any limit.
+    if 0 in dims:
+        return 0
+    for dim in dims:
+        item *= dim
+        if abs(item) > most:
+            break
+    return item
+
 
 EPOCH = "1970-01-01T00:00:00Z"
 LAYOUT_ARRAY = "_layout"
@@ -231,6 +250,16 @@ def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
             break
         row_size = wider
     return Rows(1 << (TARGET_CHUNK // row_size).bit_length() - 1, row_size)
+
+
+def rows_for(dtype: str, shape: tuple[int, ...], rows_per_chunk: int | None) -> Rows:
+    """The default blocking, with the user's number of rows a chunk where given."""
+    rows = default_rows(dtype, shape)
+    if rows_per_chunk is None:
+        return rows
+    if rows_per_chunk < 1:
+        raise TextError("structure", f"rows_per_chunk is {rows_per_chunk}, at least 1 is wanted")
+    return Rows(rows_per_chunk, rows.row_size)
 
 
 def chunk_count(nbytes: int, size: int) -> int:

@@ -25,7 +25,7 @@ from wtxtgit.setup.sizes import (
     TextSize,
     max_blob,
 )
-from wtxtgit.text.plan import binary_size
+from wtxtgit.text.armor import binary_size
 
 _SHOWN_PATHS = 5
 _SHOWN_CHARACTERS = 200

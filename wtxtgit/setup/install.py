@@ -20,11 +20,11 @@ from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.checkout import write_files
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import filtered_alone, tracked
-from wtxtgit.git import config, index, run, staging, work_tree
-from wtxtgit.git.config import COMMANDS, KEYS, PROGRAMS, Launcher, get_all, is_ours
+from wtxtgit.git import index, run, staging, work_tree
+from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import Repository, change_config, values_in
 from wtxtgit.git.work_tree import moment
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.plain import JsonObject
@@ -243,7 +243,7 @@ def set_driver(
     Raises CheckError, with nothing changed, where a value is not ours.
     """
     wanted = launcher.values()
-    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
+    present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
     if foreign and not force:
         key, value = next(iter(foreign.items()))
@@ -253,17 +253,17 @@ def set_driver(
         )
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
-        config.change(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
+        change_config(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
     return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
 
 
 def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     """Unset the driver's keys in one scope; values that are not ours stay."""
-    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
+    present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
     gone = [key for key in KEYS if present[key] and key not in foreign]
     for key in gone:
-        config.change(scope, "--unset-all", key, cwd=cwd)
+        change_config(scope, "--unset-all", key, cwd=cwd)
     return Changed(tuple(gone), foreign=foreign)
 
 

@@ -16,11 +16,12 @@ from wtxtgit.filter.status import filtered, raw_files
 from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, replace_file, write_all
+from wtxtgit.io.files import failures, replace_file
+from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
-from wtxtgit.text.plan import binary_size
+from wtxtgit.text.armor import binary_size
 
 FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")

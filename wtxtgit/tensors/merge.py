@@ -23,8 +23,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.merge import Strategy
 from wtxtgit.tensors import numbers, tensor_bytes
-from wtxtgit.tensors.compare import RowChanges, logical_shape
-from wtxtgit.tensors.numbers import F8
+from wtxtgit.tensors.numbers import F8, RowChanges
 from wtxtgit.tensors.tensor_bytes import NUMPY
 
 BLOCK = 4 * 1024 * 1024
@@ -110,7 +109,7 @@ class RowMerge:
     _large: _Marks | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        shape = logical_shape(self.ours)
+        shape = self.ours.logical_shape
         self.element = self.ours.element or "u8"
         self.rows = shape[0] if shape else 1
         self.row_bytes = prod(shape[1:]) * ITEM_BYTES[self.element]

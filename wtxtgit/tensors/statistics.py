@@ -19,18 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.io.workers import Workers, worthwhile
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import Numbers, SideFacts
 from wtxtgit.tensors import numbers, tensor_bytes
-from wtxtgit.tensors.numbers import F8, MAX_EXPONENT, scaled, value_table
+from wtxtgit.tensors.numbers import BLOCK, F8, MAX_EXPONENT, scaled, value_table
 from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS, aligned, as_numbers
 
 if TYPE_CHECKING:  # a diff starts for every file, and does without the reports of a review
     from wtxtgit.report.review import Distributions
 
-BLOCK = 256 * 1024
-"""Bytes that are worked on at a time: what they become fits into a processor's cache."""
 FEW = 65_536
 """Items that are sorted to be counted: a table of all patterns would cost more."""
 
@@ -73,7 +72,7 @@ def statistics(tensor: Tensor) -> Statistics | None:
     if element is None or tensor.absent is not None:
         return None
     held = tensor.nbytes
-    items = prod(tensor.shape) if tensor.strides else tensor_bytes.item_count(tensor.shape, held)
+    items = prod(tensor.shape) if tensor.strides else bounded_product(1, tensor.shape, held)
     needed = ITEM_BYTES[element] * items
     if needed <= 0 or (tensor.strides is None and held < needed):
         return None

@@ -32,24 +32,24 @@ from typing import IO
 import numpy as np
 
 from wtxtgit.errors import CheckError, TextError
-from wtxtgit.io.files import write_at
-from wtxtgit.io.view import Buffer, ByteView, Pages, view_of
+from wtxtgit.io.view import Buffer, ByteView, Pages, view_of, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout
 from wtxtgit.model.findings import Problem
 from wtxtgit.text.armor import U1, line_count
-from wtxtgit.text.blocks import (
+from wtxtgit.text.grammar import LINE_TEXT
+from wtxtgit.text.index import ArrayIndex, TextIndex, index
+from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
+from wtxtgit.text.verify import (
     Block,
+    TextReport,
     blocks_of,
     checked_bytes,
     decoded,
     jobs_at_least,
     jobs_of,
+    verify,
 )
-from wtxtgit.text.grammar import LINE_TEXT
-from wtxtgit.text.index import ArrayIndex, TextIndex, index
-from wtxtgit.text.layout import Blocks, file_tasks, layout_of, literal, placed
-from wtxtgit.text.verify import TextReport, verify
 
 _IN_MEMORY = 1024 * 1024
 """Bytes of a file up to which it stays in memory: making one takes longer than filling it."""

@@ -17,9 +17,17 @@ from typing import NoReturn, TypeVar
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import ByteView, mapped, pieces
-from wtxtgit.model.array import ITEM_SIZE, MAX_CHUNKS, Meta, Rows, Signature, chunk_count
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    MAX_CHUNKS,
+    Meta,
+    Rows,
+    Signature,
+    bounded_product,
+    chunk_count,
+)
 from wtxtgit.model.findings import Problem
-from wtxtgit.text import armor, grammar, plan
+from wtxtgit.text import armor, grammar
 
 _T = TypeVar("_T")
 
@@ -61,6 +69,36 @@ class LineCursor:
             self._fail("syntax", bad.message)
         if self._pos == len(self._text):
             self._fail("syntax", "the text ends inside a chunk")
+
+    def _check_order(self, before: str | None, name: str, line: int) -> None:
+        """Names of arrays ascend; `before` is the name of the array before, if any."""
+        if before is not None and name <= before:
+            what = "is there twice" if name == before else "is out of order"
+            self._fail("structure", f'array "{name}" {what}', line=line)
+
+    def _take_rows(self, dtype: str) -> Rows | None:
+        """Take the `idx` line of an array of `dtype`, if there is one."""
+        if not self._at(b"idx "):
+            return None
+        line = self._line
+        rows = self._take(grammar.parse_rows, "idx")
+        if (wrong := grammar.check_rows(rows, dtype)) is not None:
+            self._fail("structure", wrong, line=line)
+        return rows
+
+    def _take_armor(self, lines: int) -> tuple[int, int]:
+        """Step over a chunk's lines: gives the byte and the line at which they start."""
+        start, first = self._pos, self._line
+        self._pos, self._line = start + lines * grammar.LINE_TEXT, first + lines
+        if self._pos > len(self._text):
+            self._find_bad_line(start, first, lines)
+        return start, first
+
+    def _end_chunk(self, start: int, first: int, lines: int) -> None:
+        """Take the `endch` line behind lines that `_take_armor` stepped over."""
+        if not self._at(grammar.END_CHUNK):
+            self._find_bad_line(start, first, lines)
+        self._expect(grammar.END_CHUNK)
 
     def _no_more_lines(self) -> bool:
         return b"\n" not in bytes(self._text[self._pos :])
@@ -125,6 +163,17 @@ class LineCursor:
         )
 
 
+def fault_of(read: Callable[[], None]) -> Problem | None:
+    """The fault at which a reading ends, None where it comes to the end of the text."""
+    try:
+        read()
+    except TextError as error:
+        return Problem(
+            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
+        )
+    return None
+
+
 def quote(raw: bytes) -> str:
     """Bytes in double quotes, everything but printable ASCII escaped."""
     return '"' + ascii(raw.decode("latin-1"))[1:-1].replace('"', '\\"') + '"'
@@ -147,7 +196,7 @@ class ArrayIndex:
     header: bytes
     line: int
     rows: Rows | None = None
-    chunk_size: int = plan.PLAIN_CHUNK
+    chunk_size: int = armor.PLAIN_CHUNK
     starts: list[int] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     sha256: list[bytes] = field(default_factory=list)
@@ -202,14 +251,9 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
 
     `progress` gets counts of the text's bytes.
     """
-    reader = _TextIndexer(text, progress)
-    try:
-        reader.read()
-    except TextError as error:
-        reader.result.stop = Problem(
-            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
-        )
-    return reader.result
+    indexer = _TextIndexer(text, progress)
+    indexer.result.stop = fault_of(indexer.read)
+    return indexer.result
 
 
 class _TextIndexer(LineCursor):
@@ -266,20 +310,11 @@ class _TextIndexer(LineCursor):
         header = bytes(self._text[start : self._pos - 1])
         array = ArrayIndex(claim, header, line)
         arrays = self.result.arrays
-        if arrays and claim.name <= arrays[-1].name:
-            what = "is there twice" if claim.name == arrays[-1].name else "is out of order"
-            self._fail("structure", f'array "{claim.name}" {what}', line=line)
-        nbytes = plan.bounded_product(claim.shape, ITEM_SIZE[claim.dtype])
-        if nbytes != claim.nbytes:
-            given = "over 20 digits of" if nbytes is None else str(nbytes)
-            message = f"bytes={claim.nbytes}, but dtype and shape give {given} bytes"
-            self._fail("structure", message, line=line)
-        if self._at(b"idx "):
-            rows_line = self._line
-            array.rows = self._take(grammar.parse_rows, "idx")
-            if (wrong := plan.check_rows(array.rows, claim.dtype)) is not None:
-                self._fail("structure", wrong, line=rows_line)
-            array.chunk_size = plan.chunk_size(array.rows)
+        self._check_order(arrays[-1].name if arrays else None, claim.name, line)
+        if (wrong := grammar.check_bytes(claim)) is not None:
+            self._fail("structure", wrong, line=line)
+        array.rows = self._take_rows(claim.dtype)
+        array.chunk_size = armor.chunk_size(array.rows)
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
@@ -392,21 +427,15 @@ class _TextIndexer(LineCursor):
         ):
             if value != wanted:
                 self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
-        start, first = self._pos, self._line
-        end = start + chunk.lines * grammar.LINE_TEXT
-        self._pos, self._line = end, first + chunk.lines
-        if end > len(self._text):
-            self._find_bad_line(start, first, chunk.lines)
+        start, first = self._take_armor(chunk.lines)
         # The lines are there, so what is wrong with them is told too where endch is not.
         array.starts.append(start)
         array.lines.append(first)
         array.sha256.append(chunk.sha256)
         array.crc32c.append(chunk.crc32c)
-        if not self._at(grammar.END_CHUNK):
-            self._find_bad_line(start, first, chunk.lines)
-        self._expect(grammar.END_CHUNK)
+        self._end_chunk(start, first, chunk.lines)
         if self._progress is not None:
-            self._progress(end - start)
+            self._progress(chunk.lines * grammar.LINE_TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,15 +460,15 @@ def _form_of(kind: bytes, idx: bytes | None, place: bytes, count: bytes) -> _Arr
     if claim is None:
         return None
     dtype, shape, nbytes = claim
-    if plan.bounded_product(shape, ITEM_SIZE[dtype]) != nbytes:
+    if bounded_product(ITEM_SIZE[dtype], shape, nbytes) != nbytes:
         return None
     rows = None
     if idx is not None:
         parsed = grammar.parse_rows(idx, 0)
-        if parsed is None or plan.check_rows(parsed[0], dtype) is not None:
+        if parsed is None or grammar.check_rows(parsed[0], dtype) is not None:
             return None
         rows = parsed[0]
-    size = plan.chunk_size(rows)
+    size = armor.chunk_size(rows)
     lines = armor.line_count(nbytes)
     is_right = (
         place == b"ix=%06d off=%012d len=%d" % (0, 0, nbytes) and count == b"lines=%d" % lines

@@ -35,10 +35,11 @@ from wtxtgit.model.array import (
     Meta,
     Rows,
     Snapshot,
+    bounded_product,
     default_rows,
 )
+from wtxtgit.text.armor import BLOCK_BYTES
 from wtxtgit.text.grammar import CAP, CAP_LAYOUT, MAX_NUMBER, ArrayLine
-from wtxtgit.text.plan import BLOCK_BYTES, bounded_product
 
 Blocks = Sequence[memoryview]
 """Bytes that follow one another."""
@@ -393,7 +394,10 @@ def check_items(array: Array | ArrayLine, descr: str, shape: tuple[int, ...]) ->
 
 
 def _fits(array: Array | ArrayLine, size: int, shape: tuple[int, ...]) -> bool:
-    return all(dim >= 0 for dim in shape) and bounded_product(shape, size) == array.nbytes
+    return (
+        all(dim >= 0 for dim in shape)
+        and bounded_product(size, shape, array.nbytes) == array.nbytes
+    )
 
 
 def view_as(

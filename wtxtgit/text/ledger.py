@@ -20,8 +20,8 @@ from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import DELETED_BUILD, DELETED_CONTENT, Ledger, LedgerHead, Record
 from wtxtgit.text import digest, grammar
+from wtxtgit.text.digest import SignatureState, signed_with
 from wtxtgit.text.index import quote
-from wtxtgit.text.signature import SignatureState, signed_with
 
 _T = TypeVar("_T")
 

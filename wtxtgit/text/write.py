@@ -1,5 +1,12 @@
 """Writing WTXT: a snapshot becomes text, a function of its input alone.
 
+A plan comes first (`TextPlan`): all sizes are known before a byte is hashed, because
+every line has a fixed length. Arrays are cut into chunks (`docs/spec/wtxt.md`, section
+"Arrays"), and the chunks of all arrays into runs of about 1 MiB, each armored in one
+go: some chunks of a long array, or several short arrays. A text is a header, the
+runs, before each long array's its `arr` and `idx` lines, and a footer; each of these
+is a span. All sizes are in bytes.
+
 Three SHA-256 passes are the cost: each array's own, each chunk's, and
 hash_all, which can only follow the arrays' own. The caller's thread makes
 hash_all; the runs of the plan are hashed and armored on other threads, by the
@@ -15,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 
@@ -23,25 +30,222 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.files import write_at
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, mapped, pieces, write_at
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    LAYOUT_ARRAY,
+    MAX_CHUNKS,
+    Array,
+    Meta,
+    Signature,
+    Snapshot,
+    bounded_product,
+    chunk_count,
+)
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import render_chunks
-from wtxtgit.text.plan import (
+from wtxtgit.text.armor import (
     BLOCK_BYTES,
-    RUN_TEXT,
-    ArrayPlan,
-    BlockRun,
-    PlannedBlock,
-    Span,
-    TextPlan,
-    bounded_product,
-    check_rows,
+    chunk_size,
+    chunk_text_size,
+    cut,
     gathered,
+    render_chunks,
 )
+
+_HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
+RUN_TEXT = 3 * BLOCK_BYTES // 2
+"""Most bytes of text in a run of more than one block; a full block of 1 MiB fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text, `size` bytes from `start` on."""
+
+    start: int
+    size: int
+
+
+@dataclass(slots=True)
+class ArrayPlan:
+    """An array's geometry, and its digests once they are known.
+
+    A short array lies within one run, its `arr` and `idx` lines too. Those of
+    a long one are the span `span`.
+    """
+
+    source: Array
+    chunk_size: int
+    chunks: int
+    line_start: bytes
+    rows_line: bytes
+    hmac: bytes
+    salt: bytes
+    is_long: bool = False
+    span: int = 0
+    sha256: bytes = b""
+
+    @property
+    def lead(self) -> int:
+        """Bytes of the `arr` and `idx` lines."""
+        return len(self.line_start) + _HASHES_SIZE + len(self.rows_line)
+
+    @property
+    def claim(self) -> grammar.ArrayLine:
+        source = self.source
+        return grammar.ArrayLine(
+            source.name,
+            source.dtype,
+            source.shape,
+            source.data.nbytes,
+            self.sha256 or bytes(32),
+            self.hmac,
+            self.salt,
+        )
+
+    def line(self) -> bytes:
+        hashes = grammar.format_array_hashes(self.sha256 or bytes(32), self.hmac, self.salt)
+        return self.line_start + hashes
+
+    def lines(self) -> bytes:
+        """What stands before the chunks."""
+        return self.line() + self.rows_line
+
+
+@dataclass(slots=True)
+class PlannedBlock:
+    """`count` chunks of `size` bytes from chunk `first` of an array, and their digests."""
+
+    array: ArrayPlan
+    first: int
+    count: int
+    size: int
+    sha256: list[bytes] = field(default_factory=list)
+    crc32c: list[int] = field(default_factory=list)
+    fastxor: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.first + self.count == self.array.chunks
+
+    @property
+    def offset(self) -> int:
+        """Where its bytes stand in the array."""
+        return self.first * self.array.chunk_size
+
+    @property
+    def raw(self) -> memoryview:
+        if self.array.chunks == 1:
+            return mapped(self.array.source.data)
+        return mapped(self.array.source.data[self.offset : self.offset + self.count * self.size])
+
+
+@dataclass(slots=True)
+class BlockRun:
+    """Blocks that stand one after another in the text: all of span `span`."""
+
+    span: int
+    blocks: list[PlannedBlock]
+
+
+class TextPlan:
+    """The arrays, runs and spans of a snapshot's text.
+
+    `header` and `footer` are their sizes in bytes. With `hmac_key` all arrays
+    are given a salt. Raises TextError for arrays that no text can hold.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, header: int, footer: int, hmac_key: bytes | None
+    ) -> None:
+        self.arrays: list[ArrayPlan] = []
+        self.runs: list[BlockRun] = []
+        self.spans: list[Span] = []
+        self.size = 0
+        self._blocks: list[PlannedBlock] = []
+        self._pending = 0
+        self._add_span(header)
+        for array in snapshot.arrays:
+            plan = _plan_array(array, hmac_key, snapshot.meta.gen)
+            self.arrays.append(plan)
+            self._add_array(plan)
+        self._end_run()
+        self._add_span(footer)
+
+    def _add_array(self, plan: ArrayPlan) -> None:
+        # No list of them in the plan: they lead to it, and a circle would keep files mapped.
+        parts = cut(plan.source.data.nbytes, plan.chunk_size, 0, plan.chunks)
+        blocks = (PlannedBlock(plan, *part) for part in parts)
+        size = plan.lead + _body_size(plan)
+        plan.is_long = size > RUN_TEXT
+        if not plan.is_long:
+            if self._pending + size > RUN_TEXT:
+                self._end_run()
+            self._blocks += blocks
+            self._pending += size
+            return
+        self._end_run()
+        plan.span = len(self.spans)
+        self._add_span(plan.lead)
+        for block in blocks:
+            size = block.count * chunk_text_size(block.size)
+            if block.is_last:
+                size += len(grammar.END_ARRAY)
+            if self._pending + size > RUN_TEXT:
+                self._end_run()
+            self._blocks.append(block)
+            self._pending += size
+        self._end_run()
+
+    def _end_run(self) -> None:
+        if self._blocks:
+            self.runs.append(BlockRun(len(self.spans), self._blocks))
+            self._add_span(self._pending)
+            self._blocks, self._pending = [], 0
+
+    def _add_span(self, size: int) -> None:
+        self.spans.append(Span(self.size, size))
+        self.size += size
+
+
+def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
+    size = chunk_size(array.rows)
+    check_fits(array.name, array.data.nbytes, size)
+    hmac, salt = array.hmac or bytes(32), array.salt or bytes(8)
+    if hmac_key is not None:
+        hmac, salt = bytes(32), array.salt or digest.salt_for(hmac_key, gen, array.name)
+    nbytes = array.data.nbytes
+    return ArrayPlan(
+        array,
+        size,
+        chunk_count(nbytes, size),
+        grammar.format_array_start(array.name, array.dtype, array.shape, nbytes),
+        b"" if array.rows is None else grammar.format_rows(array.rows),
+        hmac,
+        salt,
+    )
+
+
+def check_fits(name: str, nbytes: int, size: int) -> None:
+    """Raise TextError "limit" where the array's chunks can't be numbered."""
+    count = chunk_count(nbytes, size)
+    if count > MAX_CHUNKS or (count - 1) * size > grammar.MAX_OFFSET:
+        raise TextError(
+            "limit",
+            f'array "{name}" of {nbytes} bytes has {count} chunks of {size} bytes: '
+            f"the format ends at {MAX_CHUNKS} chunks and offset {grammar.MAX_OFFSET}",
+            array=name,
+        )
+
+
+def _body_size(plan: ArrayPlan) -> int:
+    """Bytes of text from an array's first `ch` line to its `endarr`."""
+    whole, tail = divmod(plan.source.data.nbytes, plan.chunk_size)
+    size = len(grammar.END_ARRAY) + (whole * chunk_text_size(plan.chunk_size) if whole else 0)
+    if tail or not whole:
+        size += chunk_text_size(tail)
+    return size
 
 
 class Buffers:
@@ -144,15 +348,15 @@ class TextWriter:
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
         _ = self.root
-        found = {
+        hashed = {
             id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
         }
         for run in self._plan.runs:
             for block in run.blocks:
-                array = found[id(block.array)]
+                array = hashed[id(block.array)]
                 array.sha256.extend(block.sha256)
                 array.crc32c.extend(block.crc32c)
-        return list(found.values())
+        return list(hashed.values())
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
@@ -401,12 +605,12 @@ def _check(snapshot: Snapshot) -> None:
             raise TextError("syntax", f'array "{name}" has dtype "{array.dtype}"', array=name)
         if not all(0 <= dim <= grammar.MAX_NUMBER for dim in array.shape):
             raise TextError("syntax", f'array "{name}" has the shape {array.shape}', array=name)
-        claimed = bounded_product(array.shape, ITEM_SIZE[array.dtype])
+        claimed = bounded_product(ITEM_SIZE[array.dtype], array.shape, grammar.MAX_NUMBER)
         if claimed != array.data.nbytes:
             raise TextError(
                 "structure",
                 f'array "{name}" has {array.data.nbytes} bytes, dtype and shape give {claimed}',
                 array=name,
             )
-        if array.rows is not None and (wrong := check_rows(array.rows, array.dtype)):
+        if array.rows is not None and (wrong := grammar.check_rows(array.rows, array.dtype)):
             raise TextError("structure", f'array "{name}": {wrong}', array=name)

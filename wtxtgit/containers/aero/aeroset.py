@@ -39,8 +39,7 @@ from wtxtgit.containers.format import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 

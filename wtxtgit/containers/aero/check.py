@@ -43,8 +43,8 @@ from wtxtgit.containers.aero.read import (
     IndexEntry,
 )
 from wtxtgit.containers.cursor import quoted, unpack_at
-from wtxtgit.containers.intervals import is_zeros, overlaps
-from wtxtgit.io.view import ByteView
+from wtxtgit.containers.intervals import overlaps
+from wtxtgit.io.view import ByteView, is_zeros
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 

@@ -53,8 +53,7 @@ from wtxtgit.containers.intervals import Span, aligned
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import exactly
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, exactly, pieces
 from wtxtgit.model.tensor import ITEM_BYTES, TensorSource
 
 UUID_SIZE = 16

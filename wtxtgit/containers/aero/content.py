@@ -19,8 +19,7 @@ from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, ByteView, Windowed, pieces
+from wtxtgit.io.view import Buffer, ByteView, Windowed, hashed, pieces
 from wtxtgit.model.tensor import ReadOptions
 
 BLOCK = 4 * 2**20

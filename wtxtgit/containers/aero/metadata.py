@@ -37,7 +37,7 @@ from wtxtgit.containers.budget import Budget
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
+from wtxtgit.io.view import hashed
 from wtxtgit.model.tensor import ReadOptions
 
 CHUNKS = "chunks"

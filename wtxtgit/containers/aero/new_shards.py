@@ -33,8 +33,7 @@ from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.intervals import Span, aligned, groups
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import exactly, hashed
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, exactly, hashed, pieces
 from wtxtgit.model.tensor import NewContent, ReadOptions, Tensor
 
 NAMED = frozenset({"name", "shape"})

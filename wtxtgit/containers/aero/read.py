@@ -16,9 +16,10 @@ from struct import Struct
 from wtxtgit.containers import msgpack_limits, ranges, zstd_limits
 from wtxtgit.containers.cursor import MAX_QUOTED, Cursor, check_inside, fail, quoted
 from wtxtgit.containers.intervals import Span
-from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored, bounded_product
+from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES
 
 HEADER = Struct("<4sHHIQQQQQ16s28s")

@@ -43,8 +43,7 @@ from wtxtgit.containers.fold.read import (
 )
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import exactly
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, exactly, pieces
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.tensor import ReadOptions, TensorSource
 

@@ -27,8 +27,8 @@ from wtxtgit.containers.gguf.read import (
     KeyValue,
     read_array_head,
 )
-from wtxtgit.containers.intervals import aligned, is_zeros, overlaps
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.containers.intervals import aligned, overlaps
+from wtxtgit.io.view import ByteView, is_zeros, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 

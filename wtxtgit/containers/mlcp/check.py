@@ -21,7 +21,7 @@ from wtxtgit.containers.mlcp.read import (
     TensorRecord,
     shard_list,
 )
-from wtxtgit.containers.ranges import bounded_product
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 

@@ -18,8 +18,7 @@ from wtxtgit.containers.mlcp.read import Mlcp, Placement, describe, shard_list
 from wtxtgit.containers.mlcp.write import ShardPiece
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import exactly
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, exactly, pieces
 from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, Tensor
 
 

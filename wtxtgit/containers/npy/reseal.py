@@ -14,8 +14,7 @@ from wtxtgit.containers import replacing
 from wtxtgit.containers.npy.file import TENSOR, Npy
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, hashed, pieces
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 AFTER = "after the array"

@@ -27,8 +27,7 @@ from wtxtgit.containers.zip_read import (
 )
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import exactly
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, exactly, pieces
 from wtxtgit.model.tensor import Entry, NewContent, PackedBytes, PlacedEntry, ReadOptions
 
 OF_THE_WRITING = UTF8_NAME | WITH_DESCRIPTOR

@@ -10,10 +10,11 @@ from __future__ import annotations
 from operator import attrgetter
 
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.ranges import Stored, bounded_product
+from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER, Safetensors
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ALIGNMENT, METADATA_KEY
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 

@@ -33,8 +33,7 @@ from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, MAX_WORD, STORAG
 from wtxtgit.containers.torch.views import PACKED, Storage, View
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, mapped, pieces
+from wtxtgit.io.view import Buffer, hashed, mapped, pieces
 from wtxtgit.model.tensor import Entry, PackedBytes, ReadOptions, Tensor
 
 SERIALIZATION_ID = ".data/serialization_id"

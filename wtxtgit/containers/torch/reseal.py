@@ -24,8 +24,7 @@ from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, hashed, pieces
 from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
 
 __all__ = ["entries", "reseal", "rest", "values"]

@@ -221,9 +221,3 @@ def _first(pieces: Iterable[bytes], count: int) -> bytes:
         if len(head) >= count:
             break
     return head[:count]
-
-
-def blob_chunks(repo: Repository, oid: str) -> Iterator[bytes]:
-    """Give a blob's bytes block by block; raises EnvironmentFailure."""
-    with BlobReader(repo) as blobs:
-        yield from blobs.chunks(oid)

@@ -17,8 +17,7 @@ from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.store.files import PackedObject, format_index, told
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import ObjectContent, codec, deflated
-from wtxtgit.io.files import write_at, write_on
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.view import Buffer, write_at, write_on
 from wtxtgit.io.workers import in_background
 
 FOLDER = "pack"
