@@ -36,8 +36,9 @@ if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
     from wtxtgit.model.findings import Findings, MemberFindings
 
 _DEFAULTS = ReadOptions()
+# Values that the JSON header of a file may have that was compressed: a few compressed bytes can
+# stand for any number of them. Headers that stand in a repository as they are have MAX_JSON alone.
 MAX_DECODED_VALUES = 2_000_000
-"""Values that the JSON header of a file may have that was compressed."""
 
 
 def split(data: ByteView) -> Cut:

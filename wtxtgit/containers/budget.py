@@ -15,10 +15,12 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import ReadOptions
 
+# What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes:
+# weights shrink by a part, a bomb to next to nothing.
 MOST_RATIO = 256
-"""What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes."""
+# Times that all of it may be decoded: a listing may take tensors of large parts in turns, but not
+# for ever.
 MAX_PASSES = 16
-"""Times that all of it may be decoded."""
 
 
 class Budget:

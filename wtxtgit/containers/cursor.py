@@ -10,10 +10,11 @@ from typing import Any, Literal, NoReturn
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 
+# Bytes of a text that are decoded at once: a length that is made of a tensor's bytes may be
+# gigabytes.
 TEXT_STEP = 1 << 16
-"""Bytes of a text that are decoded at once."""
+# Characters of a name from the input that an error repeats: a name may be as long as the file.
 MAX_QUOTED = 60
-"""Characters of a name from the input that an error repeats."""
 
 
 def quoted(name: str) -> str:

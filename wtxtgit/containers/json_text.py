@@ -13,13 +13,17 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 
+# Containers inside one another, the outermost one counted as 1. Python's own reader recurses, and
+# where it gives up depends on the stack that is left: clean must not.
 MAX_DEPTH = 64
-"""Containers inside one another, the outermost one counted as 1."""
+# Integers are those of 64 bits, signed or not: other readers have no others, and Python's of any
+# length take quadratic time.
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
 MAX_INTEGER_CHARACTERS = len(str(MIN_INTEGER))
+# Bytes looked at first for a NUL, which no JSON text holds; twice as many each time after. Weights
+# that are taken for JSON show one soon.
 FIRST_SCAN = 256
-"""Bytes looked at first for a NUL, which no JSON text holds."""
 
 _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")

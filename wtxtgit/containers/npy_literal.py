@@ -23,8 +23,8 @@ from typing import NoReturn
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.json_text import is_text
 
+# Values inside one another, the outermost one counted as 1: the reader below recurses.
 MAX_DEPTH = 32
-"""Values inside one another, the outermost one counted as 1."""
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
 MAX_DIGITS = len(str(MAX_INTEGER))

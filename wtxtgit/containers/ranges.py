@@ -30,8 +30,8 @@ from wtxtgit.model.array import (
 )
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
+# Tensors, and chunks, that one file may have ("Limits"): each becomes several objects in memory.
 MAX_TENSORS = 1_000_000
-"""Tensors, and chunks, that one file may have."""
 LITERAL = ""
 """The array name of a fixed header that is stored as hex."""
 
@@ -51,8 +51,8 @@ _CARRIERS = {
 """The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
 GAP_ROLE = "_gap"
 DATA_ROLE = "data"
+# Bytes of one array of a file that is stored whole: half of what the text's chunks can number.
 PIECE = 32 * 1024**3
-"""Bytes of one array: half of what the text's chunks can number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from wtxtgit.containers import aero, fold, gguf, mlcp, npy, npz, safetensors, ta
 from wtxtgit.containers.format import Format, Opening
 from wtxtgit.io.view import ByteView
 
+# `model.array.CONTAINER_FORMATS` has the same names in the order of the spec: what reads a text
+# must know them without loading a format, and `text` may not import this room. A test holds the
+# two against each other.
 FORMATS: tuple[Format, ...] = (
     fold.FORMAT,
     aero.FORMAT,

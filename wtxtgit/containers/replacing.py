@@ -22,8 +22,9 @@ from wtxtgit.model.tensor import NewContent, TensorSource
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
+# Tensors that share bytes are written, or compared, so many times the size of their file: one range
+# can be listed as any number of tensors.
 MAX_PASSES = 4
-"""Tensors that share bytes are written, or compared, so many times the size of their file."""
 
 
 def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:

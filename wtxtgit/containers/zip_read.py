@@ -40,10 +40,11 @@ WITH_DESCRIPTOR = 1 << 3
 UTF8_NAME = 1 << 11
 """Flags of entries and local headers."""
 
+# Bytes that one byte of a deflate stream can stand for, at most: 258 for two bits (RFC 1951). A
+# member that claims more is refused before anything is inflated.
 MAX_RATIO = 1032
-"""Bytes that one byte of a deflate stream can stand for, at most."""
+# Bytes inflated at a time: a member may claim to hold far more than there is memory.
 BLOCK = 1 << 20
-"""Bytes inflated at a time."""
 END_MAGIC = b"PK\x05\x06"
 ZIP64_END_MAGIC = b"PK\x06\x06"
 ZIP64_LOCATOR_MAGIC = b"PK\x06\x07"

@@ -17,19 +17,21 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+# Largest window that a frame may ask for, in bytes: what zstd's own tools take without a flag. The
+# decoder allocates it at once, whatever the content is.
 MAX_WINDOW = 2**27
-"""Largest window that a frame may ask for, in bytes."""
+# Bytes given to the decoder at a time: the most that it can answer is FEED / 4 blocks of 128 KiB,
+# 16 MiB. A bomb is noticed after that much.
 FEED = 512
-"""Bytes given to the decoder at a time: the most that it can answer is
-FEED / 4 blocks of 128 KiB, 16 MiB."""
 MAX_FRAME_HEADER = 18
 BLOCK_HEADER = 3
+# Most bytes that a compressed block holds (RFC 8878, section 3.1.1.2.4).
 MAX_BLOCK = 2**17
-"""Most bytes that a compressed block holds."""
 RLE, COMPRESSED = 1, 2
 CHECKSUM = 4
+# Bytes of content, or of blocks, after which no further block is added to a batch: the decoder
+# answers all of a batch in one piece of memory.
 BATCH = 2**20
-"""Bytes of content, or of blocks, after which no further block is added to a batch."""
 
 
 def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:

@@ -31,13 +31,13 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, PackedBytes, PartNote, ReadOptions, Tensor
 
-# Reports hold all of it at once; what is over this is named, not shown.
+# Bytes of a metadata chunk's content that are listed: a report holds all of it at once. What is
+# larger is named, not shown.
 MAX_SHOWN = 2**22
-"""Bytes of a metadata chunk's content that are listed."""
+# Tensors whose further index keys are listed.
 MOST_EXTRA = 1000
-"""Tensors whose further index keys are listed."""
+# Characters of a tag: other formats hold short texts.
 MAX_TAG = 1000
-"""Characters of a tag."""
 
 OTHER_FILE = "its shard is in another file"
 NAME_TAG, ARCHITECTURE_TAG = "model_name", "architecture"

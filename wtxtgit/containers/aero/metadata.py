@@ -44,11 +44,11 @@ CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
 LISTS = ("chunks", "shards")
 """Keys of a manifest that say what the file's chunks say as well."""
-# Values of both sides of a merge are held in memory ("Resealing").
+# Bytes of an unknown chunk that are a value; of larger ones their hash is, as the values of both
+# sides of a merge are held in memory ("Resealing").
 SMALL = 2**16
-"""Bytes of an unknown chunk that are a value; of larger ones their hash is."""
+# Bytes of all of them together.
 MAX_SMALL = 2**24
-"""Bytes of all of them together."""
 # Names of at most 255 bytes are part of a key ("Resealing").
 MAX_NAME = 255
 LARGE = "blake3:"

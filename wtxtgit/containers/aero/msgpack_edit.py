@@ -17,9 +17,8 @@ from wtxtgit.containers.aero.read import TENSORS_KEY
 from wtxtgit.containers.msgpack_limits import FIXSTR, NIL
 from wtxtgit.errors import FormatError
 
-# Each key becomes an object ("Resealing", what is refused).
+# Keys of a map that is changed: each becomes an object in memory ("Resealing", what is refused).
 MAX_FIELDS = 10_000
-"""Keys of a map that is changed."""
 _STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 """Bytes before the text of a string, by its first byte; 1 for those that are not here."""
 

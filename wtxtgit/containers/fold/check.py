@@ -52,13 +52,14 @@ HEADER_FIELDS = (
     ("ecc_len", 28),
 )
 """Integers that a chunk header and the index both have, and where the header has them."""
+# Longest JSON chunk that is parsed, in bytes once decoded: the rest of the check goes through it
+# block by block.
 MAX_JSON_CHUNK = 16 * 1024 * 1024
-"""Longest JSON chunk that is parsed, in bytes once decoded."""
+# Blocks of a chunk whose parity is checked although its hash holds: making parity is far slower
+# than hashing, and a writer that makes it wrongly does so from the first block on.
 PARITY_BLOCKS = 16
-"""Blocks of a chunk whose parity is checked although its hash holds."""
-# Making parity is far slower than hashing.
+# The same of all chunks together: a file may have a million of them.
 MAX_PARITY_BLOCKS = 4096
-"""The same of all chunks together."""
 
 _SHOWN_DIGITS = 16
 

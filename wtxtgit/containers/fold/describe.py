@@ -40,9 +40,8 @@ from wtxtgit.model.tensor import Description, Nested, PackedBytes, PartNote, Rea
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
-# All of them are held at once for a comparison.
+# Bytes of all JSON chunks whose values are listed: a comparison holds those of both sides at once.
 MAX_JSON_CHUNKS = 16 * 1024 * 1024
-"""Bytes of all JSON chunks whose values are told."""
 OF_THE_WRITING = frozenset(
     {
         CHUNK_HASHES,

@@ -31,12 +31,14 @@ from wtxtgit.model.tensor import ReadOptions
 if TYPE_CHECKING:
     from wtxtgit.containers.fold.reed_solomon import Mended
 
+# Times that chunks may hold all bytes of the file: any number of entries may point at one large
+# chunk, each at the cost of a line in the index.
 MAX_PASSES = 4
-"""Times that chunks which overlap may hold all bytes of the file."""
+# Damaged blocks of all chunks together that are tried: each takes milliseconds, and a file can be
+# damaged throughout.
 MAX_MENDED_BLOCKS = 10_000
-"""Damaged blocks of all chunks together that are tried; each takes milliseconds."""
+# AES-GCM's tag, at the end of an encrypted payload and counted in comp_len.
 TAG_BYTES = 16
-"""AES-GCM's tag, at the end of an encrypted payload and counted in comp_len."""
 KEY_BYTES = 32
 
 _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
@@ -214,8 +216,8 @@ HEX_DIGITS = 64
 LEAF = b"L"
 NODE = b"N"
 MERKLE_BYTES = 32
+# Bytes that all hashes see before the next ones are touched: so many stay in the processor's cache.
 BLOCK = 2**20
-"""Bytes that all hashes see before the next ones are touched."""
 
 _HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{{HEX_DIGITS}}})")
 

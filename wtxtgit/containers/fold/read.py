@@ -35,8 +35,9 @@ TAGS = "tags"
 INDEX_ROLE = "_index"
 MERKLE_ROOT = "merkle_root"
 TRUST_BLOCK = "trust_block"
+# Characters of all names `chunk/tensor` of a file together: entries of an index that point at one
+# chunk make its tensors' names as often as there are entries.
 MAX_NESTED_NAMES = MAX_JSON
-"""Characters of all names `chunk/tensor` of a file together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,12 +21,12 @@ from wtxtgit.containers.fold.read import CODEWORD
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FIELD_POLYNOMIAL = 0x11D
+# Bytes of parity that are added at once: numpy has no wider integers.
 WORD = 8
-"""Bytes of parity that are added at once."""
+# Blocks whose parity is made at once: 1 MiB of payload, or less.
 SLAB = 4096
-"""Blocks whose parity is made at once: 1 MiB of payload, or less."""
+# Damaged blocks that are tried; each takes milliseconds.
 MAX_DAMAGED = 10_000
-"""Damaged blocks that are tried; each takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,10 +30,11 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import Description, ReadOptions
 
+# Key-value pairs that one file may have ("Limits"): each becomes an object in memory.
 MAX_ENTRIES = MAX_TENSORS
-"""Key-value pairs that one file may have."""
+# Items of an array that a description lists; longer ones are told by their count, as nobody reads a
+# vocabulary in a report.
 MAX_LISTED = 64
-"""Items of an array that a description lists; longer ones are told by their count."""
 
 UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9
 NUMBERS = {
@@ -56,9 +57,9 @@ NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
 }
 TYPE_SIZE = 4
 COUNT_SIZE = 8
-# Mapping each string of a vocabulary apart would take longer than reading it.
+# Bytes of strings that are mapped together: mapping each string of a vocabulary apart would take
+# longer than reading it.
 STRINGS_STEP = 1 << 16
-"""Bytes of strings that are looked at together."""
 LAYOUTS = {
     order: {number: Struct(sign + code) for number, (_, code) in NUMBERS.items()}
     for order, sign in (("little", "<"), ("big", ">"))
@@ -231,15 +232,14 @@ def unknown(number: int) -> GgmlType:
 VERSIONS = (2, 3)
 ARCHITECTURE_KEY = "general.architecture"
 GGML_DIMENSIONS = 4
-# ggml has 64, the last of them a NUL.
+# Bytes of a tensor's name that ggml has room for: 64, the last of them a NUL.
 GGML_NAME = 63
-"""Bytes of a tensor's name that ggml has room for."""
 DEFAULT_ALIGNMENT = 32
-# So that a shape is never long ("Limits").
+# Dimensions of a tensor. ggml has four; with a few more files of others can still be told, and no
+# shape is ever long ("Limits").
 MAX_DIMENSIONS = 8
-"""Dimensions of a tensor; ggml has four."""
+# Bytes of a text that goes to files of other formats; longer ones are no tags.
 MAX_TAG = 65_536
-"""Bytes of a text that goes to files of other formats."""
 LEAST_ENTRY = COUNT_SIZE + TYPE_SIZE + 1
 LEAST_INFO = COUNT_SIZE + TYPE_SIZE + TYPE_SIZE + COUNT_SIZE
 

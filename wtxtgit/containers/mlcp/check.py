@@ -25,9 +25,8 @@ from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
-# Sizes are int64.
+# Largest size that a record can state: sizes are int64.
 MAX_SIZE = 2**63 - 1
-"""Largest size that a record can state."""
 
 
 def check(container: Mlcp, _options: ReadOptions) -> Findings:

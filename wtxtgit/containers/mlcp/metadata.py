@@ -32,8 +32,8 @@ WHOLE = "metadata"
 REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
 """What the metadata say of a tensor that its record says, or that follows from the others."""
 CRLF = b"\r\n"
+# A dtype of fewer digits is written as the number that it is: so many fit into .NET's int32.
 MAX_DIGITS = 10
-"""Digits of a dtype that is a number."""
 OTHER = "another list"
 """Stands before the hash of a list whose items are not those of the records."""
 

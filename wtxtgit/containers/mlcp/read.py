@@ -25,11 +25,12 @@ from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
-# .NET counts bytes in an int32.
+# Longest .NET string, in bytes: .NET counts them in an int32.
 MAX_STRING = 2**31 - 1
-"""Longest .NET string, in bytes."""
+# Bytes of seven bits each that say how long a .NET string is: five hold an int32.
 MAX_STRING_LENGTH_SIZE = 5
-"""Bytes of seven bits each that say how long a .NET string is."""
+# Bytes looked at first for the end of a run of zeros, then twice as many each time: most runs are
+# short, but a file of zeros is one.
 FIRST_ZEROS_SCAN = 64
 MAX_ZEROS_SCAN = 1 << 20
 NO_BYTES = "the file has no bytes of tensors"

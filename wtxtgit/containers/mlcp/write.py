@@ -285,9 +285,9 @@ def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
 
 
 STEP = 1 << 16
-# The reader looks for runs of zeros, and goes back to where they end.
+# Bytes behind the last ones that are kept: a reader looks ahead for runs of zeros by up to
+# MAX_ZEROS_SCAN, and goes back to where they end.
 KEPT = 2 * MAX_ZEROS_SCAN
-"""Bytes behind the last ones that are kept: a reader looks ahead and goes back so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

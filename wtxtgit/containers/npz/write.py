@@ -18,8 +18,8 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
+# Bytes of an array's name: a zip counts those of a member's name, which ends in `.npy`, in 16 bits.
 _MAX_MEMBER_NAME = 65_535 - len(NPY_SUFFIX)
-"""Bytes of a name that a zip file can hold."""
 
 
 def build_model(

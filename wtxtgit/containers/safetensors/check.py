@@ -21,8 +21,8 @@ from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 REFUSED = "the reference library refuses the file"
 BYTE = 8
 """Bits of one."""
+# More bits than any two offsets can be apart.
 MAX_BITS = BYTE * (2**64 - 1)
-"""More bits than any two offsets are apart."""
 
 
 def check(container: Safetensors, _options: ReadOptions) -> Findings:

@@ -35,10 +35,10 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
+# Rows among which repeated ones are looked for: 8 bytes of memory each, 2 GiB for so many.
 MAX_ROWS = 1 << 28
-"""Rows among which repeated ones are looked for: 8 bytes of memory each."""
+# Bytes that a tar can have at most: offsets of files are signed.
 MAX_FILE = (1 << 63) - 1
-"""Bytes that a tar can have at most."""
 MAX_LISTED = 5
 """Names or numbers that a message lists."""
 

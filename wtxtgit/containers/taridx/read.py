@@ -46,12 +46,13 @@ CONTIGUOUS = 1
 ROW_LAYOUT = Struct("<HQQHIQ")
 """fid offset size extid crashid keyhash."""
 ROW_SIZE = ROW_LAYOUT.size
+# Bytes of a text block in which lines are counted at a time: the block is as long as the header
+# says.
 TEXT_BLOCK = 1 << 20
-"""Bytes of a text block that are decoded at a time."""
+# Extensions that are read: as many as extid, a u16, tells apart.
 MAX_EXTENSIONS = 1 << 16
-"""As many as extid tells apart."""
+# Crash stems that are read: of 10 million stems two have one xxh64 once in 370,000 indexes.
 MAX_CRASH_STEMS = 1 << 20
-"""Of 10 million stems two have one xxh64 once in 370,000 indexes."""
 ROW = np.dtype(
     [
         ("fid", "<u2"),
@@ -62,11 +63,11 @@ ROW = np.dtype(
         ("keyhash", "<u8"),
     ]
 )
+# Rows that are looked at together: numpy's columns of them take 8 MiB each.
 SLICE = 1 << 20
-"""Rows that are looked at together."""
 KEY_BITS = 64
+# Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32.
 CUT_KEY_BITS = 32
-"""Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _EXTID_BITS = np.uint64(16)
 Numbers: TypeAlias = npt.NDArray[np.uint64]

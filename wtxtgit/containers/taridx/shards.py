@@ -45,8 +45,8 @@ __all__ = [
 ]
 """What `containers.tar_index.TarIndexing` asks for."""
 
+# Rows of one name that are looked up in the shards: a hostile index can have one hash in every row.
 MAX_TRIED = 1000
-"""Rows of one name that are looked up in the shards."""
 
 Mask = npt.NDArray[np.bool_]
 

@@ -34,10 +34,10 @@ GNU_SPARSE = ord("S")
 PAX = b"xX"
 OVERLAYS = b"xXgLK"
 """Headers that speak of a later one."""
+# Bytes that one PAX header may have: it is read whole.
 MAX_PAX = 16 * 1024 * 1024
-"""Bytes that one PAX header may have."""
+# Blocks before a header in which its PAX header is looked for: its records mostly take one.
 MAX_BACK = 64
-"""Blocks before a header in which its PAX header is looked for."""
 COMPRESSED = (
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),

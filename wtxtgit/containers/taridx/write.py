@@ -29,8 +29,8 @@ from wtxtgit.containers.taridx.read import (
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 
+# Shards of an index: as many as fid, a u16, tells apart.
 MAX_SHARDS = 1 << 16
-"""As many as fid tells apart."""
 SEPARATOR = "\n"
 
 

@@ -47,8 +47,8 @@ OUTSIDE = "../"
 """What the names of members outside of the folder are shown with."""
 PICKLED = "pickle"
 ARRAY = "npy"
+# Bytes that are gathered before they are hashed: values are mostly a few bytes each.
 FLUSH = 1 << 16
-"""Bytes that are gathered before they are hashed."""
 _NUMBER = 8
 """Bytes of a count or a number."""
 

@@ -28,17 +28,18 @@ from wtxtgit.containers.torch.pickle_read import (
 )
 from wtxtgit.containers.torch.views import UTILS, View, view
 
+# Values inside one another: the path to a tensor is a text of all keys on the way.
 MAX_DEPTH = 1000
-"""Values inside one another."""
+# Values visited, for each byte of the pickle and in all: a value may be referred to any number of
+# times, at two bytes each, and is walked each time if there are tensors in it.
 LEAST_STEPS = 65_536
 STEPS_A_BYTE = 16
 MAX_STEPS = 32 * MAX_TENSORS
-"""Values visited: sharing may make them more than a pickle has bytes, within bounds."""
+# Characters of all names together, bounded in the same way.
 LEAST_NAMES = 2**20
 NAMES_A_BYTE = 64
-"""Characters of all names together, in the same way."""
+# Characters of a text that other formats can take.
 MAX_TAG = 4096
-"""Characters of a text that other formats can take."""
 ROOT_NAME = "tensor"
 """What a tensor is called that is the whole value."""
 UNTOLD_VALUE = "values that are no tensors"
@@ -46,10 +47,11 @@ MAX_UNTOLD = 100
 
 _Counts = tuple[int, int, int]
 """Tensors, other values, and values not walked again inside of themselves, so far."""
+# Characters of a key up to which equal keys are found: one long key may be referred to any number
+# of times, and would be compared each time.
 MAX_COMPARED = 256
-"""Characters of a key up to which equal keys are found."""
+# Items of a key that its part of a path shows: a tuple can have millions.
 MAX_INNER = 8
-"""Items of a key that its part of a path shows."""
 ORDERED_DICT = Global("collections", "OrderedDict")
 PARAMETERS = (
     Global(UTILS, "_rebuild_parameter"),

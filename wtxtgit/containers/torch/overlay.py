@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+# Bytes that are put together at a time.
 STEP = 1 << 20
-"""Bytes that are put together at a time."""
+# Tensors may speak of a storage so many times its size, or of LEAST_SAID bytes: a real model ties a
+# few weights, a hostile one lists a view of all bytes for each name.
 MOST_PASSES = 64
 LEAST_SAID = 1 << 26
-"""What is said of a storage may be so many times its size, or so many bytes."""
 
 Steps = tuple[tuple[int, int], ...]
 """Distances between items and how many there are, the largest first; in items."""

@@ -22,17 +22,19 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 
 MAX_PROTOCOL = 5
+# Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle: an opcode costs constant
+# time, and those that make an object some memory.
 MAX_OPCODES = 32 * MAX_TENSORS
 MAX_CONTAINERS = 4 * MAX_TENSORS
-"""Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle."""
+# Bytes of an integer that is read: longer ones are of no use, and printing them takes quadratic
+# time.
 MAX_INTEGER_BYTES = 255
-"""Bytes of an integer that is read: any more are of no use, and printing them takes long."""
+# Characters of a global's module or name.
 MAX_GLOBAL = 1024
-"""Characters of a global's module or name."""
+# Bytes of a line with a global's module or name: a character has up to four.
 MAX_LINE = 4 * MAX_GLOBAL + 1
-"""Bytes of a line with a global's module or name."""
+# Bytes in which its end is looked for first: names are short, and each look copies.
 FIRST_LOOK = 64
-"""Bytes in which its end is looked for first."""
 FLOAT = Struct(">d")
 STOP = ord(".")
 LATIN_1 = "latin1"

@@ -38,11 +38,11 @@ CONSTANTS = "constants.pkl"
 DIRECTORY_ROLE = "_directory"
 ARRAY_ROLE = "_npy"
 BYTEORDERS = (b"little", b"big")
+# Bytes of a member that holds a word or a number; one that is deflated must not be a bomb.
 MAX_WORD = 64
-"""Bytes of a member that holds a word or a number."""
 TOO_LARGE = "its storage is deflated, and more than the limit"
+# Names of globals that a description lists: a pickle may name millions.
 MAX_GLOBALS = 1000
-"""Names of globals that a description tells."""
 MISSING = "its storage is missing"
 UNKNOWN = "its dtype is unknown"
 EXPANDED = "its view repeats items to more bytes than the limit"

@@ -90,10 +90,10 @@ PACKED = {"quint4x2": 2, "quint2x4": 4}
 
 UTILS = "torch._utils"
 MAX_RANK = 64
+# Largest size, stride, offset or count of items: torch has int64 for them.
 MAX_SIZE = 2**63 - 1
-"""Largest size, stride, offset or count of items."""
+# Characters of a storage's key; torch writes small numbers.
 MAX_KEY = 1024
-"""Characters of a storage's key."""
 REBUILT_DTYPE = {"_rebuild_tensor_v3": 6}
 REBUILT_METADATA = {"_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
 """Places of the arguments that some ways of rebuilding have after the first four."""

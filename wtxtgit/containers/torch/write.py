@@ -23,8 +23,8 @@ from wtxtgit.model.tensor import TensorSource
 PROTOCOL = 2
 LOCATION = "cpu"
 UNTYPED = ("torch.storage", "UntypedStorage")
+# Items that are set at a time, as Python's own pickler has it.
 BATCH = 1000
-"""Items that are set at a time."""
 STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
 """The storage class of each dtype that has one."""
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
