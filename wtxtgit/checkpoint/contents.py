@@ -176,8 +176,8 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         tensors = []
         for array, tensor in native_tensors(text.index, text.layout):
             start = text.places[array.name]
-            held = text.view[start : start + array.nbytes]
-            tensors.append(replace(tensor, held=held, offset=start))
+            content = text.view[start : start + array.nbytes]
+            tensors.append(replace(tensor, held=content, offset=start))
         metadata = native_metadata(text.index)
         return Checkpoint(
             side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared

@@ -142,15 +142,15 @@ def filtered(
     from wtxtgit.io.workers import default_threads
 
     threads = settings.threads or default_threads()
-    made: list[str] = []
+    oids: list[str] = []
 
     def learn() -> None:
         # What can't be kept is found anew when it is needed.
         with contextlib.suppress(EnvironmentFailure):
-            for oid in made:
+            for oid in oids:
                 settings.learn(data, writer, oid)
 
-    return Answer(stored(store, writer, threads, made.append), learn)
+    return Answer(stored(store, writer, threads, oids.append), learn)
 
 
 def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -> Iterable[Buffer]:
@@ -159,10 +159,10 @@ def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -
         return view.pieces(data)
     from wtxtgit.filter.smudge import smudge
 
-    made = smudge(data, threads=settings.threads)
-    if made.warning is not None:
-        warn_of_text(path, made.warning, warn)
-    return made.pieces()
+    outcome = smudge(data, threads=settings.threads)
+    if outcome.warning is not None:
+        warn_of_text(path, outcome.warning, warn)
+    return outcome.pieces()
 
 
 def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:

@@ -89,15 +89,15 @@ class CommitFilesReader:
         Commits that hold the same share one object. Raises EnvironmentFailure where
         an object is not there.
         """
-        found = self._commits_files.get(oid)
-        if found is None:
-            found = self._taken(oid)
-            _remember(self._commits_files, oid, found)
-        return found
+        files = self._commits_files.get(oid)
+        if files is None:
+            files = self._taken(oid)
+            _remember(self._commits_files, oid, files)
+        return files
 
     def staged(self, entries: Iterable[TreeEntry]) -> CommitFiles:
         """Give the files of a commit that would have these entries."""
-        return self._told_by({entry.path: entry for entry in entries})
+        return self._of_entries({entry.path: entry for entry in entries})
 
     def listing(self, oid: str) -> dict[bytes, TreeEntry]:
         """List all files of a commit."""
@@ -159,10 +159,10 @@ class CommitFilesReader:
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
         entries = {path: entry for path, entry in before.items() if path not in changed}
-        entries |= _told(there, filtered, entries.keys() | there.keys())
+        entries |= _chosen(there, filtered, entries.keys() | there.keys())
         # A ledger came or went, and its artifact stays as it was.
-        came = _sealed(there.keys() - before.keys()) - changed - entries.keys()
-        entries |= self._reader.at(oid, came)
+        newly_sealed = _sealed(there.keys() - before.keys()) - changed - entries.keys()
+        entries |= self._reader.at(oid, newly_sealed)
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
@@ -171,16 +171,16 @@ class CommitFilesReader:
         return CommitFiles(entries, filtered, base.attribute_files)
 
     def _listed(self, oid: str) -> CommitFiles:
-        return self._told_by(self._reader.listing(oid))
+        return self._of_entries(self._reader.listing(oid))
 
-    def _told_by(self, there: Mapping[bytes, TreeEntry]) -> CommitFiles:
+    def _of_entries(self, there: Mapping[bytes, TreeEntry]) -> CommitFiles:
         attribute_files = {
             path: entry.oid
             for path, entry in there.items()
             if _is_attributes(path) and entry.is_file
         }
         filtered = self._filtered(attribute_files, there)
-        return CommitFiles(_told(there, filtered, there), filtered, attribute_files)
+        return CommitFiles(_chosen(there, filtered, there), filtered, attribute_files)
 
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
@@ -189,7 +189,7 @@ class CommitFilesReader:
         return frozenset(self._attributes.filtered(attribute_files, asked))
 
 
-def _told(
+def _chosen(
     files: Mapping[bytes, TreeEntry], filtered: Container[bytes], ledgers: Container[bytes]
 ) -> dict[bytes, TreeEntry]:
     """Choose the entries of CommitFiles; `ledgers` has all ledgers' paths, and may have more."""

@@ -148,14 +148,14 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
             "--ignore-submodules=all",
         )
     )
-    found = {}
+    changes = {}
     for about, path in zip(output[::2], output[1::2], strict=True):
         fields = about.removeprefix(b":").split(b" ")
         if len(fields) != 5:
             raise EnvironmentFailure(f"git diff-files gives {about[:200]!a}")
         change = FileChange(fields[4][:1].decode("ascii", "replace"))
-        found[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
-    return found
+        changes[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
+    return changes
 
 
 _EVERYTHING = (":/",)
@@ -232,5 +232,5 @@ def _are_skipped(here: Path, wanted: Wanted) -> bool:
 def _words(stderr: bytes) -> str:
     """What git says, without its advice, as one line."""
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
-    said = " ".join(line for line in lines if not line.startswith("hint: "))
-    return said.removeprefix("fatal: ").removeprefix("The ")
+    words = " ".join(line for line in lines if not line.startswith("hint: "))
+    return words.removeprefix("fatal: ").removeprefix("The ")

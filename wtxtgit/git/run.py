@@ -64,9 +64,9 @@ class GitFailure(EnvironmentFailure):
     """Git ended with an exit code that says that it failed."""
 
     def __init__(self, arguments: Sequence[str | bytes], code: int, stderr: bytes) -> None:
-        said = stderr[-_STDERR_SHOWN:].decode("utf-8", "backslashreplace").strip()
+        words = stderr[-_STDERR_SHOWN:].decode("utf-8", "backslashreplace").strip()
         command = " ".join(_shown(argument) for argument in arguments)
-        super().__init__(f"git {command} ended with {code}" + (f": {said}" if said else ""))
+        super().__init__(f"git {command} ended with {code}" + (f": {words}" if words else ""))
         self.code = code
         self.stderr = stderr
 
@@ -223,11 +223,11 @@ class GitStream:
 
 def version() -> tuple[int, ...]:
     """Ask git for its version, as numbers: (2, 39, 5)."""
-    said = git("version").decode("ascii", "replace")
-    found = re.search(r"\d+(?:\.\d+)+", said)
-    if found is None:
-        raise EnvironmentFailure(f"git version says {said.strip()!r}")
-    return tuple(int(part) for part in found[0].split("."))
+    output = git("version").decode("ascii", "replace")
+    numbers = re.search(r"\d+(?:\.\d+)+", output)
+    if numbers is None:
+        raise EnvironmentFailure(f"git version says {output.strip()!r}")
+    return tuple(int(part) for part in numbers[0].split("."))
 
 
 def _taken(path: bytes) -> int:

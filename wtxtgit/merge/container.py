@@ -319,17 +319,17 @@ class EntryMerge:
         if b is None:
             self._settle(key, entry, side.name)
             return side.placed(key)
-        gone = "theirs" if o is not None else "ours"
+        remover = "theirs" if o is not None else "ours"
         if b.form == entry.form and self._is_same(b, entry):
-            self._settle(key, entry, gone)
+            self._settle(key, entry, remover)
             return None
         choice = self.merger.policy.choose(self._name(key))
         if choice in _SIDES:
             self._settle(key, entry, str(choice), choice)
             if choice is Strategy.BASE and self.base is not None:
                 return self.base.placed(key)
-            return None if choice == gone else side.placed(key)
-        reason = f"{gone} removed it, {side.name} changed it"
+            return None if choice == remover else side.placed(key)
+        reason = f"{remover} removed it, {side.name} changed it"
         if choice is not Strategy.FAIL:
             reason += f", which {choice} does not settle"
         self._conflict(key, entry, reason)

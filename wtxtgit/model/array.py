@@ -50,6 +50,9 @@ LAYOUT_VERSION = 1
 NATIVE_FORMAT = "arrays"
 """The layout format of a native snapshot whose arrays have other dtypes or names."""
 
+# The formats that a layout can name. `containers.registry.FORMATS` has the record of each in order
+# of detection; a text is read without loading any of them, and `model` imports no room above it.
+# A test holds the two against each other.
 CONTAINER_FORMATS = (
     "fold",
     "aero",

@@ -89,13 +89,13 @@ def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
 
 def _git_version() -> CheckResult:
     version = run.version()
-    said = ".".join(map(str, version))
+    shown_version = ".".join(map(str, version))
     if version < run.MIN_VERSION:
         wanted = ".".join(map(str, run.MIN_VERSION))
         return CheckResult(
-            "git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later"
+            "git", Level.ERROR, f"git {shown_version} is too old", f"install git {wanted} or later"
         )
-    return CheckResult("git", Level.OK, f"git {said}")
+    return CheckResult("git", Level.OK, f"git {shown_version}")
 
 
 def _modules() -> CheckResult:

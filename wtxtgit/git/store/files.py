@@ -81,7 +81,7 @@ class Places:
     def make_folder(self, name: str) -> Path:
         """Make a folder below the objects' where there is none."""
         folder = self.folder / name
-        with told(folder):
+        with write_failures(folder):
             if not folder.is_dir():
                 folder.mkdir(mode=_FOLDER, exist_ok=True)
                 if self.shared:
@@ -93,7 +93,7 @@ class Places:
     @contextlib.contextmanager
     def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
         """Give an empty file that is open for both, and goes at the end unless it was moved."""
-        with told(folder):
+        with write_failures(folder):
             descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
         path = Path(name)
         try:
@@ -104,7 +104,7 @@ class Places:
 
     def put(self, temporary: Path, path: Path) -> None:
         """Give a whole temporary file its name, read-only; one that is there holds the same."""
-        with told(path):
+        with write_failures(path):
             mask = os.umask(0)
             os.umask(mask)
             temporary.chmod(_READ_ONLY & ~mask | self.shared & ~_WRITING)
@@ -160,7 +160,7 @@ def _lines(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
+def write_failures(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -245,11 +245,11 @@ class PackIndex:
         first = oid[0]
         low = self._number(len(_HEAD) + 4 * (first - 1)) if first else 0
         high = min(self._number(len(_HEAD) + 4 * first), self._count)
-        found = bisect_left(range(high), oid, lo=min(low, high), key=self._oid)
-        if found >= high or self._oid(found) != oid:
+        number = bisect_left(range(high), oid, lo=min(low, high), key=self._oid)
+        if number >= high or self._oid(number) != oid:
             return None
         offsets = _TABLE + self._count * (self._size + 4)
-        near = self._number(offsets + 4 * found)
+        near = self._number(offsets + 4 * number)
         if near < _FAR:
             return near
         place = offsets + 4 * self._count + 8 * (near - _FAR)
