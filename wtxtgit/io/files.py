@@ -101,11 +101,13 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             try:
                 write(descriptor)
                 os.fchmod(descriptor, _mode_for(path))
+                # Before the renaming: after a crash a name would lead to an empty file.
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             Path(name).replace(path)
         except BaseException:
+            # Signals too: nothing else knows of the temporary file.
             with contextlib.suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
@@ -159,6 +161,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
     except WtxtgitError:
         raise
     except BrokenPipeError:
+        # Not about this path: the boundary says that standard output was closed.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error

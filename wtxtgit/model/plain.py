@@ -14,8 +14,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+# Types whose values JSON takes as they are.
 _LEAVES = frozenset({int, float, str, bool, type(None)})
-"""Types whose values JSON takes as they are."""
 
 
 class JsonObject:
