@@ -591,15 +591,6 @@ def test_nothing_is_given_before_all_is_known() -> None:
     assert asked == [1]
 
 
-def test_what_resealing_breaks() -> None:
-    def broken(name: str) -> tuple[str, ...]:
-        return reseal.broken(opened(fixture(f"fold/{name}.fold")))
-
-    assert broken("trust_block_high_a") == ("trust_block",)
-    assert broken("neuron_signed_high_a") == ("signature",)
-    assert broken("none_rs16_a") == ()
-
-
 def rest_of(data: bytes) -> dict[str, object]:
     return reseal.rest(opened(data), OPTIONS)
 

@@ -103,7 +103,7 @@ _HOOK = """\
 #!{python}
 import sys
 sys.path.insert(0, {package!r})
-from wtxtgit.git import staging
+from wtxtgit.git import staging, trees
 from wtxtgit.git.repository import Repository
 repo = Repository.discover()
 with open({told!r}, "a") as file:

@@ -176,8 +176,8 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         tensors = []
         for array, tensor in native_tensors(text.index, text.layout):
             start = text.places[array.name]
-            held = text.view[start : start + array.nbytes]
-            tensors.append(replace(tensor, held=held, offset=start))
+            content = text.view[start : start + array.nbytes]
+            tensors.append(replace(tensor, held=content, offset=start))
         metadata = native_metadata(text.index)
         return Checkpoint(
             side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared
@@ -227,8 +227,7 @@ def _of_file(
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
-    encrypted = any(part.is_encrypted for part in description.parts)
-    if encrypted and options.decryption_key is None:
+    if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
         notes.append(f"{name}: parts are encrypted, --key F opens them")
     return Checkpoint(
         name,

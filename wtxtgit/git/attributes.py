@@ -19,7 +19,7 @@ import os
 import re
 import shlex
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,9 +147,9 @@ def _parse_line(raw: bytes) -> Line:
     return Line(raw, pattern, tuple(word for word in _BLANKS.split(rest) if word))
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    what = found[1]
-    return bytes([int(what, 8) if len(what) == 3 else _UNESCAPES[what[0]]])
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    spelled = escape[1]
+    return bytes([int(spelled, 8) if len(spelled) == 3 else _UNESCAPES[spelled[0]]])
 
 
 def _shown(pattern: bytes) -> str:
@@ -253,13 +253,13 @@ class TreeAttributes:
         ignore_case: bool = False,
     ) -> _Question:
         key = frozenset(attribute_files.items()), names, ignore_case
-        found = self._asked.pop(key, None)
-        if found is None:
+        question = self._asked.pop(key, None)
+        if question is None:
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
-            found = self._begin(attribute_files, names, ignore_case=ignore_case)
-        self._asked[key] = found
-        return found
+            question = self._begin(attribute_files, names, ignore_case=ignore_case)
+        self._asked[key] = question
+        return question
 
     def _begin(
         self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], *, ignore_case: bool
@@ -312,8 +312,8 @@ class TreeAttributes:
         try:
             import tempfile
 
-            made = tempfile.TemporaryDirectory(prefix="wtxtgit-")
-            folder = Path(self._closing.enter_context(made))
+            temporary = tempfile.TemporaryDirectory(prefix="wtxtgit-")
+            folder = Path(self._closing.enter_context(temporary))
             for name in ("git/objects", "git/refs"):
                 (folder / name).mkdir(parents=True)
             (folder / "git/HEAD").write_text("ref: refs/heads/main\n")
@@ -343,44 +343,32 @@ class _Question:
         shutil.rmtree(self._work_tree, ignore_errors=True)
 
     def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
-        found = {path: self._known[path] for path in paths if path in self._known}
-        for batch in _batches(path for path in paths if path not in self._known):
+        answers = {path: self._known[path] for path in paths if path in self._known}
+        asked = (path for path in paths if path not in self._known)
+        for batch in run.batches(asked, _BATCH):
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
-            values = dict(zip(batch, self._said(batch), strict=True))
+            values = dict(zip(batch, self._answers(batch), strict=True))
             self._known.update(values)
-            found.update(values)
-        return found
+            answers.update(values)
+        return answers
 
-    def _said(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
+    def _answers(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
         with contextlib.suppress(BrokenPipeError):
             self._stream.stdin.write(run.joined(batch))
             self._stream.stdin.flush()
         # Path, attribute and value of each attribute of each path, each ended by NUL.
         several = len(self._names)
         missing = 3 * several * len(batch)
-        said = bytearray()
+        output = bytearray()
         while missing > 0:
             block = self._stream.stdout.read1(_BLOCK)
             if not block:
                 raise EnvironmentFailure("git check-attr ended before its last answer")
             missing -= block.count(b"\0")
-            said += block
-        fields = run.records(bytes(said))
+            output += block
+        fields = run.records(bytes(output))
         if fields[:: 3 * several] != batch:
             raise EnvironmentFailure("git check-attr answers what it was not asked")
         values = fields[2::3]
         return [tuple(values[n : n + several]) for n in range(0, len(values), several)]
-
-
-def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for path in paths:
-        if batch and size + len(path) + 1 > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(path)
-        size += len(path) + 1
-    if batch:
-        yield batch

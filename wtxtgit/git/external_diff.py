@@ -95,9 +95,9 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
     new_path, header = (*arguments[_LEAST:], None, None)[:2]
     relation = similarity = None
     if header is not None:
-        found, alike = _RELATION.search(header), _SIMILARITY.search(header)
-        relation = None if found is None else {b"rename": "renamed", b"copy": "copied"}[found[1]]
-        similarity = None if alike is None else int(alike[1])
+        moved, score = _RELATION.search(header), _SIMILARITY.search(header)
+        relation = None if moved is None else {b"rename": "renamed", b"copy": "copied"}[moved[1]]
+        similarity = None if score is None else int(score[1])
     old, new = _side(*sides[:_SIDE]), _side(*sides[_SIDE:])
     if old is None and new is None:
         raise UsageError("an external diff of git has at least one side")

@@ -173,8 +173,7 @@ class CommitGraph:
 
 def count(repo: Repository, tip: str) -> int:
     """Count the commits that a commit reaches, itself included."""
-    arguments = ("rev-list", "--count", check_oid(tip))
-    return int(repo.git(*_TRUE, *arguments, env=run.TRUE_OBJECTS))
+    return int(repo.git(*_TRUE, "rev-list", "--count", check_oid(tip), env=run.TRUE_OBJECTS))
 
 
 def head(repo: Repository) -> Commit | None:
@@ -182,11 +181,11 @@ def head(repo: Repository) -> Commit | None:
 
     Raises EnvironmentFailure where HEAD names a commit that can't be read.
     """
-    found = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
-    if found.code:
+    parsed = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
+    if parsed.code:
         return None
     with CommitReader(repo) as reader:
-        return reader.commit(found.stdout.decode("ascii", "backslashreplace").strip())
+        return reader.commit(parsed.stdout.decode("ascii", "backslashreplace").strip())
 
 
 class Head:
@@ -206,12 +205,12 @@ def next_parents(at: Head) -> list[str]:
 
     None before the first commit.
     """
-    repo, found = at.repo, at.commit
-    if found is None:
+    repo, commit = at.repo, at.commit
+    if commit is None:
         return []
     file = repo.git_path("MERGE_HEAD")
     merged = file.read_text("ascii", "backslashreplace").split() if file.is_file() else []
-    return list(dict.fromkeys([found.oid, *map(check_oid, merged)]))
+    return list(dict.fromkeys([commit.oid, *map(check_oid, merged)]))
 
 
 def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
@@ -223,8 +222,8 @@ def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
 def merge_base(repo: Repository, one: str, other: str) -> str | None:
     """Give the best common ancestor of two commits, one of several; None where there is none."""
     arguments = ("merge-base", "--", check_oid(one), check_oid(other))
-    found = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
-    return None if found.code else _oid(found.stdout.strip())
+    answer = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
+    return None if answer.code else _oid(answer.stdout.strip())
 
 
 def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
@@ -263,8 +262,8 @@ def tips(repo: Repository) -> list[str]:
     answers = repo.git(
         "cat-file", "--batch-check=%(objectname)", stdin=listed, env=run.TRUE_OBJECTS
     )
-    found = (line for line in answers.splitlines() if not line.endswith(b" missing"))
-    return list(dict.fromkeys(_oid(line) for line in found))
+    oids = (line for line in answers.splitlines() if not line.endswith(b" missing"))
+    return list(dict.fromkeys(_oid(line) for line in oids))
 
 
 def shallow_boundary(repo: Repository) -> frozenset[str]:
@@ -285,10 +284,9 @@ def default_branch(repo: Repository) -> str | None:
     remote = _upstream(repo)
     if remote is None:
         return None
-    name = f"refs/remotes/{remote}/HEAD"
-    found = repo.call("symbolic-ref", "--quiet", name, ok=(0, 1, 128))
-    branch = os.fsdecode(found.stdout).removesuffix("\n")
-    if found.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
+    answer = repo.call("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1, 128))
+    branch = os.fsdecode(answer.stdout).removesuffix("\n")
+    if answer.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
         return None
     return branch
 
@@ -297,8 +295,8 @@ def _upstream(repo: Repository) -> str | None:
     remotes = os.fsdecode(repo.git("remote")).splitlines()
     branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout.removesuffix(b"\n")
     if branch:
-        told = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
-        remote = os.fsdecode(told).removesuffix("\n")
+        answer = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
+        remote = os.fsdecode(answer).removesuffix("\n")
         if remote in remotes:
             return remote
     if len(remotes) == 1:
@@ -322,7 +320,7 @@ def changing(
 
     Raises EnvironmentFailure for a parent that is not there.
     """
-    found: dict[bytes, list[int]] = {path: [] for path in paths}
+    numbers: dict[bytes, list[int]] = {path: [] for path in paths}
     of = {commit.oid: commit.tree for commit in commits}
     chosen = ChosenPaths.of(paths)
     with TreeReader(repo) as trees:
@@ -332,9 +330,9 @@ def changing(
                     of[parent] = reader.commit(parent).tree
             before: set[str | None] = {of[parent] for parent in commit.parents} or {None}
             changes = (trees.between(tree, commit.tree, chosen) for tree in before)
-            for path in {change.path for some in changes for change in some} & found.keys():
-                found[path].append(number)
-    return found
+            for path in {change.path for some in changes for change in some} & numbers.keys():
+                numbers[path].append(number)
+    return numbers
 
 
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
@@ -353,12 +351,12 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
 
 def resolve(repo: Repository, revision: str) -> str:
     """Give the object id that a revision names; raises EnvironmentFailure."""
-    found = repo.call(
+    parsed = repo.call(
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
-    if found.code:
+    if parsed.code:
         raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
-    return found.stdout.decode("ascii").strip()
+    return parsed.stdout.decode("ascii").strip()
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:

@@ -47,6 +47,31 @@ def map_file(path: Path, folder: Path | None = None) -> memoryview:
     return mapped(view_file(path, folder))
 
 
+class NotRegularFile(OSError):
+    """What stands at a path is no regular file."""
+
+
+@contextlib.contextmanager
+def opened_regular(
+    file: Path, *, follow_links: bool = False
+) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a regular file, to be read by its descriptor; gives its stat, too.
+
+    Raises NotRegularFile for a pipe or a device, and OSError for a link unless
+    `follow_links`, and for what can't be read.
+    """
+    # Opening a pipe would block for ever; a link may lead out of the folder that it stands in.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(file, flags)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegularFile(f"{file}: no regular file")
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
+
+
 def read_small(path: Path, limit: int, what: str) -> bytes:
     """The content of a small file such as a key; raises InputError over `limit` bytes."""
     with failures(path), path.open("rb") as file:
@@ -76,11 +101,13 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             try:
                 write(descriptor)
                 os.fchmod(descriptor, _mode_for(path))
+                # Before the renaming: after a crash a name would lead to an empty file.
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             Path(name).replace(path)
         except BaseException:
+            # Signals too: nothing else knows of the temporary file.
             with contextlib.suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
@@ -134,6 +161,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
     except WtxtgitError:
         raise
     except BrokenPipeError:
+        # Not about this path: the boundary says that standard output was closed.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error

@@ -89,13 +89,13 @@ def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
 
 def _git_version() -> CheckResult:
     version = run.version()
-    said = ".".join(map(str, version))
+    shown_version = ".".join(map(str, version))
     if version < run.MIN_VERSION:
         wanted = ".".join(map(str, run.MIN_VERSION))
         return CheckResult(
-            "git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later"
+            "git", Level.ERROR, f"git {shown_version} is too old", f"install git {wanted} or later"
         )
-    return CheckResult("git", Level.OK, f"git {said}")
+    return CheckResult("git", Level.OK, f"git {shown_version}")
 
 
 def _modules() -> CheckResult:
@@ -317,8 +317,7 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
         known = registry.by_name(file.format or "")
         if file.state is not State.OK or known is None or known.repack is None:
             continue
-        data = view_file(repo.file(file.path))
-        if any_format.is_compressed(data):
+        if any_format.is_compressed(view_file(repo.file(file.path))):
             packed.append(file.path)
     if packed:
         return CheckResult(

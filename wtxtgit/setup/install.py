@@ -138,8 +138,8 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     changed: list[bytes] = []
     for entry in texts:
         # Deleted or of another type for git: a link on the way leads elsewhere.
-        gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
-        if not gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
+        is_gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
+        if not is_gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
             unchanged[entry.path] = entry
         else:
             changed.append(entry.path)
@@ -149,15 +149,15 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
-    done = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
+    outcome = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
     # What other conversions change on the way is git's to write.
     ours = set(alone)
     others = [path for path in unchanged if path not in ours]
     staging.rewrite_files(repo, others)
-    if done.failed:
-        path, message = done.failed[0]
+    if outcome.failed:
+        path, message = outcome.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
-    left = set(done.as_text)
+    left = set(outcome.as_text)
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
     left |= {path for path, head in heads.items() if head.startswith(grammar.MAGIC)}
     written = tuple(path for path in unchanged if path not in left)
@@ -189,9 +189,9 @@ def find_launcher() -> Launcher:
     if script.name in PROGRAMS:
         folders.insert(0, script.parent)
     for folder in folders:
-        found = shutil.which(PROGRAMS[0], path=str(folder))
-        if found is not None:
-            candidates.append(Launcher((found,)))
+        installed = shutil.which(PROGRAMS[0], path=str(folder))
+        if installed is not None:
+            candidates.append(Launcher((installed,)))
     failures = []
     for candidate in dict.fromkeys(candidates):
         try:
@@ -229,8 +229,8 @@ def check_start(command: str) -> None:
     try:
         check_greeting(PacketReader(BytesIO(done.stdout)))
     except ProtocolError as error:
-        said = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
-        raise EnvironmentFailure(f"{command}: {said or error.message}") from error
+        words = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        raise EnvironmentFailure(f"{command}: {words or error.message}") from error
     if done.returncode:
         raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
 
@@ -261,10 +261,10 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     """Unset the driver's keys in one scope; values that are not ours stay."""
     present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
-    gone = [key for key in KEYS if present[key] and key not in foreign]
-    for key in gone:
+    ours = [key for key in KEYS if present[key] and key not in foreign]
+    for key in ours:
         change_config(scope, "--unset-all", key, cwd=cwd)
-    return Changed(tuple(gone), foreign=foreign)
+    return Changed(tuple(ours), foreign=foreign)
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:

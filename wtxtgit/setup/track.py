@@ -67,14 +67,14 @@ class Tracking(JsonObject):
     """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
 
     KEYS = (
-        "file changed unchanged raw=found.raw sizes=found.sizes settings=found.settings "
-        "over_diff_limit=found.long"
+        "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
+        "settings=consequences.settings over_diff_limit=consequences.long"
     )
 
     file: Path
     changed: tuple[bytes, ...]
     unchanged: tuple[bytes, ...]
-    found: Consequences = field(default_factory=Consequences)
+    consequences: Consequences = field(default_factory=Consequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +241,18 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
     """Look at the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
     raw = tuple(entry.path for entry in raw_files(repo, entries))
-    found = sizes.text_sizes(repo, entries)
+    texts = sizes.text_sizes(repo, entries)
     now = sizes.settings(repo, here)
     most = max_blob(repo)
     return Consequences(
         raw,
         tuple(
             SizeWarning(size.path, size.binary, message)
-            for size in found
+            for size in texts
             if (message := size_message(size, now, most))
         ),
-        sizes.changes(now, sizes.suited(found, now, here)),
-        sum(size.text > MAX_DIFF_TEXT for size in found),
+        sizes.changes(now, sizes.suited(texts, now, here)),
+        sum(size.text > MAX_DIFF_TEXT for size in texts),
     )
 
 
@@ -270,6 +270,6 @@ def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
             f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
         )
     if size.binary > MEMORY_HINT_SIZE:
-        held = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
-        parts.append(f"git checkout holds up to {held} in memory, wtxtgit checkout does not")
+        memory = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
+        parts.append(f"git checkout holds up to {memory} in memory, wtxtgit checkout does not")
     return "; ".join(parts) or None

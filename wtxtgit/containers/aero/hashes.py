@@ -45,10 +45,10 @@ from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
 
 ALGORITHM = "blake3-256"
+# The map of an IHSH is padded with zeros to this length ("IHSH").
 PAYLOAD_SIZE = 256
-"""The map is padded with zeros to this length."""
+# Page hashes of one shard: a page may be one byte, so a shard could have as many as bytes.
 MAX_PAGES = MAX_TENSORS
-"""Page hashes of one shard."""
 
 
 def check_seal(aero: Aero, findings: Findings, allowance: Allowance) -> None:
