@@ -227,8 +227,7 @@ def _of_file(
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
-    encrypted = any(part.is_encrypted for part in description.parts)
-    if encrypted and options.decryption_key is None:
+    if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
         notes.append(f"{name}: parts are encrypted, --key F opens them")
     return Checkpoint(
         name,

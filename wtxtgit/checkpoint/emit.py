@@ -74,8 +74,7 @@ def emit(
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
     # As clean: whoever emits a file gets the text that git would store.
     if generation.is_plain:
-        cleaned = text_of(data, threads=threads, progress=progress)
-        return replace(cleaned, source=data)
+        return replace(text_of(data, threads=threads, progress=progress), source=data)
     snapshot, reason = _snapshot(shown_name(name), data, threads)
     key = key_bytes(generation.hmac_key)
     sign = None if generation.sign is None else signer(generation.sign, ask)

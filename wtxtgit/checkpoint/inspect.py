@@ -192,8 +192,7 @@ def _inspect_text(
             if text is not None:
                 text.fill([array.name])
                 start = text.places[array.name]
-                content = text.view[start : start + array.nbytes]
-                values = statistics(replace(tensor, held=content))
+                values = statistics(replace(tensor, held=text.view[start : start + array.nbytes]))
             facts.append(
                 TensorFacts(
                     tensor.name,

@@ -88,8 +88,7 @@ def repack(
 def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:
     """Name, dtype, shape and SHA-256 of every tensor."""
     facts = []
-    description = any_format.describe(data, options)
-    for tensor in any_format.tensors(description, options):
+    for tensor in any_format.tensors(any_format.describe(data, options), options):
         digest = tensor_bytes.sha256_of(tensor, progress)
         facts.append((tensor.name, tensor.dtype, tensor.shape, digest))
     return sorted(facts)

@@ -30,7 +30,7 @@ from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
 
 LEDGER = "ledger"
 """What the verdict calls a ledger's format."""
@@ -152,12 +152,10 @@ def verify_data(
         verdict = _with_demands(asked, verdict)
     # Texts, ledgers and deltas have magics that no container shares, so their order is free.
     elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
-        report_of_delta = check_delta(data, public_keys=asked.public_keys)
-        verdict = _delta_verdict(path, report_of_delta, asked)
+        verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
     else:
         options = replace(asked.reading, integrity_key=asked.hmac_key)
-        open_member = members(name, place, threads=threads)
-        findings = any_format.check(data, options, open_member, checked)
+        findings = any_format.check(data, options, members(name, place, threads=threads), checked)
         verdict = _with_demands(asked, _container_verdict(path, data, findings))
     if progress is not None:
         progress(data.nbytes)
@@ -192,7 +190,6 @@ def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVe
         ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
         for a in report.index.arrays
     )
-    complete = report.sha256_all is not None
     return FileVerdict(
         path,
         "wtxt",
@@ -201,7 +198,7 @@ def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVe
         signature=str(report.signature) if report.index.has_header else None,
         keyid=report.keyid,
         authenticated=report.authenticated if report.index.has_header else None,
-        arrays=arrays if complete else None,
+        arrays=arrays if report.sha256_all is not None else None,
     )
 
 

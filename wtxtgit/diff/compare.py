@@ -13,6 +13,7 @@ from math import prod
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import Pages
+from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
     ByteChange,
@@ -301,7 +302,7 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
     """Differences in order of their paths; depth is that of what the readers let in."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in {**before, **after}:
-            below = f"{path}/{_escaped(str(key))}"
+            below = f"{path}/{pointer_part(clipped(str(key), MAX_VALUE))}"
             yield from _walk(below, before.get(key, _ABSENT), after.get(key, _ABSENT))
         return
     if isinstance(before, list) and isinstance(after, list):
@@ -310,7 +311,7 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
             new = after[n] if n < len(after) else _ABSENT
             yield from _walk(f"{path}/{n}", old, new)
         return
-    if _is_same(before, after):
+    if equal_values(before, after):
         return
     if before is _ABSENT:
         yield from _leaves(path, after, TensorStatus.ADDED)
@@ -326,7 +327,7 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
 def _leaves(path: str, value: object, kind: TensorStatus) -> Iterator[MetadataChange]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _leaves(f"{path}/{_escaped(str(key))}", item, kind)
+            yield from _leaves(f"{path}/{pointer_part(clipped(str(key), MAX_VALUE))}", item, kind)
     elif isinstance(value, list | tuple) and value:
         for n, item in enumerate(value):
             yield from _leaves(f"{path}/{n}", item, kind)
@@ -340,21 +341,9 @@ def _is_leaf(value: object) -> bool:
     return not isinstance(value, dict | list | tuple) or not value
 
 
-def _is_same(before: object, after: object) -> bool:
-    if type(before) is not type(after):
-        return False
-    # NaN is what it was.
-    return before is after or before == after or (before != before and after != after)
-
-
 def _shown(value: object) -> object:
     if isinstance(value, str):
         return clipped(value, MAX_VALUE)
     if isinstance(value, bytes):
         return clipped(value.hex(), MAX_VALUE)
     return value
-
-
-def _escaped(key: str) -> str:
-    """A key in a JSON pointer (RFC 6901, section 3)."""
-    return clipped(key, MAX_VALUE).replace("~", "~0").replace("/", "~1")

@@ -8,7 +8,6 @@ filter's is left to `git add`.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import failures, shown, shown_path
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
@@ -126,19 +125,17 @@ class _AddWork:
         """Write a file's blob, unless it is there; the mode is the file's own where None."""
         name = self.repo.file(path)
         with failures(name, missing=EnvironmentFailure):
-            # A link or a pipe in its place would lead elsewhere, or nowhere.
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                before = os.fstat(descriptor)
-                if not stat.S_ISREG(before.st_mode):
-                    raise EnvironmentFailure(f"{shown(name)}: no regular file any more")
-                data = view_of(descriptor)
-                digest = content_digest(data, threads=self.threads)
-                oid = self.known.blob_of(digest, len(data))
-                if oid is None or not self.store.keep(oid):
-                    oid = self._blob(path, data, digest)
-            finally:
-                os.close(descriptor)
+                with opened_regular(name) as (descriptor, before):
+                    data = view_of(descriptor)
+                    digest = content_digest(data, threads=self.threads)
+                    oid = self.known.blob_of(digest, len(data))
+                    if oid is None or not self.store.keep(oid):
+                        oid = self._blob(path, data, digest)
+            except OSError as error:
+                if error.strerror != NOT_REGULAR:
+                    raise
+                raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
         if moment_of(before) != moment_of(after):
             raise _changed(name)

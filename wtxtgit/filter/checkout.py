@@ -27,7 +27,7 @@ from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
 from wtxtgit.io.files import reason
-from wtxtgit.io.spool import gathered
+from wtxtgit.io.spool import view_of_pieces
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -193,7 +193,7 @@ class _CheckoutWork:
 
     def _file(self, entry: TreeEntry, threads: int) -> StagedFile | str:
         try:
-            text = gathered(
+            text = view_of_pieces(
                 self._counted(self.store.blob(entry.oid, threads)),
                 self.settings.folder,
                 in_memory=self.settings.in_memory,

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.cache_file import KeptRows
+from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import Meta, Signature
@@ -204,8 +204,7 @@ def file_digest(descriptor: int) -> tuple[bytes, int]:
     hasher = blake3(max_threads=blake3.AUTO)
     size = 0
     # No larger than the file: of many small files clearing it would take longer than hashing.
-    length = min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))
-    buffer = memoryview(bytearray(length))
+    buffer = memoryview(bytearray(min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))))
     while count := os.preadv(descriptor, [buffer], size):
         hasher.update(buffer[:count])
         size += count
@@ -223,7 +222,7 @@ class ContentCache:
     def __init__(self, repo: Repository, key_file: Path | None) -> None:
         self._file = repo.common_dir / STATE_FOLDER / FILE_NAME
         self._key_file = key_file
-        self._rows: KeptRows | None = None
+        self._rows: CacheFile | None = None
         self._pending: dict[bytes, bytes] = {}
         self._lock = Lock()
 
@@ -293,11 +292,11 @@ class ContentCache:
             rows.put(self._pending)
         self._pending = {}
 
-    def _opened(self, *, make: bool) -> KeptRows | None:
+    def _opened(self, *, make: bool) -> CacheFile | None:
         if self._rows is None and self._key_file is not None:
             secret = local_secret(self._key_file, make=make)
             if secret is not None:
-                self._rows = KeptRows(self._file, secret)
+                self._rows = CacheFile(self._file, secret)
         return self._rows
 
 

@@ -14,7 +14,6 @@ filter and nothing else on a file; of other files git is asked.
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import view_file
+from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import view_of
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.plain import JsonObject
@@ -110,20 +109,13 @@ def _compare(
     Of texts several files may be one blob, so that content tells less than size.
     """
     try:
-        # A fifo would block for ever, a link lead out of the work tree.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened_regular(file) as (descriptor, before):
+            if os.pread(descriptor, len(MAGIC), 0) == MAGIC:
+                return None
+            is_same = _is_blob(descriptor, entry.oid, known, threads)
+            after = os.fstat(descriptor)
     except OSError:
         return None
-    try:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode) or os.pread(descriptor, len(MAGIC), 0) == MAGIC:
-            return None
-        is_same = _is_blob(descriptor, entry.oid, known, threads)
-        after = os.fstat(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     if is_same is None or moment_of(before) != moment_of(after):
         return None
     return _Outcome(is_same, before)

@@ -19,7 +19,7 @@ import os
 import re
 import shlex
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -344,7 +344,8 @@ class _Question:
 
     def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
         answers = {path: self._known[path] for path in paths if path in self._known}
-        for batch in _batches(path for path in paths if path not in self._known):
+        asked = (path for path in paths if path not in self._known)
+        for batch in run.batches(asked, _BATCH):
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
             values = dict(zip(batch, self._answers(batch), strict=True))
@@ -371,16 +372,3 @@ class _Question:
             raise EnvironmentFailure("git check-attr answers what it was not asked")
         values = fields[2::3]
         return [tuple(values[n : n + several]) for n in range(0, len(values), several)]
-
-
-def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for path in paths:
-        if batch and size + len(path) + 1 > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(path)
-        size += len(path) + 1
-    if batch:
-        yield batch

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 from wtxtgit.git import attributes, history
 from wtxtgit.git.attributes import TreeAttributes
@@ -23,11 +22,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
 _REMEMBERED = 256
-"""Trees, and commits, at most."""
+"""Trees at most."""
 _NEAR = 4
 """Parents at most that a merge is compared with."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,6 @@ class CommitFilesReader:
         self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
         self._trees: OrderedDict[str, CommitFiles] = OrderedDict()
-        self._commits_files: OrderedDict[str, CommitFiles] = OrderedDict()
         self._known: dict[str, Commit] = {}
 
     def __enter__(self) -> CommitFilesReader:
@@ -89,11 +85,9 @@ class CommitFilesReader:
         Commits that hold the same share one object. Raises EnvironmentFailure where
         an object is not there.
         """
-        files = self._commits_files.get(oid)
-        if files is None:
-            files = self._taken(oid)
-            _remember(self._commits_files, oid, files)
-        return files
+        commit = self.commit(oid)
+        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
+        return self._tree(commit.tree, [self.commit(parent).tree for parent in known])
 
     def staged(self, entries: Iterable[TreeEntry]) -> CommitFiles:
         """Give the files of a commit that would have these entries."""
@@ -121,8 +115,7 @@ class CommitFilesReader:
         ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
         """Give what attributes paths have by a commit's own files, as `TreeAttributes.values`."""
-        attribute_files = files.attribute_files
-        return self._attributes.values(attribute_files, paths, names, ignore_case=ignore_case)
+        return self._attributes.values(files.attribute_files, paths, names, ignore_case=ignore_case)
 
     def commit(self, oid: str) -> Commit:
         """Give a commit as its own bytes tell it."""
@@ -130,15 +123,12 @@ class CommitFilesReader:
             self._known[oid] = self._commits.commit(oid)
         return self._known[oid]
 
-    def _taken(self, oid: str) -> CommitFiles:
-        commit = self.commit(oid)
-        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
-        parents = [self.commit(parent).tree for parent in known]
-        return self._tree(commit.tree, near=parents)
-
-    def _tree(self, oid: str, near: Sequence[str] = ()) -> CommitFiles:
+    def _tree(self, oid: str, near: Sequence[str]) -> CommitFiles:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
-        _remember(self._trees, oid, tree)
+        if len(self._trees) >= _REMEMBERED:
+            self._trees.popitem(last=False)
+        # What was asked for last goes last: most trees differ least from the one before.
+        self._trees[oid] = tree
         return tree
 
     def _compared(self, oid: str, near: Sequence[str]) -> CommitFiles | None:
@@ -198,12 +188,6 @@ def _chosen(
         for path, entry in files.items()
         if path in filtered or _is_special(path) or path + LEDGER_SUFFIX in ledgers
     }
-
-
-def _remember(held: OrderedDict[str, _T], oid: str, value: _T) -> None:
-    if len(held) >= _REMEMBERED:
-        held.popitem(last=False)
-    held[oid] = value
 
 
 def _sealed(paths: Iterable[bytes]) -> set[bytes]:

@@ -173,8 +173,7 @@ class CommitGraph:
 
 def count(repo: Repository, tip: str) -> int:
     """Count the commits that a commit reaches, itself included."""
-    arguments = ("rev-list", "--count", check_oid(tip))
-    return int(repo.git(*_TRUE, *arguments, env=run.TRUE_OBJECTS))
+    return int(repo.git(*_TRUE, "rev-list", "--count", check_oid(tip), env=run.TRUE_OBJECTS))
 
 
 def head(repo: Repository) -> Commit | None:
@@ -285,8 +284,7 @@ def default_branch(repo: Repository) -> str | None:
     remote = _upstream(repo)
     if remote is None:
         return None
-    name = f"refs/remotes/{remote}/HEAD"
-    answer = repo.call("symbolic-ref", "--quiet", name, ok=(0, 1, 128))
+    answer = repo.call("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1, 128))
     branch = os.fsdecode(answer.stdout).removesuffix("\n")
     if answer.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
         return None

@@ -103,17 +103,11 @@ def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
     empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
     if not empty:
         return listed
-    tree = _empty("tree", len(listed[0].oid))
     # Against the empty tree every entry is added, but for those that a commit leaves out.
-    staged = set(
-        run.records(
-            repo.git(
-                "diff-index", "--cached", "--ita-invisible-in-index", "--no-renames",
-                "--name-only", "-z", tree, "--",
-            )
-        )
-    )  # fmt: skip
-    intended = empty - staged
+    against = ("--ita-invisible-in-index", _empty("tree", len(listed[0].oid)))
+    names = ("--name-only", "-z", "--no-renames")
+    staged = run.records(repo.git("diff-index", "--cached", *names, *against, "--"))
+    intended = empty.difference(staged)
     return [entry._replace(intended=entry.path in intended) for entry in listed]
 
 

@@ -202,8 +202,7 @@ class Repository:
         words = {"LC_ALL": "C"}
         answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
         if answer.code:
-            words_of_git = answer.stderr.decode("utf-8", "backslashreplace")
-            if "not a git repository" in words_of_git:
+            if "not a git repository" in answer.stderr.decode("utf-8", "backslashreplace"):
                 return None
             raise run.GitFailure(("rev-parse", "--absolute-git-dir"), answer.code, answer.stderr)
         git_dir = _path(answer.stdout, here)

@@ -162,15 +162,15 @@ def fit(paths: Sequence[bytes]) -> bool:
     return longest <= _MOST_ARGUMENT and sum(map(_taken, paths)) <= _MOST_ARGUMENTS
 
 
-def batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Cut paths into as many lists as git has to be started for all of them."""
+def batches(paths: Iterable[bytes], most: int = _MOST_ARGUMENTS) -> Iterator[list[bytes]]:
+    """Cut paths into lists that take at most `most` bytes each as arguments, or one path."""
     batch: list[bytes] = []
-    room = _MOST_ARGUMENTS
+    room = most
     for path in paths:
         room -= _taken(path)
         if batch and room < 0:
             yield batch
-            batch, room = [], _MOST_ARGUMENTS - _taken(path)
+            batch, room = [], most - _taken(path)
         batch.append(path)
     if batch:
         yield batch
@@ -180,14 +180,12 @@ class GitStream:
     """A git command whose output, and maybe input, is used while it runs.
 
     A context manager. Leaving it closes the pipes and waits; a command that
-    is not needed to its end then dies of SIGPIPE, and that is no failure. An
-    own end with an exit code other than 0 is, where `wait` is called.
+    is not needed to its end then dies of SIGPIPE, and that is no failure.
     """
 
     def __init__(
         self, *arguments: str | bytes, cwd: Path | None = None, env: Environment | None = None
     ) -> None:
-        self._arguments = arguments
         try:
             self._process = subprocess.Popen(
                 [executable(), *arguments],
@@ -213,12 +211,6 @@ class GitStream:
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
         self._process.wait()
-
-    def wait(self) -> None:
-        """Wait for the end of a command whose output was read; raises GitFailure."""
-        self.stdin.close()
-        if code := self._process.wait():
-            raise GitFailure(self._arguments, code, b"")
 
 
 def version() -> tuple[int, ...]:

@@ -329,8 +329,7 @@ def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
 
 def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     """Let git write the files of these paths from the index, whatever stands there."""
-    stdin = run.joined(paths)
-    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=stdin)
+    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=run.joined(paths))
 
 
 def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:

@@ -22,7 +22,7 @@ from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, equal_values, in_order, side_taken
+from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, in_order, side_taken
 from wtxtgit.merge.version import (
     Opener,
     Version,
@@ -31,6 +31,7 @@ from wtxtgit.merge.version import (
     kind_of,
     overlaps,
 )
+from wtxtgit.model.plain import equal_values
 from wtxtgit.model.tensor import Entry, Key, NewContent, PlacedEntry, ReadOptions
 from wtxtgit.report.merge import Conflict, MergedKind, MergeReport, Settled, Strategy
 from wtxtgit.tensors import tensor_bytes
@@ -355,8 +356,7 @@ class EntryMerge:
         if outcome.open.changed:
             self._row_conflict(key, choice, outcome.open)
             return self.ours.placed(key)
-        decided = choice if outcome.how is None else None
-        self._settle(key, o, outcome.how or str(choice), decided)
+        self._settle(key, o, outcome.how or str(choice), choice if outcome.how is None else None)
         former = self._preferred(key, former)
         like = former.entries[former.numbers[key]].tensor
         if like is None:

@@ -93,8 +93,7 @@ def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
         return Strategy.FAIL
     if path is not None:
         # Without a work tree (git merge-tree) gitattributes files are those of the index.
-        values = repo.attributes([path], [ATTRIBUTE], from_index=repo.is_bare)
-        value = values[path][ATTRIBUTE]
+        value = repo.attributes([path], [ATTRIBUTE], from_index=repo.is_bare)[path][ATTRIBUTE]
         if value == UNSET:
             return Strategy.FAIL
         if value != UNSPECIFIED:

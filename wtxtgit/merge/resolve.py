@@ -177,6 +177,5 @@ def _has_marker(content: ByteView) -> bool:
 def _stage(repo: Repository, ours: TreeEntry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
     # The blob is staged first, so that git itself writes the file, through the filter.
-    oid = staging.write_blob(repo, mapped(merged))
-    staging.stage(repo, [ours._replace(oid=oid)])
+    staging.stage(repo, [ours._replace(oid=staging.write_blob(repo, mapped(merged)))])
     staging.checkout(repo, [ours.path])

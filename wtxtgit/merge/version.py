@@ -13,7 +13,7 @@ from wtxtgit.containers import any_format
 from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
-from wtxtgit.merge.policy import equal_values
+from wtxtgit.model.plain import equal_values
 from wtxtgit.model.tensor import (
     Entry,
     Key,

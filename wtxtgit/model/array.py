@@ -214,9 +214,9 @@ class ArrayNames:
 
     @staticmethod
     def plain(name: str) -> str:
-        """`name` made an array name, not yet numbered."""
-        made = _NOT_A_NAME.sub("_", name)
-        return f"t{made}" if not made or made.startswith("_") else made
+        """`name` as an array name, not yet numbered."""
+        plain = _NOT_A_NAME.sub("_", name)
+        return f"t{plain}" if not plain or plain.startswith("_") else plain
 
     def for_name(self, name: str) -> str:
         """The array name of a tensor or part called `name`."""
@@ -224,13 +224,13 @@ class ArrayNames:
 
     def for_role(self, role: str) -> str:
         """`role`, numbered where it is taken."""
-        made, n = role, self._next.get(role, 2)
-        while made in self._taken:
-            made, n = f"{role}__{n}", n + 1
+        name, n = role, self._next.get(role, 2)
+        while name in self._taken:
+            name, n = f"{role}__{n}", n + 1
         # Names are only ever added, so the smallest free number never falls.
         self._next[role] = n
-        self._taken.add(made)
-        return made
+        self._taken.add(name)
+        return name
 
 
 TARGET_CHUNK = 65_536

@@ -317,8 +317,7 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
         known = registry.by_name(file.format or "")
         if file.state is not State.OK or known is None or known.repack is None:
             continue
-        data = view_file(repo.file(file.path))
-        if any_format.is_compressed(data):
+        if any_format.is_compressed(view_file(repo.file(file.path))):
             packed.append(file.path)
     if packed:
         return CheckResult(

@@ -120,8 +120,7 @@ def settings(repo: Repository, here: Machine) -> BlobSettings:
     """Read the settings that git obeys in a repository."""
     threshold = repo.config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD)
     window = repo.config.size(WINDOW_MEMORY, 0)
-    threads = repo.config.size(THREADS, 0)
-    return BlobSettings(threshold, window, threads or here.cores)
+    return BlobSettings(threshold, window, repo.config.size(THREADS, 0) or here.cores)
 
 
 def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]:

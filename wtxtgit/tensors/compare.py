@@ -243,8 +243,8 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
     """Where items of these segments, one after another, are in the block."""
     if segments is None:
         return items
-    held = SEGMENT // ITEM_BYTES[element]
-    places: _Indices = segments[items // held] * held + items % held
+    items_each = SEGMENT // ITEM_BYTES[element]
+    places: _Indices = segments[items // items_each] * items_each + items % items_each
     return places
 
 
@@ -378,19 +378,19 @@ class _ComparisonSums:
             self._measure(block.measures)
         self.done += block.count
 
-    def _measure(self, found: Measures) -> None:
-        self.sign_flips += found.sign_flips
-        if found.ulp is not None:
-            self.ulp += found.ulp
-        self.largest.offer(found.most, found.shift, found.at + self.done)
-        self.change.add(float(found.squares.sum()), found.exponent)
-        self.rows.weigh(found.items + self.done, found.squares, found.exponent)
+    def _measure(self, measures: Measures) -> None:
+        self.sign_flips += measures.sign_flips
+        if measures.ulp is not None:
+            self.ulp += measures.ulp
+        self.largest.offer(measures.most, measures.shift, measures.at + self.done)
+        self.change.add(float(measures.squares.sum()), measures.exponent)
+        self.rows.weigh(measures.items + self.done, measures.squares, measures.exponent)
 
     def result(self) -> Numbers:
         index = self.largest.index
         at = None if index is None else _unravelled(index, self.shape)
-        held = np.flatnonzero(self.ulp).tolist()
-        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in held]
+        exponents = np.flatnonzero(self.ulp).tolist()
+        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in exponents]
         return Numbers(
             self.done,
             self.changed,
@@ -440,11 +440,11 @@ def _row_facts(rows: RowChanges, *, with_norms: bool) -> RowFacts:
 
 
 def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = []
+    place = []
     for size in reversed(shape):
         index, at = divmod(index, size)
-        found.append(at)
-    return tuple(reversed(found))
+        place.append(at)
+    return tuple(reversed(place))
 
 
 def _u1(raw: memoryview) -> NDArray[np.uint8]:

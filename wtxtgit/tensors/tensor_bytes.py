@@ -184,11 +184,11 @@ def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _products(shape: Sequence[int]) -> tuple[int, ...]:
     """How far apart items are in each dimension, the first one the fastest."""
-    found, step = [], 1
+    products, step = [], 1
     for size in shape:
-        found.append(step)
+        products.append(step)
         step *= size
-    return tuple(found)
+    return tuple(products)
 
 
 def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Strides:
@@ -351,8 +351,8 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
             file.write(piece)
         file.flush()
         # Given up with the last view of it: closing it before would fail.
-        held = mmap.mmap(file.fileno(), tensor.nbytes)
-    view = as_strided(np.frombuffer(held, np.uint8), (*shape, item), apart)
+        mapping = mmap.mmap(file.fileno(), tensor.nbytes)
+    view = as_strided(np.frombuffer(mapping, np.uint8), (*shape, item), apart)
     at = 0
     for block in blocks():
         values = np.frombuffer(block, np.uint8)
@@ -362,7 +362,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
         view[np.unravel_index(np.arange(at, at + len(values)), shape)] = values
         at += len(values)
     for start in range(0, tensor.nbytes, BLOCK):
-        yield held[start : start + BLOCK]
+        yield mapping[start : start + BLOCK]
 
 
 def _width(tensor: Tensor) -> int:

@@ -32,25 +32,25 @@ from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
 U1 = NDArray[np.uint8]
 
+# A line as numpy sees it; `parity` is the space and the nibble.
 _RECORD = np.dtype([("base64", f"V{LINE_BASE64}"), ("parity", "<u2"), ("end", "u1")])
-"""A line as numpy sees it; `parity` is the space and the nibble."""
 _FILL = ord("=")
 _FILLS = b"=" * LINE_BASE64
+# The base64 character of six zero bits, which stands in for a fill while (de)coding.
 _ZERO = ord("A")
-"""The base64 character of six zero bits, which stands in for a fill while (de)coding."""
 _ZEROS = b"A" * LINE_BASE64
+# What one fill character in the place of an `A` changes in a line's parity.
 _FILL_PARITY = (_FILL ^ _ZERO) & 0xF
-"""What one fill character in the place of an `A` changes in a line's parity."""
 _WORDS = LINE_BASE64 // 4
 _LINE_TYPE = f"V{LINE_BASE64}"
 PASS_LINES = 18_400
 """Lines that are worked on at a time: 1 MiB. With fewer, threads meet more often at the lock."""
 _PASS_RAW = PASS_LINES * LINE_RAW
 _HEX_DIGITS = b"0123456789abcdef"
+# For the exclusive or of a line's characters, the space and the nibble that end it.
 _PARITY_FIELDS = np.array(
     [ord(" ") | _HEX_DIGITS[byte & 0xF] << 8 for byte in range(256)], dtype="<u2"
 )
-"""For the exclusive or of a line's characters, the space and the nibble that end it."""
 _LF = ord("\n")
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
 
@@ -60,8 +60,8 @@ PLAIN_CHUNK = 32_768
 BLOCK_CHUNKS = 16
 BLOCK_BYTES = 1024 * 1024
 """Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
+# Chunks of at most so many bytes are armored and read together: steps for each would cost more.
 _SHORT = 64 * 1024
-"""Chunks of at most so many bytes are armored and read together: steps for each would cost more."""
 
 T = TypeVar("T")
 
@@ -410,8 +410,8 @@ def _fill_view(text: U1, count: int, lines: int, fill: int, start: int, stride: 
     )
 
 
+# Bytes of a `ch` line without the digits of `len` and `lines`.
 _CHUNK_LINE = len(grammar.format_chunk(grammar.ChunkLine(0, 0, 0, bytes(32), 0, 0))) - 2
-"""Bytes of a `ch` line without the digits of `len` and `lines`."""
 
 
 def chunk_line_size(size: int) -> int:
@@ -486,7 +486,7 @@ def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int
         yield first, 1, max(0, min(size, nbytes - first * size))
 
 
-def gathered(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
+def grouped(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
     """Blocks in order, those of short chunks together, as armor.encode_short wants them.
 
     `chunk` gives the bytes of a block that is a single chunk, None for others.

@@ -82,13 +82,13 @@ class LazyArray:
     """
 
     def __init__(
-        self, text: ByteView, found: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
+        self, text: ByteView, index: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
         self._text = text
-        self._found = found
+        self._index = index
         self.dtype = dtype
         self.shape = shape
-        self._row = found.nbytes // shape[0] if shape and shape[0] else 0
+        self._row = index.nbytes // shape[0] if shape and shape[0] else 0
 
     def __len__(self) -> int:
         if not self.shape:
@@ -116,23 +116,23 @@ class LazyArray:
         return self._rows(0, None)[key]
 
     def __repr__(self) -> str:
-        return f"<LazyArray {self._found.name} {self.dtype} {self.shape}>"
+        return f"<LazyArray {self._index.name} {self.dtype} {self.shape}>"
 
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
         """Decode rows low to high (all, of a scalar too, where high is None)."""
-        found = self._found
-        start, end = (0, found.nbytes) if high is None else (low * self._row, high * self._row)
+        index = self._index
+        start, end = (0, index.nbytes) if high is None else (low * self._row, high * self._row)
         shape = self.shape if high is None else (high - low, *self.shape[1:])
         if start == end:
-            return shaped(b"", self.dtype, shape, found.name)
-        first = start // found.chunk_size
+            return shaped(b"", self.dtype, shape, index.name)
+        first = start // index.chunk_size
         raw = bytearray()
-        blocks = blocks_of(found, first, -(-end // found.chunk_size))
+        blocks = blocks_of(index, first, -(-end // index.chunk_size))
         for part in checked_bytes(self._text, blocks):
             raw += part
-        skipped = first * found.chunk_size
+        skipped = first * index.chunk_size
         wanted = memoryview(raw)[start - skipped : end - skipped]
-        return shaped(wanted, self.dtype, shape, found.name)
+        return shaped(wanted, self.dtype, shape, index.name)
 
 
 class LazySnapshot(Mapping[str, LazyArray]):
@@ -143,16 +143,15 @@ class LazySnapshot(Mapping[str, LazyArray]):
     """
 
     def __init__(self, text: ByteView) -> None:
-        found = index(text)
-        if (stop := found.stop) is not None:
-            raise refusal(stop)
-        self.index = found
-        self.meta = found.meta
-        claims = [array.claim for array in found.arrays]
-        arrays = {array.name: array for array in found.arrays}
+        self.index = index(text)
+        if self.index.stop is not None:
+            raise refusal(self.index.stop)
+        self.meta = self.index.meta
+        claims = [array.claim for array in self.index.arrays]
+        arrays = {array.name: array for array in self.index.arrays}
         self._arrays = {
             name: LazyArray(text, arrays[array], dtype, shape)
-            for name, array, dtype, shape in _seen_as(checked_layout(text, found), claims)
+            for name, array, dtype, shape in _seen_as(checked_layout(text, self.index), claims)
         }
 
     def __getitem__(self, name: str) -> LazyArray:
@@ -226,9 +225,9 @@ def _is_plain(name: str) -> bool:
 
 
 def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
-    found = report.index
+    index = report.index
     arrays = []
-    for array in found.arrays:
+    for array in index.arrays:
         data = raw[array.name]
         data.flags.writeable = False
         arrays.append(
@@ -243,13 +242,13 @@ def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snaps
             )
         )
     return Snapshot(
-        found.meta,
+        index.meta,
         tuple(arrays),
-        found.cap,
-        bytes(32) if found.root is None else found.root.merkle_prev,
-        found.pending,
-        found.signature,
-        found.audit,
+        index.cap,
+        bytes(32) if index.root is None else index.root.merkle_prev,
+        index.pending,
+        index.signature,
+        index.audit,
         report.layout,
     )
 

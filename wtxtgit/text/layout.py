@@ -351,8 +351,9 @@ NUMPY_DTYPES = {
 """numpy's spelling of the ten dtypes."""
 
 BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
+# Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions.
 _CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
-"""Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions."""
+# Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays".
 _ITEM_SIZES = {
     **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
     "|b1": 1,
@@ -365,14 +366,13 @@ _ITEM_SIZES = {
     "int4": 1,
     "uint4": 1,
 }
-"""Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays"."""
 _SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
+# Bytes of a character of `U`.
 _CHARACTER = 4
-"""Bytes of a character of `U`."""
 _TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
 _TIME_SIZE = 8
+# Dtypes of the ml_dtypes package, which numpy knows where that is imported.
 _EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
-"""Dtypes of the ml_dtypes package, which numpy knows where that is imported."""
 
 
 def item_size(descr: str) -> int | None:

@@ -31,13 +31,13 @@ from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import BLOCK_BYTES, cut, gathered
+from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
 
+# How many blocks of short arrays make one job.
 _JOB_BLOCKS = 1024
-"""How many blocks of short arrays make one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class CheckedBlock:
 def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Iterator[Block]:
     """The blocks of an array's indexed chunks from `first` up to, not including, `last`."""
     end = len(array.starts) if last is None else min(last, len(array.starts))
-    return (Block(array, *found) for found in cut(array.nbytes, array.chunk_size, first, end))
+    return (Block(array, *part) for part in cut(array.nbytes, array.chunk_size, first, end))
 
 
 def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -174,7 +174,7 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
     A block that can't be read to the end is the last.
     """
     checked: list[CheckedBlock] = []
-    for blocks in gathered(job, _short):
+    for blocks in grouped(job, _short):
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
@@ -200,10 +200,10 @@ def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
         ix = block.first + k
         chunk = raw[k * block.size : (k + 1) * block.size]
         result.sha256 = sha256(chunk).digest()
-        found, claimed = (crc32c(chunk), result.sha256), (array.crc32c[ix], array.sha256[ix])
-        if found != claimed:
+        computed, claimed = (crc32c(chunk), result.sha256), (array.crc32c[ix], array.sha256[ix])
+        if computed != claimed:
             line = array.lines[ix] - 1
-            result.problems += chunk_problems(found, claimed, line, array.name, ix)
+            result.problems += chunk_problems(computed, claimed, line, array.name, ix)
     result.fastxor = digest.fastxor(raw, block.offset)
     return result
 
@@ -229,19 +229,19 @@ def mismatch(what: str, computed: bytes, claimed: bytes, source: str = "the text
     return f"{what} is {computed.hex()[:16]}..., {source} says {claimed.hex()[:16]}..."
 
 
+# CRC-32C and SHA-256.
 _Checksums = tuple[int, bytes]
-"""CRC-32C and SHA-256."""
 
 
 def chunk_problems(
-    found: _Checksums, claimed: _Checksums, line: int, array: str, ix: int
+    computed: _Checksums, claimed: _Checksums, line: int, array: str, ix: int
 ) -> Iterator[Problem]:
     """What is wrong with a chunk of an array whose `ch` line, number `line`, claims checksums."""
-    if found[0] != claimed[0]:
-        message = f"crc32c is {found[0]:08x}, the line says {claimed[0]:08x}"
+    if computed[0] != claimed[0]:
+        message = f"crc32c is {computed[0]:08x}, the line says {claimed[0]:08x}"
         yield Problem("crc32c", message, line=line, array=array, chunk=ix)
-    if found[1] != claimed[1]:
-        message = mismatch("the chunk's sha256", found[1], claimed[1])
+    if computed[1] != claimed[1]:
+        message = mismatch("the chunk's sha256", computed[1], claimed[1])
         yield Problem("chunk_sha256", message, line=line, array=array, chunk=ix)
 
 
@@ -333,10 +333,10 @@ def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
     """Whether the frame of the chunk in which the reading stopped is broken too.
 
     A line that is missing shows as another line of the wrong length and as a
-    missing `endch`: both are told.
+    missing `endch`: both are reported.
     """
-    told = {p.kind for p in problems if (p.array, p.chunk) == (stop.array, stop.chunk)}
-    return bool(told) and stop.kind not in told
+    kinds = {p.kind for p in problems if (p.array, p.chunk) == (stop.array, stop.chunk)}
+    return bool(kinds) and stop.kind not in kinds
 
 
 class _ArrayChecks:
@@ -389,9 +389,9 @@ class _ArrayChecks:
     def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
         checked = check_job(self._text, job)
         if self._deliver is not None:
-            for found in checked:
-                if found.raw is not None and not found.problems:
-                    self._deliver(found.block, found.raw)
+            for result in checked:
+                if result.raw is not None and not result.problems:
+                    self._deliver(result.block, result.raw)
         return checked
 
     def _to_all(self, job: list[CheckedBlock]) -> None:
@@ -423,7 +423,7 @@ class _ArrayChecks:
             if checked.raw is None:
                 break
             array = checked.block.array
-            found = checked.sha256
+            own = checked.sha256
             if array.chunks > 1:
                 if checked.block.first == 0:
                     self._own = sha256()
@@ -432,9 +432,9 @@ class _ArrayChecks:
                     continue
                 if not array.complete:
                     continue
-                found = self._own.digest()
-            if found != array.claim.sha256:
-                message = mismatch("the array's sha256", found, array.claim.sha256)
+                own = self._own.digest()
+            if own != array.claim.sha256:
+                message = mismatch("the array's sha256", own, array.claim.sha256)
                 self._own_problems.append(_of_array("array_sha256", message, array))
 
     def _to_mac(self, job: list[CheckedBlock]) -> None:
@@ -523,11 +523,11 @@ def _check_signatures(
 ) -> None:
     """Check the header's signature and the WSUM's; the worse one is reported."""
     states = []
-    found = report.index
-    if found.signature is not None:
-        report.keyid = found.signature.keyid
-        covered = bytes(text[: found.covered])
-        states.append(digest.check_header(found.signature, covered, public_keys))
+    index = report.index
+    if index.signature is not None:
+        report.keyid = index.signature.keyid
+        covered = bytes(text[: index.covered])
+        states.append(digest.check_header(index.signature, covered, public_keys))
     wsum = read_wsum(wsum_bytes) if wsum_bytes is not None else None
     if wsum is not None and wsum.signature is not None:
         covered = grammar.wsum_covered(wsum)
@@ -543,11 +543,11 @@ def _check_signatures(
 
 
 def _check_layout(report: TextReport, raw: bytearray) -> None:
-    found = report.index
+    index = report.index
     try:
-        claims = [array.claim for array in found.arrays]
-        report.layout = layout_of(found.meta, found.cap, claims, bytes(raw))
+        claims = [array.claim for array in index.arrays]
+        report.layout = layout_of(index.meta, index.cap, claims, bytes(raw))
     except TextError as error:
-        array = found.array(LAYOUT_ARRAY)
+        array = index.array(LAYOUT_ARRAY)
         line = array.line if array is not None else 3
         report.problems.append(Problem(error.kind, error.message, line=line, array=error.array))

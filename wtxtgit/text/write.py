@@ -50,7 +50,7 @@ from wtxtgit.text.armor import (
     chunk_size,
     chunk_text_size,
     cut,
-    gathered,
+    grouped,
     render_chunks,
 )
 
@@ -270,8 +270,8 @@ class Buffers:
             self._free.append(buffer)
 
 
+# hash_all is fed in steps of this size, so that progress can be told.
 _STEP = 16 * BLOCK_BYTES
-"""hash_all is fed in steps of this size, so that progress can be told."""
 
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
@@ -490,7 +490,7 @@ class TextWriter:
         """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
         position = 0
-        for blocks in gathered(run.blocks, _short):
+        for blocks in grouped(run.blocks, _short):
             if len(blocks) > 1:
                 position = _put_short_arrays(view, position, blocks)
                 continue

@@ -39,6 +39,7 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.findings import Findings
+from wtxtgit.model.plain import pointer_part
 from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
 LEVEL = 3
@@ -320,4 +321,4 @@ def _of_writing(key: str, value: object) -> object:
 
 
 def _pointer(*keys: str) -> str:
-    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
+    return "".join("/" + pointer_part(key) for key in keys)

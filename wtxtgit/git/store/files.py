@@ -26,6 +26,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import opened_regular
 
 _MOST_BORROWED = 64
 _MOST_ALTERNATES = 1024 * 1024
@@ -147,12 +148,8 @@ def _borrowed(folder: Path) -> Iterator[Path]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        # A pipe would block for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with opened_regular(path, follow_links=True) as (descriptor, _):
             content = os.read(descriptor, _MOST_ALTERNATES)
-        finally:
-            os.close(descriptor)
     except OSError:
         return []
     lines = content.split(b"\n")
@@ -223,16 +220,12 @@ class PackIndex:
         self._size = digest_size
         self._count = 0
         self._data: bytes | mmap.mmap
-        # A pipe would block for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if os.fstat(descriptor).st_size > _SMALL:
+        with opened_regular(path, follow_links=True) as (descriptor, status):
+            if status.st_size > _SMALL:
                 self._data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
             else:
                 # A mapping keeps a descriptor, and there may be very many packs.
                 self._data = os.read(descriptor, _SMALL)
-        finally:
-            os.close(descriptor)
         if self._data[: len(_HEAD)] == _HEAD and len(self._data) >= _TABLE:
             (count,) = struct.unpack_from(">I", self._data, _TABLE - 4)
             if _TABLE + count * (digest_size + 8) + 2 * digest_size <= len(self._data):

@@ -53,8 +53,7 @@ class PackWriter:
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        folder = self._places.make_folder(FOLDER)
-        opened = self._places.temporary(folder, "tmp_pack_")
+        opened = self._places.temporary(self._places.make_folder(FOLDER), "tmp_pack_")
         self._descriptor, self._path = self._closing.enter_context(opened)
         self._put(_head(self._expected))
         return self
@@ -179,8 +178,7 @@ def stored(
     with contextlib.ExitStack() as closing:
         try:
             # `tmp_obj_`: git removes what a process that died left so, git-prune(1).
-            opened = places.temporary(places.folder, "tmp_obj_")
-            descriptor, path = closing.enter_context(opened)
+            descriptor, path = closing.enter_context(places.temporary(places.folder, "tmp_obj_"))
         except EnvironmentFailure:
             yield from content.stream()
             return

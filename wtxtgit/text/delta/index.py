@@ -139,8 +139,8 @@ class _DeltaIndexer(LineCursor):
     def read(self) -> None:
         result = self.result
         if not self._at(VERSION):
-            found = quote(bytes(self._text[:16]))
-            self._fail("syntax", f"not a WTXT-DELTA 2, no other is supported: it starts {found}")
+            start = quote(bytes(self._text[:16]))
+            self._fail("syntax", f"not a WTXT-DELTA 2, no other is supported: it starts {start}")
         result.base = self._take(parse_first, "WTXT-DELTA")
         if self._at(b"meta "):
             result.head = self._read_head()
@@ -251,8 +251,8 @@ def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
             )
 
 
+# Where a bound delta has its root line.
 _ROOT_LINE = 4
-"""Where a bound delta has its root line."""
 
 
 @dataclass(slots=True)
@@ -270,14 +270,14 @@ class DeltaReport:
 
 def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
     """Check a delta without its base; never raises because of its content."""
-    found = index(text)
-    report = DeltaReport(found)
-    for change in found.changes:
+    delta = index(text)
+    report = DeltaReport(delta)
+    for change in delta.changes:
         report.problems += _check_change(text, change)
-    if found.stop is not None:
-        report.problems.append(found.stop)
-    if found.head is not None:
-        head = found.head
+    if delta.stop is not None:
+        report.problems.append(delta.stop)
+    if delta.head is not None:
+        head = delta.head
         this = digest.merkle(head.root.merkle_prev, head.root.sha256_all, head.meta)
         if this != head.root.merkle_this:
             message = mismatch("merkle_this", this, head.root.merkle_this)
@@ -309,9 +309,9 @@ def _check_change(text: ByteView, change: DeltaBlock) -> list[Problem]:
             faults, raw = diagnose(lines, claim.size, chunk.line, change.name, claim.ix)
             problems += faults
         if raw is not None:
-            found = crc32c(raw), sha256(raw).digest()
+            computed = crc32c(raw), sha256(raw).digest()
             claimed = claim.crc32c, claim.sha256
-            problems += chunk_problems(found, claimed, chunk.line - 1, change.name, claim.ix)
+            problems += chunk_problems(computed, claimed, chunk.line - 1, change.name, claim.ix)
             own.update(raw)
     whole = change.claim is not None and change.rows is not None and not problems
     if whole and change.claim is not None and own.digest() != change.claim.sha256:
