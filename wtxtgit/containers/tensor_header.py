@@ -76,6 +76,7 @@ def read(data: ByteView, start: int, end: int) -> TensorHeader:
     items = json_text.parse(body, "header", offset=cursor.pos - length, unique_keys=True)
     if not isinstance(items, dict):
         fail("header is not a JSON object", offset=cursor.pos - length, field="header")
+    # Null is told apart from no metadata: a writer put it there.
     has_metadata = METADATA_KEY in items
     metadata = items.pop(METADATA_KEY, None)
     if len(items) > MAX_TENSORS:
@@ -143,6 +144,7 @@ def format_header(
     except ValueError:
         # A number that is none or a lone surrogate, deep in a key that is not the format's.
         raise FormatError("header holds what is no JSON", field="header") from None
+    # Spaces are JSON's own padding, so tensors can start at a multiple of 8.
     encoded += b" " * (-len(encoded) % ALIGNMENT)
     refuse_long(len(encoded), MAX_JSON, "header", "header")
     return len(encoded).to_bytes(SAFETENSORS_LENGTH_SIZE, "little") + encoded
