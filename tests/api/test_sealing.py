@@ -21,8 +21,7 @@ from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text import digest
 from wtxtgit.text.digest import SignatureState, keyid
 from wtxtgit.text.verify import verify
-from wtxtgit.trust.keys import KeyFileError, SecretKey, parse_secret_key
-from wtxtgit.trust.signers import parse_signers
+from wtxtgit.trust.openssh import KeyFileError, SecretKey, parse_secret_key, parse_signers
 
 SEED = bytes(range(32))
 PUBLIC = bytes(SigningKey(SEED).verify_key)

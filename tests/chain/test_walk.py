@@ -25,7 +25,7 @@ from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
-from wtxtgit.trust.keys import PublicKey, format_public
+from wtxtgit.trust.openssh import PublicKey, format_public
 from wtxtgit.trust.state import TrustState, Violation, join
 from wtxtgit.trust.step import step
 

@@ -11,12 +11,12 @@ import pytest
 from tests.cluster.processes import Processes, busy, with_write_end
 from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
 from tests.kit import LAUNCHER, Repo
-from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.reader import Facts
 from wtxtgit.checkpoint import verify
 from wtxtgit.cli.options import CLUSTER_KEY
-from wtxtgit.cluster import verify as cluster_verify
+from wtxtgit.cluster import tasks as cluster_verify
 from wtxtgit.cluster.client import connected
-from wtxtgit.cluster.clone import examiner
+from wtxtgit.cluster.tasks import examiner
 from wtxtgit.filter.content import ContentCache
 
 pytestmark = pytest.mark.slow

@@ -82,7 +82,7 @@ def audit_push(
             continue
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.chain.audit import AuditRequest, audit
-        from wtxtgit.chain.contents import Facts
+        from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.state_cache import KeptStates
 
         request = AuditRequest(tip, was, root, was, known=() if was is not None else tuple(known))

@@ -28,9 +28,8 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header
-from wtxtgit.trust import signers as signers_file
-from wtxtgit.trust.keys import KeyFileError
-from wtxtgit.trust.signers import MAX_THRESHOLD
+from wtxtgit.trust import openssh as signers_file
+from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
 
 _FILE_MODE = 0o100644
 _BOTH_SIDES = {2, 3}

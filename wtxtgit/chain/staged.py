@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import JudgedFiles
-from wtxtgit.chain.reader import ChainReader, signed
+from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.checkpoint.open import blob

@@ -24,7 +24,7 @@ from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 

@@ -30,7 +30,7 @@ from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
 
 LEDGER = "ledger"
 """What the verdict calls a ledger's format."""

@@ -125,7 +125,7 @@ def _emit_there(
 ) -> None:
     """Have a cluster make the texts."""
     from wtxtgit.cluster.client import connected
-    from wtxtgit.cluster.emit import emit_files
+    from wtxtgit.cluster.tasks import emit_files
 
     if outs is None:
         raise UsageError("--scheduler needs -o: workers write the texts")

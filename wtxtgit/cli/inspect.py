@@ -226,7 +226,7 @@ def verify(
                 threads = environment.threads()
                 verdict = verify_files(files, asked, threads=threads, progress=advance)
             else:
-                from wtxtgit.cluster.verify import verify_files as verify_there
+                from wtxtgit.cluster.tasks import verify_files as verify_there
 
                 verdict = verify_there(workers, files, asked, worker_clone, progress=advance)
     if as_json:

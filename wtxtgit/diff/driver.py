@@ -17,7 +17,7 @@ from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
-from wtxtgit.io.files import NotRegularFile, failures, opened_regular, shown, shown_path
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, Pages, same_bytes, view_of
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
@@ -123,8 +123,10 @@ def _content(file: Path, name: str) -> ByteView:
         try:
             with opened_regular(file) as (descriptor, _):
                 return view_of(descriptor)
-        except NotRegularFile:
-            raise InputError(f"{name}: no regular file") from None
+        except OSError as error:
+            if error.strerror != NOT_REGULAR:
+                raise
+            raise InputError(f"{name}: {NOT_REGULAR}") from None
 
 
 def _no_member(path: str) -> ByteView:

@@ -25,7 +25,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import NotRegularFile, failures, opened_regular, shown, shown_path
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
@@ -132,8 +132,10 @@ class _AddWork:
                     oid = self.known.blob_of(digest, len(data))
                     if oid is None or not self.store.keep(oid):
                         oid = self._blob(path, data, digest)
-            except NotRegularFile:
-                raise EnvironmentFailure(f"{shown(name)}: no regular file any more") from None
+            except OSError as error:
+                if error.strerror != NOT_REGULAR:
+                    raise
+                raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
         if moment_of(before) != moment_of(after):
             raise _changed(name)
