@@ -22,9 +22,10 @@ from bench import steps
 from bench.measure import MIB, PYTHON, BenchError, Place, Row, Sample, Subject, output, rows, timed
 from wtxtgit.containers import any_format
 from wtxtgit.containers.fold.read import read as fold_read
-from wtxtgit.io.files import map_file, write_all, write_on
+from wtxtgit.io.files import map_file
+from wtxtgit.io.view import write_all, write_on
+from wtxtgit.text.armor import text_size
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.plan import text_size
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import TextWriter
 

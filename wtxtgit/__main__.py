@@ -17,6 +17,7 @@ PLUMBING = {
     "clean": "plumbing",
     "smudge": "plumbing",
     "diff-driver": "diff_driver",
+    "merge-driver": "merge_driver",
 }
 """Commands that need no command line around them, with their module."""
 
@@ -42,7 +43,8 @@ def main() -> int:
         return code
     from wtxtgit.cli import front_page
 
-    if front_page.is_asked_for(arguments):
+    # "-h -V" is click's to read: which of the two counts is its rule.
+    if not arguments or (len(arguments) == 1 and arguments[0] in front_page.OPTIONS):
         return front_page.main(arguments)
     from wtxtgit.cli.main import main as porcelain
 

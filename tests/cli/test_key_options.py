@@ -13,7 +13,7 @@ from wtxtgit.cli.keys import keyring, signing_key
 from wtxtgit.errors import UsageError
 from wtxtgit.git import run
 from wtxtgit.setup import keys
-from wtxtgit.trust.keys import format_secret_key, generate
+from wtxtgit.trust.openssh import format_secret_key, generate
 
 
 @pytest.fixture(autouse=True)

@@ -245,7 +245,7 @@ def test_json_that_is_refused() -> None:
 
 
 def test_too_many_parts_and_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, field in (("MAX_PARTS", "parts"), ("MAX_TENSORS", "shards")):
+    for limit, field in (("MAX_SET_FILES", "parts"), ("MAX_TENSORS", "shards")):
         with monkeypatch.context() as patched:
             patched.setattr(aeroset, limit, 1)
             (error,) = check(a_set()).errors

@@ -15,9 +15,10 @@ from wtxtgit.containers.aero.read import Aero
 from wtxtgit.containers.aero.repack import repack
 from wtxtgit.containers.any_format import check, describe, read
 from wtxtgit.errors import FormatError, InputError
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ReadOptions, Tensor
 from wtxtgit.tensors.statistics import statistics
-from wtxtgit.tensors.tensor_bytes import array, blocks, item_count
+from wtxtgit.tensors.tensor_bytes import array, blocks
 
 OPTIONS = ReadOptions(max_chunk=2**20)
 
@@ -144,12 +145,13 @@ def test_a_shape_of_thousands_of_dimensions_costs_no_products(data: bytes) -> No
 
 
 def test_items_are_counted_no_further_than_they_can_be() -> None:
-    assert item_count((), 9) == 1
-    assert item_count((2, 3), 6) == 6
-    assert item_count((2, 3), 5) == 6
-    assert item_count((2**62, 2**62, 0), 5) == 0
-    assert item_count((-2, 3), 5) == 6
-    assert item_count((2**62,) * 10_000, 5) == 6
+    assert bounded_product(1, (), 9) == 1
+    assert bounded_product(1, (2, 3), 6) == 6
+    assert bounded_product(1, (2, 3), 5) > 5
+    assert bounded_product(1, (2**62, 2**62, 0), 5) == 0
+    assert abs(bounded_product(1, (-2, 3), 5)) > 5
+    assert 5 < bounded_product(1, (2**62,) * 10_000, 5) < 2**63
+    assert -(2**63) < bounded_product(1, (-(2**62),) * 10_000, 5) < -5
 
 
 @pytest.mark.parametrize("shape", [[2**62, 2**62, 0], [0, 2**63]])

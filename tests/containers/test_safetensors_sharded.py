@@ -220,7 +220,7 @@ def test_an_index_that_is_refused(index: bytes, field: str) -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded, "MAX_FILES", 1)
+    monkeypatch.setattr(sharded, "MAX_SET_FILES", 1)
     with pytest.raises(FormatError, match="index lists 2 files"):
         sharded.read(spelled(GOOD), opener(FILES))
     monkeypatch.setattr(sharded, "MAX_TENSORS", 2)

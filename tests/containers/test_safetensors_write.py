@@ -197,7 +197,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "MAX_TENSORS", 2)
     with pytest.raises(FormatError, match="3 tensors are too many"):
         build_model(tensors, {})
-    monkeypatch.setattr(write, "MAX_FILES", 2)
+    monkeypatch.setattr(write, "MAX_SET_FILES", 2)
     with pytest.raises(FormatError, match="3 files are too many"):
         build_set(tensors, {}, "m", 1)
 

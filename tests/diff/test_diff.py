@@ -23,7 +23,7 @@ from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.model.array import Extent, Layout, Meta
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import ByteChange, DiffReport, Numbers, TensorDiff, TensorStatus
-from wtxtgit.text import blocks
+from wtxtgit.text import verify
 from wtxtgit.text.layout import snapshot_of, with_layout
 from wtxtgit.text.write import dumps
 
@@ -269,13 +269,13 @@ class TestTexts:
     def decoded(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The arrays that are decoded from here on."""
         names: list[str] = []
-        check = blocks.check
+        check = verify.check
 
         def noted(text: Any, block: Any) -> Any:
             names.append(block.array.name)
             return check(text, block)
 
-        monkeypatch.setattr(blocks, "check", noted)
+        monkeypatch.setattr(verify, "check", noted)
         return names
 
     @pytest.fixture

@@ -9,8 +9,8 @@ from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff, same_content
 from wtxtgit.errors import EnvironmentFailure, InputError
-from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
+from wtxtgit.filter.content import ContentCache, content_digest
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.model.tensor import ReadOptions
 
@@ -26,7 +26,7 @@ def put(repo: Repo, name: str, content: bytes) -> str:
 
 
 def know(repo: Repo, content: bytes, oid: str) -> None:
-    with Known.open(repo.repository, facts_key()) as known:
+    with ContentCache(repo.repository, facts_key()) as known:
         digest = content_digest(memoryview(content))
         known.put_blob(digest, len(content), oid, is_binary=True)
 

@@ -12,7 +12,7 @@ from tests.docs.pages import blocks, lines, spans, tables
 from tests.docs.shell import assert_as_shown, run, steps
 from wtxtgit.cli import diff_table
 from wtxtgit.diff.compare import MAX_CHANGES
-from wtxtgit.tensors import compare
+from wtxtgit.tensors import numbers
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +48,6 @@ def test_the_examples_do_what_the_page_shows(tmp_path: Path) -> None:
 
 def test_the_bounds_that_the_page_names() -> None:
     text = " ".join(line.text for line in lines(PAGE))
-    assert f"at most {compare.MAX_RANGES} `row_ranges`" in text
-    assert f"at most {compare.MAX_BLOCKS} blocks" in text
+    assert f"at most {numbers.MAX_RANGES} `row_ranges`" in text
+    assert f"at most {numbers.MAX_BLOCKS} blocks" in text
     assert f"At most {MAX_CHANGES:,} changes" in text

@@ -18,7 +18,7 @@ import wtxtgit
 from tests.docs.pages import Block, blocks, lines, prose, spans, tables
 from tests.docs.test_python import execute
 from wtxtgit.model.array import ArrayNames, default_rows
-from wtxtgit.text import armor, plan
+from wtxtgit.text import armor
 from wtxtgit.text.layout import item_size
 
 WTXT, CONTAINERS = "docs/spec/wtxt.md", "docs/spec/containers.md"
@@ -143,7 +143,7 @@ class TestTablesOfTheText:
             dims = () if shape == "scalar" else tuple(map(int, shape.split(",")))
             rows = default_rows(dtype, dims)
             wanted = (number(row_size.split()[0]), number(rows_per_chunk), number(size))
-            assert (rows.row_size, rows.rows_per_chunk, plan.chunk_size(rows)) == wanted, array
+            assert (rows.row_size, rows.rows_per_chunk, armor.chunk_size(rows)) == wanted, array
 
     @pytest.mark.parametrize("dtype", ["f4"])
     @pytest.mark.parametrize("shape", [(10,), (), (4, 0), (8, 3, 3, 512)])

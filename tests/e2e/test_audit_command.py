@@ -21,8 +21,7 @@ from tests.e2e.sealed import (
 )
 from tests.kit import Repo
 from wtxtgit.cli.environment import facts_key
-from wtxtgit.filter.cache import Known
-from wtxtgit.filter.content import examine
+from wtxtgit.filter.content import ContentCache, examine
 from wtxtgit.io.spool import spooled
 from wtxtgit.report.audit import HINTS
 
@@ -174,7 +173,7 @@ class TestCache:
         self, faulty: Sealed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = faulty.audit()
-        monkeypatch.setattr("wtxtgit.chain.contents.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
         assert faulty.audit() == plain
         assert "TypeError" in faulty.call("audit", "--no-cache", ok=(70,)).err
 
@@ -202,11 +201,11 @@ class TestCache:
         chain.put(3.0)
         bad = (chain.commit("nobody seals"), MODEL, "content-mismatch")
         oid = chain.git("rev-parse", f"HEAD:{MODEL}").decode().strip()
-        with Known.open(chain.repository, home / "of-somebody-else" / "key") as forged:
+        with ContentCache(chain.repository, home / "of-somebody-else" / "key") as forged:
             forged.put_facts({oid: facts})
         assert_found(chain, bad, root=None)
         # The same facts, had this user found them, would have hidden it.
-        with Known.open(chain.repository, facts_key()) as known:
+        with ContentCache(chain.repository, facts_key()) as known:
             known.put_facts({oid: facts})
         assert_holds(chain, root=None)
         assert_found(chain, bad, root=None, args=["--no-cache"])
@@ -310,7 +309,7 @@ class TestNonsense:
 @pytest.mark.slow
 def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.chain.contents.FEW", 0)
+    monkeypatch.setattr("wtxtgit.chain.reader.FEW", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
     assert faulty.audit("--no-cache") == plain
 
@@ -318,5 +317,5 @@ def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.Monk
 def test_large_blobs_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are written to a file while they are read, not kept in memory."""
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.chain.contents.spooled", partial(spooled, in_memory=0))
+    monkeypatch.setattr("wtxtgit.chain.reader.spooled", partial(spooled, in_memory=0))
     assert faulty.audit("--no-cache") == plain

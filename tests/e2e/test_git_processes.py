@@ -12,11 +12,11 @@ from wtxtgit.git import run
 
 MOST = {
     "add model.safetensors": 8,
-    "hook pre-commit": 15,
-    "check --staged": 13,
+    "hook pre-commit": 13,
+    "check --staged": 11,
     "status": 8,
     "checkout": 6,
-    "audit": 11,
+    "audit": 8,
 }
 LONG_AGO = 1_700_000_000
 AFTER_A_CHECK = 9

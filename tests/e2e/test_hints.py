@@ -32,8 +32,8 @@ from tests.kit import LAUNCHER
 from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB
-from wtxtgit.text.signature import sign
-from wtxtgit.trust.keys import SecretKey
+from wtxtgit.text.digest import sign
+from wtxtgit.trust.openssh import SecretKey
 
 pytestmark = pytest.mark.slow
 

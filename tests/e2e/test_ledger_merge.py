@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.sealed import LEDGER, MODEL, OTHER, OTHER_LEDGER, Sealed, text
 from tests.kit import LAUNCHER, Repo
-from wtxtgit.git import config
+from wtxtgit.git.repository import Config
 from wtxtgit.merge.driver import merge_ledgers
 
 ATTRIBUTES = (
@@ -188,9 +188,9 @@ class TestFiles:
 def test_install_sets_it_up_and_uninstall_takes_it_back(repo: Repo) -> None:
     repo.wtxtgit("install", "--local")
     repository = repo.repository
-    value = config.Config(repository.home).get("merge.wtxt-ledger.driver")
+    value = Config(repository.home).get("merge.wtxt-ledger.driver")
     assert value == f"{LAUNCHER.command()} merge-driver --ledger -- %O %A %B %L %P"
-    assert config.Config(repository.home).get("merge.wtxt-ledger.name")
+    assert Config(repository.home).get("merge.wtxt-ledger.name")
     repo.wtxtgit("track", "*.fold")
     told = repo.git("check-attr", "merge", "a.fold.wsum", ".wtxt/signers.wsum").decode()
     assert told.count(": merge: wtxt-ledger\n") == 2

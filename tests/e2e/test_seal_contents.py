@@ -23,9 +23,9 @@ from wtxtgit.filter.content import examine, opaque_hash
 from wtxtgit.model.array import Meta
 from wtxtgit.model.ledger import Record
 from wtxtgit.text import ledger as text_ledger
+from wtxtgit.text.digest import sign
 from wtxtgit.text.ledger import native_record, next_record
-from wtxtgit.text.signature import sign
-from wtxtgit.trust.keys import SecretKey
+from wtxtgit.trust.openssh import SecretKey
 
 NATIVE = "notes.wtxt"
 RAW = "raw.bin"

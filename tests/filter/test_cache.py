@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit import Repo
-from wtxtgit.filter import cache
-from wtxtgit.filter.cache import Known, content_digest, file_digest
-from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.filter import content
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, content_digest, file_digest
 from wtxtgit.git.repository import Repository
 from wtxtgit.model.array import EPOCH, Meta
 
@@ -39,33 +38,33 @@ def key(home: Path) -> Path:
 
 @pytest.mark.parametrize("facts", FACTS, ids=range(len(FACTS)))
 def test_facts(here: Repository, key: Path, facts: ArtifactFacts) -> None:
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts([OID]) == {}
         one.put_facts({OID: facts})
         assert one.facts([OID]) == {OID: facts}
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts([OID, LONG]) == {OID: facts}
 
 
 @pytest.mark.parametrize("oid", [OID, LONG])
 def test_blobs_of_files(here: Repository, key: Path, oid: str) -> None:
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.blob_of(DIGEST, 5) is None
         one.put_blob(DIGEST, 5, oid)
         assert one.blob_of(DIGEST, 5) == oid
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.blob_of(DIGEST, 5) == oid
         assert one.blob_of(DIGEST, 6) is None
         assert one.blob_of(bytes(32), 5) is None
         # It may be a text's, of which another file has the blob as well.
         assert one.file_of(oid) is None
         one.put_blob(DIGEST, 5, oid, is_binary=True)
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.file_of(oid) == (DIGEST, 5)
 
 
 def test_nothing_is_made_before_it_is_needed(here: Repository, key: Path) -> None:
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts([OID]) == {}
         assert one.blob_of(DIGEST, 5) is None
     assert not key.parent.exists()
@@ -73,22 +72,22 @@ def test_nothing_is_made_before_it_is_needed(here: Repository, key: Path) -> Non
 
 
 def test_without_a_secret_nothing_is_known(here: Repository, key: Path) -> None:
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         one.put_facts({OID: FACTS[0]})
-    with Known.open(here, None) as one:
+    with ContentCache(here, None) as one:
         assert one.facts([OID]) == {}
         one.put_facts({LONG: FACTS[0]})
         one.put_blob(DIGEST, 5, OID)
         assert one.facts([LONG]) == {}
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts([OID, LONG]).keys() == {OID}
         assert one.blob_of(DIGEST, 5) is None
 
 
 def test_the_secret_of_another_user_or_machine(here: Repository, key: Path) -> None:
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         one.put_facts({OID: FACTS[0]})
-    with Known.open(here, key.with_name("other")) as one:
+    with ContentCache(here, key.with_name("other")) as one:
         assert one.facts([OID]) == {}
 
 
@@ -97,14 +96,14 @@ def test_facts_of_one_blob_are_no_other_ones(here: Repository, key: Path) -> Non
     import sqlite3
     from contextlib import closing
 
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         one.put_facts({OID: FACTS[0]})
-    with closing(sqlite3.connect(here.common_dir / "wtxtgit" / cache.FILE_NAME)) as db, db:
+    with closing(sqlite3.connect(here.common_dir / "wtxtgit" / content.FILE_NAME)) as db, db:
         (name,) = db.execute("SELECT name FROM kept").fetchone()
         moved = name.replace(OID.encode(), b"f" * 40)
         assert moved != name
         db.execute("UPDATE kept SET name = ?", (moved,))
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts([OID, "f" * 40]) == {}
 
 
@@ -113,8 +112,8 @@ def test_what_the_program_wrote_in_another_state(
 ) -> None:
     """Of one version there may be several states while it is made."""
     for value in (b"", b"{}", b"[]", b"null", b'{"sha256_all": 5}', b"\xff", b'{"size": 1}'):
-        monkeypatch.setattr(cache, "_format", lambda _facts, value=value: value)
-        with Known.open(here, key) as one:
+        monkeypatch.setattr(content, "_row_of", lambda _facts, value=value: value)
+        with ContentCache(here, key) as one:
             one.put_facts({OID: FACTS[0]})
             assert one.facts([OID]) == {}
 
@@ -122,37 +121,37 @@ def test_what_the_program_wrote_in_another_state(
 def test_linked_worktrees_share_it(repo: Repo, key: Path) -> None:
     repo.commit()
     repo.git("worktree", "add", "-q", "../linked")
-    with Known.open(repo.repository, key) as one:
+    with ContentCache(repo.repository, key) as one:
         one.put_facts({OID: FACTS[0]})
-    with Known.open(Repository.discover(repo.path.parent / "linked"), key) as one:
+    with ContentCache(Repository.discover(repo.path.parent / "linked"), key) as one:
         assert one.facts([OID]) == {OID: FACTS[0]}
 
 
 def test_many_rows(here: Repository, key: Path) -> None:
     oids = [f"{number:040x}" for number in range(2_000)]
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         for oid in oids:
             one.put_facts({oid: FACTS[0]})
         assert one.facts(oids).keys() == set(oids)
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts(oids).keys() == set(oids)
 
 
 def test_what_was_found_before_an_interruption_is_kept(here: Repository, key: Path) -> None:
     def interrupted() -> None:
-        with Known.open(here, key) as one:
+        with ContentCache(here, key) as one:
             one.put_facts({OID: FACTS[0]})
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    with Known.open(here, key) as one:
+    with ContentCache(here, key) as one:
         assert one.facts([OID]) == {OID: FACTS[0]}
 
 
 def test_threads_share_one(here: Repository, key: Path) -> None:
     oids = [f"{number:040x}" for number in range(200)]
-    with Known.open(here, key) as one, ThreadPoolExecutor(4) as pool:
+    with ContentCache(here, key) as one, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda oid: one.put_facts({oid: FACTS[0]}), oids))
         found = list(pool.map(lambda oid: one.facts([oid]), oids))
     assert found == [{oid: FACTS[0]} for oid in oids]

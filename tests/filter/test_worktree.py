@@ -10,9 +10,8 @@ from tests.e2e.conftest import stage_blob, traced
 from tests.kit import Repo, safetensors, text_of
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.filter import status
-from wtxtgit.filter.cache import Known, content_digest
 from wtxtgit.filter.clean import clean
-from wtxtgit.filter.content import examine
+from wtxtgit.filter.content import ContentCache, content_digest, examine
 from wtxtgit.filter.status import tracked as entries_of
 from wtxtgit.git import run
 from wtxtgit.git.index import FileChange
@@ -25,7 +24,7 @@ OTHER = safetensors(1.0, 2.0, 4.0)
 
 def changes(repo: Repo, *, is_kept: bool = True) -> dict[str, FileChange]:
     here = repo.repository
-    with Known.open(here, facts_key() if is_kept else None) as known:
+    with ContentCache(here, facts_key() if is_kept else None) as known:
         found = status.file_changes(here, entries_of(here), known, 1)
     return {os.fsdecode(path): change for path, change in found.items()}
 
@@ -124,7 +123,7 @@ class TestTouched:
         touch(stored)
         changes(stored)
         oid = stored.git("rev-parse", f":{NAME}").decode().strip()
-        with Known.open(stored.repository, facts_key()) as known:
+        with ContentCache(stored.repository, facts_key()) as known:
             assert known.facts([oid]) == {oid: examine(memoryview(stored.blob(NAME)), threads=1)}
             assert known.file_of(oid) == (content_digest(memoryview(CONTENT)), len(CONTENT))
 
@@ -238,7 +237,7 @@ class TestChanged:
         touch(stored)
         monkeypatch.setattr("wtxtgit.filter.clean.clean", grow)
         assert changes(stored) == {NAME: FileChange.MODIFIED}
-        with Known.open(stored.repository, facts_key()) as known:
+        with ContentCache(stored.repository, facts_key()) as known:
             assert known.blob_of(content_digest(memoryview(CONTENT)), len(CONTENT)) is None
 
 
@@ -280,6 +279,6 @@ def test_forged_rows_hide_no_change(stored: Repo, home: Path) -> None:
     stored.write(NAME, OTHER)
     touch(stored)
     oid = stored.git("rev-parse", f":{NAME}").decode().strip()
-    with Known.open(stored.repository, home / "of-somebody-else" / "key") as forged:
+    with ContentCache(stored.repository, home / "of-somebody-else" / "key") as forged:
         forged.put_blob(content_digest(memoryview(OTHER)), len(OTHER), oid, is_binary=True)
     assert changes(stored) == {NAME: FileChange.MODIFIED}

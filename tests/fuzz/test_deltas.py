@@ -29,9 +29,8 @@ from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
-from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.patch import Regeneration, apply, make
 from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot, side_of_text
 from wtxtgit.text.index import index
 from wtxtgit.text.verify import verify

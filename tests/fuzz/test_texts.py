@@ -14,7 +14,7 @@ from tests.fuzz.mutations import text_mutant
 from tests.fuzz.oracle import check_text
 from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.model.array import ITEM_SIZE
-from wtxtgit.text import grammar, plan
+from wtxtgit.text import armor, grammar
 from wtxtgit.text.index import TextIndex, index
 from wtxtgit.text.verify import verify
 
@@ -119,7 +119,7 @@ def is_free(text: bytes, at: int, new: int, *, keyed: bool) -> bool:
             item, nbytes = item_size(text, start)
             if not after.rows_per_chunk or not after.row_size or after.row_size % item:
                 return False
-            one, two = plan.chunk_size(before), plan.chunk_size(after)
+            one, two = armor.chunk_size(before), armor.chunk_size(after)
             return one == two or (nbytes <= one and nbytes <= two)
         return True
     return False

@@ -76,7 +76,7 @@ def test_git_matches_the_name_that_was_quoted(repo: Repo, name: bytes) -> None:
     pattern = name.replace(b"[", b"\\[")
     line = attributes.format_line(pattern, (b"filter=wtxt",))
     repo.write(".gitattributes", line.raw)
-    found = attributes.effective(repo.repository, [name, b"other"], ("filter",))
+    found = repo.repository.attributes([name, b"other"], ("filter",))
     assert found[name]["filter"] == b"wtxt"
     assert found[b"other"]["filter"] == b"unspecified"
 
@@ -87,7 +87,7 @@ def test_effective_attributes_of_the_index_and_of_the_work_tree(repo: Repo) -> N
     repo.write(".gitattributes", "")
     paths = [b"x.fold"]
     repository = repo.repository
-    assert attributes.effective(repository, paths, ("text",))[b"x.fold"]["text"] == b"unspecified"
-    cached = attributes.effective(repository, paths, ("text", "filter"), from_index=True)
-    assert cached == {b"x.fold": {"text": attributes.UNSET, "filter": b"wtxt"}}
-    assert attributes.effective(repository, [], ("text",)) == {}
+    assert repository.attributes(paths, ("text",))[b"x.fold"]["text"] == b"unspecified"
+    cached = repository.attributes(paths, ("text", "filter"), from_index=True)
+    assert cached == {b"x.fold": {"text": b"unset", "filter": b"wtxt"}}
+    assert repository.attributes([], ("text",)) == {}

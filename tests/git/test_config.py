@@ -8,28 +8,29 @@ import pytest
 
 from tests.kit import LAUNCHER, Repo
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.git import config
-from wtxtgit.git.config import Launcher
+from wtxtgit.git import driver
+from wtxtgit.git.driver import Launcher
+from wtxtgit.git.repository import Config, values_in
 from wtxtgit.setup import install
 
 
 def test_install_sets_all_and_uninstall_leaves_nothing(repo: Repo, home: Path) -> None:
     before = (home / ".gitconfig").read_bytes()
     done = install.set_driver(LAUNCHER, scope="global")
-    assert set(done.keys) == set(config.KEYS)
+    assert set(done.keys) == set(driver.KEYS)
     for key, value in LAUNCHER.values().items():
         assert repo.git("config", "--get", key).decode() == value + "\n"
     again = install.set_driver(LAUNCHER, scope="global")
     assert again.keys == ()
     gone = install.unset_driver(scope="global")
-    assert set(gone.keys) == set(config.KEYS)
+    assert set(gone.keys) == set(driver.KEYS)
     assert (home / ".gitconfig").read_bytes() == before
 
 
 def test_the_local_scope_is_another(repo: Repo) -> None:
     install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
-    assert config.get_all("filter.wtxt.required", scope="local", cwd=repo.path) == ["true"]
-    assert config.get_all("filter.wtxt.required", scope="global", cwd=repo.path) == []
+    assert values_in("filter.wtxt.required", scope="local", cwd=repo.path) == ["true"]
+    assert values_in("filter.wtxt.required", scope="global", cwd=repo.path) == []
     assert install.unset_driver(scope="global", cwd=repo.path).keys == ()
 
 
@@ -38,13 +39,13 @@ def test_a_foreign_value_stays_unless_forced(repo: Repo) -> None:
     with pytest.raises(CheckError, match="other-tool") as caught:
         install.set_driver(LAUNCHER, scope="local", cwd=repo.path)
     assert "--force" in str(caught.value.hint)
-    assert config.Config(repo.path).get("filter.wtxt.process") is None
+    assert Config(repo.path).get("filter.wtxt.process") is None
     left = install.unset_driver(scope="local", cwd=repo.path)
     assert left.foreign == {"filter.wtxt.clean": "other-tool clean"}
-    assert config.Config(repo.path).get("filter.wtxt.clean") == "other-tool clean"
+    assert Config(repo.path).get("filter.wtxt.clean") == "other-tool clean"
     forced = install.set_driver(LAUNCHER, scope="local", force=True, cwd=repo.path)
     assert forced.foreign == {"filter.wtxt.clean": "other-tool clean"}
-    assert config.Config(repo.path).get("filter.wtxt.clean").endswith("clean -- %f")
+    assert Config(repo.path).get("filter.wtxt.clean").endswith("clean -- %f")
 
 
 def test_an_older_install_of_ours_is_replaced(repo: Repo) -> None:
@@ -61,20 +62,20 @@ def test_an_older_install_of_ours_is_replaced(repo: Repo) -> None:
      "git lfs filter-process", "python -m wtxtgit2 filter-process"],
 )  # fmt: skip
 def test_values_that_are_not_ours(value: str) -> None:
-    assert not config.is_ours("filter.wtxt.process", value)
+    assert not driver.is_ours("filter.wtxt.process", value)
 
 
 @pytest.mark.parametrize("value", ["diff-driver --", "wtxtgit diff-driver", "wtxtgit diff --"])
 def test_diff_drivers_that_are_not_ours(value: str) -> None:
-    assert config.is_ours("diff.wtxt.command", "/bin/wtxtgit diff-driver --")
-    assert not config.is_ours("diff.wtxt.command", value)
+    assert driver.is_ours("diff.wtxt.command", "/bin/wtxtgit diff-driver --")
+    assert not driver.is_ours("diff.wtxt.command", value)
 
 
 def test_the_command_survives_sh(tmp_path: Path) -> None:
     program = tmp_path / 'it\'s $HOME; a "p"' / "wtxtgit"
     command = Launcher((str(program),)).command("filter-process")
     assert shlex.split(command) == [str(program), "filter-process"]
-    assert config.is_ours("filter.wtxt.process", command)
+    assert driver.is_ours("filter.wtxt.process", command)
 
 
 @pytest.mark.true_start
@@ -110,8 +111,8 @@ def test_a_command_that_does_not_start_is_told() -> None:
 
 
 def test_sizes_have_gits_suffixes(repo: Repo) -> None:
-    assert config.Config(repo.path).size("core.bigFileThreshold", 7) == 7
+    assert Config(repo.path).size("core.bigFileThreshold", 7) == 7
     repo.git("config", "core.bigFileThreshold", "2m")
-    assert config.Config(repo.path).size("core.bigFileThreshold", 7) == 2 << 20
+    assert Config(repo.path).size("core.bigFileThreshold", 7) == 2 << 20
     repo.git("config", "core.bigFileThreshold", "much")
-    assert config.Config(repo.path).size("core.bigFileThreshold", 7) == 7
+    assert Config(repo.path).size("core.bigFileThreshold", 7) == 7

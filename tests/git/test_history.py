@@ -8,7 +8,7 @@ from tests.git.histories import History, new_repo
 from tests.kit import Repo
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import history
-from wtxtgit.git.history import AlteredHistory, Commit, CommitReader
+from wtxtgit.git.history import AlteredHistory, Commit, CommitGraph, CommitReader
 
 
 def oids(commits: list[Commit]) -> list[str]:
@@ -98,6 +98,42 @@ def test_ancestors(repo: Repo, made: dict[str, str]) -> None:
     assert not history.is_ancestor(repository, made["one"], made["side"])
     with pytest.raises(EnvironmentFailure):
         history.is_ancestor(repository, "--independent", made["side"])
+
+
+@pytest.mark.parametrize("base", [None, "root", "one", "merge", "other root"])
+def test_a_graph_says_what_git_says(repo: Repo, made: dict[str, str], base: str | None) -> None:
+    make = History(repo)
+    made["beside"] = make.commit({b"c": b"1"}, [made["side"]])
+    made["alone"] = make.commit({b"d": b"1"})
+    start = None if base is None else made[base]
+    below = [] if start is None else [start]
+    graph = CommitGraph(repo.repository, start, [made["side two"]])
+    # Later tips are listed as they are asked for.
+    for tip in made.values():
+        for excluded in ([], [made["side"]], [made["one"], made["alone"]]):
+            listed = oids(graph.listed([tip], excluded))
+            expected = oids(history.commits(repo.repository, [tip], [*below, *excluded]))
+            assert sorted(listed) == sorted(expected)
+            for commit in graph.listed([tip], excluded):
+                inside = [parent for parent in commit.parents if parent in listed]
+                assert all(listed.index(one) < listed.index(commit.oid) for one in inside)
+        for other in made.values():
+            assert graph.descends(tip, other) == history.is_ancestor(repo.repository, other, tip)
+        if start is not None:
+            assert graph.reaches_base(tip) == history.is_ancestor(repo.repository, start, tip)
+        assert history.count(repo.repository, tip) == len(history.commits(repo.repository, [tip]))
+
+
+def test_what_names_a_commit(repo: Repo, made: dict[str, str]) -> None:
+    repo.git("tag", "-a", "-m", "t", "v1", made["one"])
+    names = {"HEAD": "tip", "main~1": "merge", "v1": "one", "v1^{tag}": "one",
+             made["one"][:12]: "one", "HEAD~1^2": "side two"}  # fmt: skip
+    for name, wanted in names.items():
+        assert history.resolve_commit(repo.repository, name) == made[wanted], name
+    for name in ("nothing", "HEAD:a", "HEAD^{tree}", "", "-h", "--all", "x commit 5", "main\nmain",
+                 "f" * 40):  # fmt: skip
+        with pytest.raises(EnvironmentFailure, match="names no commit"):
+            history.resolve_commit(repo.repository, name)
 
 
 def test_commits_between(repo: Repo, made: dict[str, str]) -> None:

@@ -106,6 +106,33 @@ def test_it_is_what_git_says_in_a_checkout(tmp_path: Path, kind: str) -> None:
     assert filtered > len(every) / 2
 
 
+FOLDING = [
+    b"*.fold", b"*.FOLD", b"[[:upper:]].fold", b"[@-Z].fold", b'"\\101.fold"', b"[[:lower:]].npz",
+    b"a.f[O]ld", b"SUB/*", b"s[^u]b/*",
+]  # fmt: skip
+"""Patterns of which some mean more where names of any case are one; one has an escaped capital."""
+
+
+@pytest.mark.parametrize("pattern", FOLDING)
+def test_where_names_of_any_case_are_one(repo: Repo, pattern: bytes) -> None:
+    make = History(repo)
+    files = {
+        b".gitattributes": pattern + b" filter=wtxt\n",
+        b"sub/.gitattributes": b"*.x -filter\n",
+    }
+    repo.git("checkout", "-q", "-f", "--detach", make.commit(files))
+    with TreeAttributes(repo.repository) as attributes:
+        # Each alone: whether git has to be asked anew hangs on the paths as well.
+        for path in PATHS:
+            for ignore_case in (False, True):
+                repo.git("config", "core.ignoreCase", str(ignore_case).lower())
+                values = attributes.values(
+                    attribute_files(make, files), [path], ("filter",), ignore_case=ignore_case
+                )
+                expected = in_a_checkout(repo, [path])
+                assert (values[path] == (b"wtxt",)) == bool(expected), (path, ignore_case)
+
+
 def test_nothing_of_the_clone_counts(
     repo: Repo, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

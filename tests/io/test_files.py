@@ -11,7 +11,8 @@ import pytest
 
 from wtxtgit.checkpoint.inspect import inspect
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.io.files import replace_file, write_all, write_output
+from wtxtgit.io.files import replace_file, write_output
+from wtxtgit.io.view import write_all
 from wtxtgit.model.tensor import ReadOptions
 
 

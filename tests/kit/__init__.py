@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.kit.starts import PYTHON
 from wtxtgit.filter.clean import clean
 from wtxtgit.git import run
-from wtxtgit.git.config import Launcher
+from wtxtgit.git.driver import Launcher
 from wtxtgit.git.repository import Repository
 
 LAUNCHER = Launcher((PYTHON, "-E", "-P", "-m", "wtxtgit"))

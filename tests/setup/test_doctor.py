@@ -8,7 +8,7 @@ import pytest
 
 from tests.data import fixture
 from tests.kit import ATTRIBUTES, Repo, safetensors
-from wtxtgit.git import config
+from wtxtgit.git.repository import Config
 from wtxtgit.setup import doctor as ops
 from wtxtgit.setup import install
 from wtxtgit.setup.diagnosis import CheckResult, Level
@@ -39,7 +39,7 @@ def test_a_foreign_driver_is_told_and_not_mended(tracked: Repo) -> None:
     tracked.git("config", "filter.wtxt.process", "other-tool")
     found = ops.repair(tracked.repository)
     assert not found.ok
-    assert config.Config(tracked.path).get("filter.wtxt.process") == "other-tool"
+    assert Config(tracked.path).get("filter.wtxt.process") == "other-tool"
 
 
 def test_a_driver_that_does_not_start_is_mended(tracked: Repo) -> None:
@@ -54,7 +54,7 @@ def test_a_diff_driver_of_another_install_that_is_gone(tracked: Repo) -> None:
     tracked.git("config", "--global", "diff.wtxt.command", old)
     assert "/gone/bin/git-wtxt" in checks(tracked)["start"].message
     assert ops.repair(tracked.repository).ok
-    assert config.Config(tracked.path).get("diff.wtxt.command") != old
+    assert Config(tracked.path).get("diff.wtxt.command") != old
 
 
 def test_missing_text_attribute_is_mended(tracked: Repo) -> None:

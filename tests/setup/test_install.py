@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit import LAUNCHER, Repo, safetensors
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.git import config
+from wtxtgit.git import driver
 from wtxtgit.setup import hooks
 from wtxtgit.setup import install as ops
 
@@ -195,14 +195,14 @@ def test_no_file_is_lost_to_a_driver_that_does_not_start(text_clone: Repo) -> No
 
 def test_outside_a_repository(tmp_path: Path) -> None:
     done = ops.install(scope="global", with_hooks=False, force=False, repo=None)
-    assert set(done.keys) == set(config.KEYS)
+    assert set(done.keys) == set(driver.KEYS)
     for arguments in (
         {"scope": "local", "with_hooks": False},
         {"scope": "global", "with_hooks": True},
     ):
         with pytest.raises(EnvironmentFailure):
             ops.install(**arguments, force=False, repo=None)
-    assert set(ops.uninstall(scope="global", repo=None).keys) == set(config.KEYS)
+    assert set(ops.uninstall(scope="global", repo=None).keys) == set(driver.KEYS)
 
 
 def test_a_refused_install_changes_nothing(repo: Repo, home: Path) -> None:

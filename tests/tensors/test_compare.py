@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from wtxtgit.errors import FormatError
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import ByteChange, Numbers
-from wtxtgit.tensors import block_change, compare
-from wtxtgit.tensors.compare import compare_bytes, compare_numbers, is_same
+from wtxtgit.tensors import compare, numbers, tensor_bytes
+from wtxtgit.tensors.compare import compare_bytes, compare_numbers
 from wtxtgit.tensors.numbers import value_table
-from wtxtgit.tensors.tensor_bytes import as_numbers
+from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 
 WORDS = {"f64": "f8", "f32": "f4", "f16": "f2", "i64": "i8", "u64": "u8", "i32": "i4", "u32": "u4",
          "i16": "i2", "u16": "u2", "i8": "i1", "u8": "u1", "c64": "c8", "c128": "c16"}  # fmt: skip
@@ -201,8 +201,8 @@ def test_any_bits_in_any_order(
     assert is_same(*fitted, lambda _count: None) == (raw == bytes(other))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare, "BLOCK", 64)
-        patch.setattr(compare, "_PREFIX_BLOCK", 16)
-        patch.setattr(block_change, "SEGMENT", 16)
+        patch.setattr(tensor_bytes, "_PREFIX_BLOCK", 16)
+        patch.setattr(compare, "SEGMENT", 16)
         check(compared(stored_a, stored_b), a, b, element)
 
 
@@ -225,7 +225,7 @@ def test_extremes_of_float64(items: list[tuple[float, float, bool]], block: int)
     a, b = (bits_of(np.array(v, "<f8").tobytes(), "f64", (len(v),)) for v in (old, new))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare, "BLOCK", block)
-        patch.setattr(block_change, "SEGMENT", 16)
+        patch.setattr(compare, "SEGMENT", 16)
         check(compared(stored(a, "f64"), stored(b, "f64")), a, b, "f64")
 
 
@@ -387,7 +387,7 @@ class TestRows:
     def test_ranges_hold_the_changed_rows(self, changed: set[int]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compare, "BLOCK", 24)
-            patch.setattr(compare, "MAX_RANGES", 8)
+            patch.setattr(numbers, "MAX_RANGES", 8)
             found = self.rows(sorted(changed), 400).rows
         assert found.changed == len(changed)
         assert len(found.ranges) <= 8
@@ -411,7 +411,7 @@ class TestRows:
         changed = list(range(0, 60_000, 3))
         found = self.rows(changed, 60_000).rows
         assert found.changed == len(changed)
-        assert len(found.ranges) == compare.MAX_RANGES
+        assert len(found.ranges) == numbers.MAX_RANGES
         assert not found.exact
 
 

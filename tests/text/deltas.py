@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from wtxtgit.errors import TextError
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
-from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.patch import Regeneration, apply, make
 from wtxtgit.text.delta.sides import DeltaSide, side_of_text
 from wtxtgit.text.index import index
 

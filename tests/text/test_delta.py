@@ -18,9 +18,9 @@ from wtxtgit.model.array import Meta, Rows, Snapshot
 from wtxtgit.text import ledger, verify
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta.index import check, index
-from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.patch import make
 from wtxtgit.text.delta.sides import side_of_snapshot
-from wtxtgit.text.signature import SignatureState, sign
+from wtxtgit.text.digest import SignatureState, sign
 from wtxtgit.text.write import dumps
 
 ONE = delta_named("one_chunk")

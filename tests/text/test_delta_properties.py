@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from tests.data import all_entries, fixture, golden
 from tests.text.deltas import applied, made, side
 from wtxtgit.containers import any_format
-from wtxtgit.model.array import Meta, Snapshot
+from wtxtgit.model.array import Meta, Snapshot, rows_for
 from wtxtgit.text.arrays import snapshot_from
 from wtxtgit.text.delta import sides
-from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
-from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.patch import Regeneration, apply, make
 from wtxtgit.text.delta.sides import DeltaSide, side_of_snapshot
 from wtxtgit.text.layout import snapshot_of
-from wtxtgit.text.plan import rows_for
 from wtxtgit.text.verify import verify
 from wtxtgit.text.write import dumps
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import wtxtgit
 from wtxtgit.errors import TextError
-from wtxtgit.text import blocks
+from wtxtgit.text import verify
 from wtxtgit.text.arrays import LazySnapshot
 
 ROWS = 40
@@ -138,13 +138,13 @@ def test_damage_counts_only_in_chunks_that_are_asked_for(
 
 def test_only_the_chunks_of_the_rows_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[tuple[int, int]] = []
-    check = blocks.check
+    check = verify.check
 
     def counted(text: Any, block: Any) -> Any:
         decoded.append((block.first, block.count))
         return check(text, block)
 
-    monkeypatch.setattr(blocks, "check", counted)
+    monkeypatch.setattr(verify, "check", counted)
     lazy = LazySnapshot(memoryview(TEXT))
     decoded.clear()
     lazy["matrix"][9:15]

@@ -18,7 +18,7 @@ from wtxtgit.errors import TextError
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.model.ledger import DELETED_CONTENT, Ledger, LedgerHead, Record, is_deletion
 from wtxtgit.text import grammar, ledger
-from wtxtgit.text.digest import keyid
+from wtxtgit.text.digest import SignatureState, keyid, sign
 from wtxtgit.text.layout import snapshot_of
 from wtxtgit.text.ledger import (
     RecordSigners,
@@ -32,7 +32,6 @@ from wtxtgit.text.ledger import (
     signed_by,
     with_signature,
 )
-from wtxtgit.text.signature import SignatureState, sign
 from wtxtgit.text.write import TextWriter
 
 MUTANTS = 400

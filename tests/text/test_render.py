@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from tests.data import seeded
 from wtxtgit.io import workers
 from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Snapshot, default_rows
-from wtxtgit.text import plan
+from wtxtgit.text import write
 from wtxtgit.text.grammar import CAP
-from wtxtgit.text.plan import RUN_TEXT
-from wtxtgit.text.write import TextWriter, dumps
+from wtxtgit.text.write import RUN_TEXT, TextWriter, dumps
 
 
 def snapshot(*shapes: tuple[str, tuple[int, ...], Rows | None], seed: int = 0) -> Snapshot:
@@ -123,7 +122,7 @@ def test_any_snapshot_is_rendered_as_it_is_streamed(
         # As with more bytes: several runs, several threads.
         patch.setattr(workers, "SMALL", 0)
         patch.setattr(workers, "SMALL_TASK", 0)
-        patch.setattr(plan, "RUN_TEXT", 3_000)
+        patch.setattr(write, "RUN_TEXT", 3_000)
         writer = TextWriter(source, threads=threads)
         assert_covered(writer)
         assert rendered(writer) == dumps(source, threads=1)

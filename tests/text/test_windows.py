@@ -15,9 +15,8 @@ from wtxtgit.filter.smudge import smudge
 from wtxtgit.io.view import ByteView
 from wtxtgit.text import index as text_index
 from wtxtgit.text.arrays import LazySnapshot
-from wtxtgit.text.delta.apply import Regeneration, apply
 from wtxtgit.text.delta.index import check
-from wtxtgit.text.delta.make import make
+from wtxtgit.text.delta.patch import Regeneration, apply, make
 from wtxtgit.text.delta.sides import side_of_text, text_pieces
 from wtxtgit.text.index import index
 from wtxtgit.text.layout import snapshot_of
@@ -31,7 +30,7 @@ BIG = 16 * 1024 * 1024
 @pytest.fixture(autouse=True)
 def little_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are looked at in parts that most of them are longer than."""
-    monkeypatch.setattr(text_index, "HELD", 150)
+    monkeypatch.setattr(text_index, "NEAR", 150)
     monkeypatch.setattr(text_index, "LEAST", 100)
 
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from tests.data import seeded
 from wtxtgit.errors import TextError
-from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot
-from wtxtgit.text import armor, digest, grammar, signature
+from wtxtgit.model.array import ITEM_SIZE, Array, Meta, Rows, Signature, Snapshot, default_rows
+from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.arrays import read
 from wtxtgit.text.grammar import CAP
-from wtxtgit.text.plan import default_rows
 from wtxtgit.text.write import TextWriter, dumps
 
 Shape = tuple[str, tuple[int, ...], Rows | None]
@@ -226,7 +225,7 @@ def test_the_header_is_signed_up_to_the_sign_line() -> None:
 
     def sign(message: bytes) -> Signature:
         seen.append(message)
-        return signature.sign(bytes(32), message)
+        return digest.sign(bytes(32), message)
 
     text = dumps(SNAPSHOTS["several chunks"], sign=sign)
     head, _, _ = text.partition(b"sign ed25519=")

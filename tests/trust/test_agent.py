@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey, VerifyKey
 
 from tests.trust.peers import needs_agent, new_key
-from wtxtgit.trust.keys import (
+from wtxtgit.trust.openssh import (
     blob_fingerprint,
     fingerprint,
     number,

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
-from wtxtgit.chain.reader import ChainReader, artifacts, signed
-from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
@@ -26,6 +25,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
+
+if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
+    from wtxtgit.chain.state_cache import KeptStates
 
 _MOST_UNSEEN = 100
 """Files that look like checkpoints, of which a tip is told."""
@@ -155,7 +157,7 @@ class _Audit:
         """Commits that are not judged, of those walked."""
         named = (self._request.base, *self._request.known)
         bases = [commit_of(self._repo, base) for base in named if base is not None]
-        return {commit.oid for commit in history.commits(self._repo, bases)}
+        return {commit.oid for commit in self._walk.graph.listed(bases)}
 
     @cached_property
     def _lines(self) -> dict[str, dict[str, None]]:
@@ -166,7 +168,7 @@ class _Audit:
     def _line(self, tip: str) -> list[str]:
         commits = self._walk.commits
         if self._request.every:
-            reached = history.commits(self._repo, [tip])
+            reached = self._walk.graph.listed([tip])
             return [c.oid for c in reached if c.oid in commits and c.oid not in self._base]
         line: list[str] = []
         oid: str | None = tip
@@ -240,12 +242,11 @@ class _Audit:
                 yield Finding(tip, b"", "bad-root", message)
 
     def _reaches_root(self, tip: str) -> bool:
-        root = self._walk.root
-        return root is None or history.is_ancestor(self._repo, root, tip)
+        return self._walk.root is None or self._walk.graph.reaches_base(tip)
 
     def _judge_push(self, tip: str) -> Iterator[Finding]:
         was = self._was
-        if was is not None and not history.is_ancestor(self._repo, was, tip):
+        if was is not None and not self._walk.graph.descends(tip, was):
             message = f"the tip does not descend from {was[:12]}, where the branch was"
             yield Finding(tip, b"", "bad-root", message)
 

@@ -45,7 +45,7 @@ def check(
 ) -> CheckReport:
     """Check the index as a commit about to be made; so many processes at most read large blobs.
 
-    What `filter.cache` knows under the secret in `key_file` is not found again.
+    What `filter.content` knows under the secret in `key_file` is not found again.
     Raises EnvironmentFailure for a trust root that there is not, and
     KeyFileError for one that is a file and can't be read.
     """
@@ -65,7 +65,7 @@ def check(
         if is_plain and request.trust_root is None:
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
-        from wtxtgit.chain.contents import Facts
+        from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.staged import StagedCommit, judge_staged
         from wtxtgit.chain.state_cache import KeptStates
 

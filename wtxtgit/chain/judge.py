@@ -20,21 +20,18 @@ from functools import cache, cached_property
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.content import ArtifactFacts
-from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, Line
+from wtxtgit.git.attributes import CHECKOUT, FILE_NAME, Line
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
+from wtxtgit.git.repository import UNSPECIFIED
 from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
-from wtxtgit.text.signature import SignatureState, check_header
+from wtxtgit.text.digest import SignatureState, check_header
 from wtxtgit.trust.state import TrustFacts, Violation
 
 FactsOf = Callable[[str], ArtifactFacts]
 """What is known of a blob, by its id."""
 
-_NAMES = (
-    "filter", "text", "crlf", "eol", "ident", "working-tree-encoding", "export-subst",
-)  # fmt: skip
-"""Attributes that decide what a checkout or an archive writes, gitattributes(5)."""
 _UNSET = (UNSPECIFIED, b"unset")
 _OURS = b"wtxt"
 _Found = tuple[str, str, Severity]
@@ -78,7 +75,7 @@ class JudgedFiles:
     through the filter, `entries` what stands there and at their ledgers.
     `obstacles` say what stands where a path's file or a folder
     above it should be, or beside it under a name that is the same to some file
-    systems. `attributes` are the values of `_NAMES`, `folded` those where git
+    systems. `attributes` are the values of `CHECKOUT`, `folded` those where git
     takes patterns for names of any case.
     """
 
@@ -124,8 +121,8 @@ def whole(
         if one in listing
     }
     present = [path for path in paths if path in entries]
-    attributes = snapshots.attributes(snapshot, present, _NAMES)
-    folded = snapshots.attributes(snapshot, present, _NAMES, ignore_case=True)
+    attributes = snapshots.attributes(snapshot, present, CHECKOUT)
+    folded = snapshots.attributes(snapshot, present, CHECKOUT, ignore_case=True)
     filtered = snapshot.filtered.intersection(paths)
     return JudgedFiles(paths, filtered, entries, obstacles, attributes, folded)
 
@@ -157,7 +154,7 @@ def changed(
     folder = Folder({path: after for path, after in now.items() if after is not None})
     obstacles = {path: why for path in paths if (why := folder.obstacle(path)) is not None}
     ordered = tuple(sorted(paths))
-    attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], _NAMES)
+    attributes = snapshots.attributes(snapshot, [p for p in ordered if p in entries], CHECKOUT)
     filtered = snapshot.filtered.intersection(paths)
     return JudgedFiles(ordered, filtered, entries, obstacles, attributes)
 
@@ -166,7 +163,7 @@ def _with_other_attributes(
     snapshots: CommitFilesReader, snapshot: CommitFiles, before: CommitFiles, paths: Iterable[bytes]
 ) -> set[bytes]:
     asked = list(paths)
-    values = [snapshots.attributes(one, asked, _NAMES) for one in (snapshot, before)]
+    values = [snapshots.attributes(one, asked, CHECKOUT) for one in (snapshot, before)]
     return {path for path in asked if values[0][path] != values[1][path]}
 
 

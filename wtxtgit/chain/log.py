@@ -12,8 +12,9 @@ from wtxtgit.errors import CheckError, InputError
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import Commit, PathReader
+from wtxtgit.git.history import Commit
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
 from wtxtgit.model.plain import JsonObject
@@ -128,9 +129,9 @@ def _ledgers_at(walk: Walk, place: bytes, tip: str) -> Iterator[tuple[_First, Le
     The trust root does not matter; commits whose ledger does not read are left out.
     """
     path = place + LEDGER_SUFFIX
-    with PathReader(walk.repo, [place, path]) as paths:
+    with TreeReader(walk.repo) as trees:
         for commit in history.commits(walk.repo, [tip], touching=(b":(top,literal)" + path,)):
-            entries = paths.entries(commit.tree)
+            entries = trees.at(commit.tree, (place, path))
             entry, artifact = entries.get(path), entries.get(place)
             if entry is None or not entry.is_file:
                 continue

@@ -32,9 +32,8 @@ from wtxtgit.errors import WtxtgitError
 from wtxtgit.git import history, run
 from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import CatFiles, check_oid
-from wtxtgit.git.config import TRUST_ROOT
 from wtxtgit.git.history import Head
-from wtxtgit.git.repository import STATE_FOLDER, Repository
+from wtxtgit.git.repository import STATE_FOLDER, TRUST_ROOT, Repository
 from wtxtgit.git.trees import TreeEntry
 from wtxtgit.version import __version__
 

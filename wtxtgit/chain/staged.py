@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import JudgedFiles
-from wtxtgit.chain.reader import ChainReader, signed
+from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk
+from wtxtgit.checkpoint.open import blob
 from wtxtgit.filter.clean import is_pending
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history, index, staging
@@ -27,7 +27,6 @@ from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store import reader
-from wtxtgit.io.spool import spooled
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity
@@ -226,7 +225,7 @@ class _CheckWork:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _verify(self, entry: TreeEntry) -> Problem | None:
-        text = spooled(reader.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
+        text = blob(self._repo, entry.oid)
         report = verify(text)
         beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
         if is_pending(report) and beside is not None:

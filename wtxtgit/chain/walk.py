@@ -18,12 +18,13 @@ from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.history import Commit, PathReader, resolve
+from wtxtgit.git.history import Commit, CommitGraph, resolve, resolve_commit
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 
@@ -60,6 +61,8 @@ class Walk:
     """Whether the root is no given one, but the first commit with signers."""
     commits: dict[str, Commit] = field(default_factory=dict)
     """Parents before their children; what the root reaches is not among them."""
+    graph: CommitGraph = field(init=False)
+    """What was listed of the history; the root is its base."""
     unjudged: frozenset[str] = frozenset()
     """Commits from before a root that is a file: they are not judged as changes."""
     _states: dict[str, TrustState] = field(default_factory=dict)
@@ -67,6 +70,9 @@ class Walk:
     _violations: dict[str, tuple[Violation, ...]] = field(default_factory=dict)
     _known: frozenset[str] = frozenset()
     """Commits whose states were kept, beyond which nothing was walked."""
+
+    def __post_init__(self) -> None:
+        self.graph = CommitGraph(self.repo, self.root)
 
     @classmethod
     def to(
@@ -196,7 +202,7 @@ class Walk:
 
     def count_unjudged(self) -> int:
         """Count the commits that the trust root reaches, or that are from before it."""
-        reached = 0 if self.root is None else len(history.commits(self.repo, [self.root]))
+        reached = 0 if self.root is None else history.count(self.repo, self.root)
         return reached + len(self.unjudged)
 
     # Where trust starts.
@@ -214,12 +220,13 @@ class Walk:
                 raise EnvironmentFailure(error.message, hint=hint) from None
             self.start = self._of_file(Path(root))
             return
-        if not any(history.is_ancestor(self.repo, pinned, tip) for tip in tips):
+        graph = CommitGraph(self.repo, pinned, tips)
+        if not any(graph.reaches_base(tip) for tip in tips):
             raise BadRoot(f"the tip does not descend from the trust root {pinned[:12]}")
         tree = self.tree(pinned)
         if tree.signers is None and tree.signers_fault is not None:
             raise BadRoot(f".wtxt/signers of the trust root: {tree.signers_fault}")
-        self.root, self.start = pinned, _root_state(tree)
+        self.root, self.start, self.graph = pinned, _root_state(tree), graph
 
     def _is_in_work_tree(self, file: Path) -> bool:
         top = self.repo.top
@@ -246,23 +253,24 @@ class Walk:
     def _start_at_first_use(self, tip: str) -> None:
         """Take the oldest commit on the first parents' line that has signers."""
         reader = self.reader
-        with PathReader(self.repo, (SIGNERS_PATH,)) as paths:
+        with TreeReader(self.repo) as trees:
             for commit in history.commits(
                 self.repo, [tip], first_parent=True, touching=(_SIGNERS_SPEC,)
             ):
-                entry = paths.entries(commit.tree).get(SIGNERS_PATH)
+                entry = trees.at(commit.tree, (SIGNERS_PATH,)).get(SIGNERS_PATH)
                 if entry is None or not entry.is_file:
                     continue
                 signers, _ = reader.signers(entry.oid)
                 if signers is not None and signers.keys:
                     self.root, self.is_first_use = commit.oid, True
                     self.start = _root_state(self.tree(commit.oid))
+                    self.graph = CommitGraph(self.repo, self.root)
                     return
 
     # Forward.
 
     def _from_root(self, tips: Sequence[str]) -> list[Commit]:
-        return history.commits(self.repo, tips, [] if self.root is None else [self.root])
+        return self.graph.listed(tips)
 
     def _go_on_from(
         self,
@@ -276,7 +284,7 @@ class Walk:
         near = [commit.oid for commit in self._from_root(bases)[-_NEAR:]]
         # Kept states are those of commits in which no rule was broken, from this very root.
         states = kept.get(root, near, self.reader)
-        left = history.commits(self.repo, tips, [root, *states])
+        left = self.graph.listed(tips, states)
         known = {*states, root, *(commit.oid for commit in left)}
         if not states or any(parent not in known for c in left for parent in c.parents):
             return False
@@ -351,7 +359,7 @@ def _root_state(tree: Tree) -> TrustState:
 def commit_of(repo: Repository, revision: str) -> str:
     """The object id of the commit that a revision names; raises EnvironmentFailure."""
     try:
-        return resolve(repo, revision + "^{commit}")
+        return resolve_commit(repo, revision)
     except EnvironmentFailure:
         if revision == "HEAD" and history.head(repo) is None:
             raise EnvironmentFailure("there is no commit yet") from None

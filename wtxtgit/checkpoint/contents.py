@@ -7,8 +7,7 @@ with every tensor, and are not what anybody wrote down.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -53,18 +52,6 @@ NATIVE_ELEMENTS = {
 
 Shared = Mapping[str, int]
 """Numbers of what arrays of a text hold, by their names; another text has the same."""
-
-
-Key = tuple[str, int]
-"""The name of a tensor or entry, and how many of that name came before it in its file."""
-
-
-def keys_of(names: Iterable[str]) -> Iterator[Key]:
-    """The keys of what is called so, in order: names may be there more than once."""
-    seen: Counter[str] = Counter()
-    for name in names:
-        yield name, seen[name]
-        seen[name] += 1
 
 
 class NoCheckpoint(InputError):
@@ -189,8 +176,8 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         tensors = []
         for array, tensor in native_tensors(text.index, text.layout):
             start = text.places[array.name]
-            held = text.view[start : start + array.nbytes]
-            tensors.append(replace(tensor, held=held, offset=start))
+            content = text.view[start : start + array.nbytes]
+            tensors.append(replace(tensor, held=content, offset=start))
         metadata = native_metadata(text.index)
         return Checkpoint(
             side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared
@@ -240,8 +227,7 @@ def _of_file(
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
-    encrypted = any(part.is_encrypted for part in description.parts)
-    if encrypted and options.decryption_key is None:
+    if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
         notes.append(f"{name}: parts are encrypted, --key F opens them")
     return Checkpoint(
         name,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 
@@ -19,20 +20,13 @@ from wtxtgit.checkpoint.open import members, open_target
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.format import FileWriter, Format, SetWriter
 from wtxtgit.errors import MAX_NAME, CheckError, EnvironmentFailure, InputError, UsageError, clipped
-from wtxtgit.io.files import (
-    failures,
-    named,
-    replace_file,
-    shown,
-    view_file,
-    write_all,
-    write_output,
-)
-from wtxtgit.io.view import Buffer, ByteView, view_of
+from wtxtgit.io.files import failures, named, replace_file, shown, view_file, write_output
+from wtxtgit.io.view import Buffer, ByteView, hashed, view_of, write_all
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ITEM_BYTES, Description, ReadOptions, Tensor, TensorSource
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.tensor_bytes import content_size, item_count
+from wtxtgit.tensors.tensor_bytes import content_size
 
 _MOST_CONTENT = 16
 _LEAST_CONTENT = 1024**3
@@ -106,7 +100,7 @@ def digests(
         source.name: (
             source.element,
             source.shape,
-            tensor_bytes.digest_of(source.blocks(), progress),
+            hashed(sha256(), source.blocks(), progress).digest(),
         )
         for source in sources
     }
@@ -120,8 +114,8 @@ def refuse_errors(name: str, data: ByteView, options: ReadOptions) -> None:
 
 def _source(name: str, tensor: Tensor) -> TensorSource:
     element = tensor.element or "u8"
-    shape = tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
-    items = prod(shape) if tensor.strides else item_count(shape, tensor.nbytes)
+    shape = tensor.logical_shape
+    items = prod(shape) if tensor.strides else bounded_product(1, shape, tensor.nbytes)
     nbytes = items * ITEM_BYTES[element]
     if tensor.strides is None:
         if not 0 <= nbytes <= tensor.nbytes:

@@ -17,7 +17,6 @@ from wtxtgit.model.array import Extent
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import label
 from wtxtgit.tensors.statistics import Statistics, statistics
 from wtxtgit.tensors.tensor_bytes import content_size
 from wtxtgit.text.file import TextFile
@@ -193,12 +192,11 @@ def _inspect_text(
             if text is not None:
                 text.fill([array.name])
                 start = text.places[array.name]
-                content = text.view[start : start + array.nbytes]
-                values = statistics(replace(tensor, held=content))
+                values = statistics(replace(tensor, held=text.view[start : start + array.nbytes]))
             facts.append(
                 TensorFacts(
                     tensor.name,
-                    label(tensor),
+                    tensor.label,
                     tensor.shape,
                     array.nbytes,
                     array.claim.sha256.hex(),

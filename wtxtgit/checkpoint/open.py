@@ -179,8 +179,7 @@ def members(
         revision, _, index = target.partition(":")
         member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
         repo = place.repository()
-        data = blob(repo, blob_oid(member, repo), threads)
-        return as_checked_out(member, data, threads).data
+        return as_checked_out(member, blob(repo, blob_oid(member, repo), threads), threads).data
 
     def open_file(path: str) -> ByteView:
         file = Path(target).parent / path
@@ -227,8 +226,7 @@ def tree_members(
             entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
                 raise InputError("there is no such file")
-            data = blob(repo, entry.oid, threads)
-            return as_checked_out(shown(path), data, threads).data
+            return as_checked_out(shown(path), blob(repo, entry.oid, threads), threads).data
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Repack: an equal container whose compression is another.
+"""A container written again: with another compression, or mended from its parity.
 
 Compressed payloads make poor deltas: a small change of the weights changes
 all of them. Without compression git stores what changed alone.
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.checkpoint.convert import refuse_errors
+from wtxtgit.checkpoint.convert import quoted, refuse_errors
 from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import CheckError, InputError, UsageError
-from wtxtgit.io.files import named, replace_file, shown, view_file, write_all, write_output
-from wtxtgit.io.view import ByteView, view_of
+from wtxtgit.io.files import named, replace_file, shown, view_file, write_output
+from wtxtgit.io.view import ByteView, view_of, write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.tensors import tensor_bytes
@@ -88,8 +88,42 @@ def repack(
 def _facts(data: ByteView, options: ReadOptions, progress: Callable[[int], None] | None) -> _Facts:
     """Name, dtype, shape and SHA-256 of every tensor."""
     facts = []
-    description = any_format.describe(data, options)
-    for tensor in any_format.tensors(description, options):
+    for tensor in any_format.tensors(any_format.describe(data, options), options):
         digest = tensor_bytes.sha256_of(tensor, progress)
         facts.append((tensor.name, tensor.dtype, tensor.shape, digest))
     return sorted(facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery(JsonObject):
+    """What became of a file: the chunks that were mended."""
+
+    path: str
+    mended: tuple[str, ...]
+
+
+def recover(path: Path, out: Path, options: ReadOptions) -> Recovery:
+    """Mend the FOLD file at `path` from its parity, into `out` (which may be `path`).
+
+    Raises InputError for other files, CheckError where a chunk can't be
+    mended; nothing is written then.
+    """
+    data = view_file(path)
+    with named(path):
+        container = any_format.read(data)
+    known = registry.detected(data)
+    if known is None or known.parity is None:
+        names = " or ".join(f.name.upper() for f in registry.FORMATS if f.parity is not None)
+        raise InputError(f"{shown(path)}: no {names} file, no other format holds parity")
+    pieces, mended, lost = known.parity().repair(container, options)
+    for name in lost:
+        raise CheckError(f"{shown(path)}: chunk {quoted(name)} can't be mended from its parity")
+
+    def write(descriptor: int) -> None:
+        write_all(descriptor, pieces)
+        refuse_errors(shown(out), view_of(descriptor), options)
+
+    # Nothing to mend and nowhere else to go: the file stays as it is, with its times.
+    if mended or out != path:
+        (replace_file if out == path else write_output)(out, write)
+    return Recovery(str(out), tuple(mended))

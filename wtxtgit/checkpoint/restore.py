@@ -14,8 +14,8 @@ from pathlib import Path
 from wtxtgit.checkpoint.emit import MAX_WSUM
 from wtxtgit.containers import registry
 from wtxtgit.errors import MAX_NAME, CheckError, InputError, UsageError, clipped
-from wtxtgit.io.files import read_small, shown, view_file, write_all, write_output
-from wtxtgit.io.view import Buffer
+from wtxtgit.io.files import read_small, shown, view_file, write_output
+from wtxtgit.io.view import Buffer, write_all
 from wtxtgit.text.arrays import Weights, weights_of
 from wtxtgit.text.file import assumed_layout, file_pieces, verify_into
 from wtxtgit.text.grammar import MAGIC

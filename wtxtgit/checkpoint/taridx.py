@@ -18,8 +18,8 @@ from wtxtgit.checkpoint.open import file_of, is_blob, is_url, open_target, publi
 from wtxtgit.containers import any_format, registry
 from wtxtgit.containers.tar_index import SHARD_ENDING, Tar, TarIndex
 from wtxtgit.errors import CheckError, FormatError, InputError, UsageError
-from wtxtgit.io.files import failures, shown, view_file, write_all, write_output
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.files import failures, shown, view_file, write_output
+from wtxtgit.io.view import Buffer, ByteView, write_all
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.remotes import urls

@@ -87,7 +87,7 @@ def audit(
     wtxtgit audit --trust-root v1.0 --scheduler tcp://10.0.0.5:8786
     """
     from wtxtgit.chain import audit as chain_audit
-    from wtxtgit.chain.contents import Facts
+    from wtxtgit.chain.reader import Facts
     from wtxtgit.report.forges import sarif
 
     repo = discover()

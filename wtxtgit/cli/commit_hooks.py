@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from wtxtgit.chain import settled
 from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.boundary import complain, note, warn
-from wtxtgit.git.config import TRUST_ROOT
 from wtxtgit.git.history import Head
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import TRUST_ROOT, Repository
 
 if TYPE_CHECKING:
     from wtxtgit.report.audit import Finding
@@ -81,8 +80,7 @@ def _seal(head: Head, merged: tuple[str, ...]) -> None:
     repo = head.repo
     if is_partial_commit(repo) or len(parents_of_next(head, merged)) > 1:
         return
-    from wtxtgit.chain.seal import seal
-    from wtxtgit.chain.seal_plan import Action, SealOptions
+    from wtxtgit.chain.seal import Action, SealOptions, seal
     from wtxtgit.cli.keys import signing_key
     from wtxtgit.cli.seal import tell_doubts
 

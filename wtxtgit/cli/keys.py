@@ -175,7 +175,7 @@ def key_options(command: _Command) -> _Command:
 
 def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = None) -> SigningKey:
     """The key that signs, given what `key_options` got; errors as `choose_key`."""
-    from wtxtgit.git.config import Config
+    from wtxtgit.git.repository import Config
     from wtxtgit.setup.keys import CONFIG_KEY, KeySources, choose_key
 
     return choose_key(

@@ -1,10 +1,9 @@
-"""`wtxtgit merge-file`, `resolve` and `merge-driver`."""
+"""`wtxtgit merge-file` and `resolve`."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,20 +12,16 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.cli.boundary import complain, note
+from wtxtgit.cli.merge_driver import CONFLICT, PLAIN, outcome, rows_of, sealing
 from wtxtgit.cli.options import discover, rewriting_options
 from wtxtgit.cli.output import print_json, print_line, print_table
-from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
-from wtxtgit.merge.driver import SideNames, has_ledger, side_names
+from wtxtgit.errors import UsageError, counted
+from wtxtgit.merge.driver import side_names
 
 if TYPE_CHECKING:
     from wtxtgit.git.repository import Repository
-    from wtxtgit.report.merge import Conflict, MergeReport, Settled
+    from wtxtgit.report.merge import MergeReport, Settled
 
-CONFLICT = CheckError.exit_code
-_MOST_NAMED = 3
-"""Conflicts that a message names."""
-_MOST_RANGES = 3
-_PLAIN = SideNames("ours", "theirs")
 _STRATEGY = "fail (the default), ours, theirs, average or task"
 
 
@@ -81,13 +76,13 @@ def merge_file(
     wtxtgit merge-file base.fold mine.fold theirs.fold --strategy average -o merged.fold
     wtxtgit merge-file base.fold mine.fold theirs.fold --take 'layers.3.*=theirs'
     """
-    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
-    from wtxtgit.merge.texts import STDOUT, merge_files
+    from wtxtgit.merge.resolve import STDOUT, merge_files
     from wtxtgit.model.tensor import ReadOptions
 
-    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
     if as_json and output == STDOUT:
         raise UsageError("standard output takes the file or --json, not both")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))
@@ -99,7 +94,7 @@ def merge_file(
     elif output != STDOUT or not report.ok:
         _print(report.settled, "merged", report)
         if report.ok:
-            print_line(f"{output or ours}: {_outcome(report, _PLAIN)}")
+            print_line(f"{output or ours}: {outcome(report, PLAIN)}")
     if report.ok:
         return 0
     complain(
@@ -155,9 +150,9 @@ def resolve(path: str | None, takes: tuple[str, ...], strategy: str | None, as_j
         top = shlex.quote(os.fsdecode(done.path))
         print_line(f"wtxtgit diff :2:{top} :3:{top} shows how the two differ")
         return CONFLICT
-    print_line(f"{path}: {_outcome(done.report, names)}, staged")
+    print_line(f"{path}: {outcome(done.report, names)}, staged")
     if done.has_ledger:
-        note(*_reseal(path))
+        note(*sealing(path))
     return 0
 
 
@@ -177,146 +172,13 @@ def _list(repo: Repository, as_json: bool) -> int:
     return CONFLICT if paths else 0
 
 
-@click.command("merge-driver")
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("ours", type=click.Path(path_type=Path))
-@click.argument("theirs", type=click.Path(path_type=Path))
-@click.argument("marker_size", default="7")
-@click.argument("path", required=False)
-@click.option("--ledger", is_flag=True, help="They are ledgers: the one that goes on is taken.")
-def merge_driver(
-    base: Path,
-    ours: Path,
-    theirs: Path,
-    marker_size: str,  # noqa: ARG001 - git's %L, for drivers that write markers
-    path: str | None,
-    ledger: bool,
-) -> int:
-    """Merge three texts for git, the result in OURS; exit code 1 on a conflict.
-
-    Checkpoints are merged tensor by tensor, and row by row; where both sides
-    changed the same rows the attribute wtxt-merge decides, or the config
-    wtxtgit.mergeStrategy. On a conflict ours stays, whole and valid, and
-    `wtxtgit resolve` settles it. Of ledgers the side is taken that has all
-    records of the other. git starts this as merge.wtxt.driver, and as
-    merge.wtxt-ledger.driver.
-    """
-    shown = path or os.fspath(ours)
-    if ledger:
-        from wtxtgit.merge.driver import merge_ledgers
-
-        if merge_ledgers(base, ours, theirs) is not None:
-            return 0
-        complain(
-            f"{shown}: both sides went on, ours is kept for now: "
-            "settle what it seals, git add that, then wtxtgit seal --reseal"
-        )
-        return CONFLICT
-    from wtxtgit.git.repository import Repository
-    from wtxtgit.merge.driver import merge
-
-    try:
-        # Each file that both sides have starts this: git is asked once.
-        repo = Repository.find()
-        report = merge(
-            repo,
-            base,
-            ours,
-            theirs,
-            None if path is None else os.fsencode(path),
-            threads=environment.threads(),
-        )
-    except WtxtgitError as error:
-        complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
-        return CONFLICT
-    names = _PLAIN if repo is None else side_names(repo, environment.git_action())
-    if not report.ok:
-        _complain(shown, report, names)
-    elif report.taken is None or report.decided:
-        note(f"{shown}: {_outcome(report, names)}")
-    for line in report.notes:
-        note(f"{shown}: {line}")
-    if not report.ok:
-        return CONFLICT
-    if report.taken is not None or repo is None or path is None:
-        return 0
-    if has_ledger(repo, os.fsencode(path)):
-        # What to do is told where the ledger conflicts, and by the hooks.
-        note(_reseal(shown)[0])
-    return 0
-
-
-def _complain(path: str, report: MergeReport, names: SideNames) -> None:
-    named = [_named(one) for one in report.conflicts[:_MOST_NAMED]]
-    more = len(report.conflicts) - len(named)
-    what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
-    # Git starts this at the top level, and takes paths from where it was called.
-    quoted = shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
-    complain(
-        f"{path}: both sides changed it, {names.ours} is kept for now: {what}; "
-        f"nothing of {names.theirs} is in the file yet",
-        f"wtxtgit resolve {quoted} shows all, and settles it with --take NAME=theirs; "
-        f"git checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
-    )
-
-
-def _named(conflict: Conflict) -> str:
-    from wtxtgit.merge.policy import WHOLE
-
-    if conflict.name == WHOLE:
-        return conflict.reason
-    name = clipped(conflict.name, MAX_NAME)
-    if conflict.rows is None:
-        return f"{name}: {conflict.reason}"
-    return f"{name} {_rows(conflict)}"
-
-
-def _rows(conflict: Conflict) -> str:
-    """Rows in words: `rows 3-5, 9`."""
-    if conflict.rows is None or conflict.ranges is None:
-        return ""
-    if len(conflict.ranges) > _MOST_RANGES or not conflict.exact:
-        return counted(conflict.rows, "row")
-    spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in conflict.ranges]
-    return f"{'row' if conflict.rows == 1 else 'rows'} {', '.join(spans)}"
-
-
-def _outcome(report: MergeReport, names: SideNames) -> str:
-    """What a merge without conflicts came to, in words."""
-    sides = {"ours": names.ours, "theirs": names.theirs}
-    if report.taken is not None:
-        by = ", as the strategy says" if report.decided else ""
-        return f"{sides.get(report.taken, report.taken)} is taken{by}"
-    found = Counter((one.how, one.strategy is not None) for one in report.settled)
-    words = {
-        ("ours", False): f"from {names.ours}",
-        ("theirs", False): f"from {names.theirs}",
-        ("both", False): "row by row",
-        ("equal", False): "changed alike",
-        ("ours", True): f"decided for {names.ours}",
-        ("theirs", True): f"decided for {names.theirs}",
-        ("base", True): "decided for the base",
-        ("average", True): "by average",
-        ("task", True): "by task",
-    }
-    told = [f"{found[key]} {word}" for key, word in words.items() if found[key]]
-    return f"merged, {', '.join(told)}" if told else "merged"
-
-
 def _print(settled: Sequence[Settled], title: str, report: MergeReport) -> None:
     """The tables of what was settled, and of what is open."""
     rows = [(one.name, str(one.kind), one.how) for one in settled]
     if rows:
         print_table((title, "what", "taken"), rows)
     if report.conflicts:
-        open_ = [(one.name, str(one.kind), _rows(one), one.reason) for one in report.conflicts]
+        open_ = [(one.name, str(one.kind), rows_of(one), one.reason) for one in report.conflicts]
         print_table(("open", "what", "rows", "why"), open_)
     for line in report.notes:
         print_line(f"note: {line}")
-
-
-def _reseal(path: str) -> tuple[str, str]:
-    return (
-        f"{path}: what is merged is sealed by nobody yet",
-        f"once git has it staged: wtxtgit seal --reseal -- {shlex.quote(path)}",
-    )

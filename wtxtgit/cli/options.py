@@ -12,11 +12,10 @@ import click
 
 from wtxtgit.cli import environment
 from wtxtgit.errors import InputError, UsageError
-from wtxtgit.git.config import TRUST_ROOT
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
-    from wtxtgit.chain.contents import Examiner
+    from wtxtgit.chain.reader import Examiner
     from wtxtgit.cluster.client import Cluster
     from wtxtgit.git.repository import Repository
     from wtxtgit.review.contents import Comparer
@@ -131,6 +130,9 @@ def discover() -> Repository:
 
 def root_of_trust(repo: Repository, given: str | None = None) -> str | None:
     """Where trust starts: what --trust-root says, else the config wtxtgit.trustRoot."""
+    # With what runs git, which commands on files alone do without.
+    from wtxtgit.git.repository import TRUST_ROOT
+
     return repo.config.get(TRUST_ROOT) if given is None else given
 
 
@@ -166,7 +168,7 @@ def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> E
     """What finds facts about blobs on the cluster, if there is one."""
     if workers is None:
         return None
-    from wtxtgit.cluster.clone import examiner as on_cluster
+    from wtxtgit.cluster.tasks import examiner as on_cluster
 
     return on_cluster(workers, repo, clone)
 
@@ -177,6 +179,6 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
         from wtxtgit.review.contents import here
 
         return here
-    from wtxtgit.cluster.clone import comparer as on_cluster
+    from wtxtgit.cluster.tasks import comparer as on_cluster
 
     return on_cluster(workers, clone)

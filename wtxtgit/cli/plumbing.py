@@ -17,8 +17,8 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.errors import UsageError
 from wtxtgit.filter.process import FilterSettings, filtered, serve
 from wtxtgit.git.filter_protocol import FilterProcess, PacketReader, PacketWriter, widen_pipe
-from wtxtgit.io.files import write_all
 from wtxtgit.io.spool import ample, spooled
+from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,11 +98,10 @@ def settings() -> FilterSettings:
 
 def _learn(data: ByteView, text: TextWriter, oid: str) -> None:
     """Let status and checks know what became of a content, so that they need not read it."""
-    from wtxtgit.filter.cache import Known, content_digest
-    from wtxtgit.filter.content import written_facts
+    from wtxtgit.filter.content import ContentCache, content_digest, written_facts
     from wtxtgit.text.grammar import MAGIC
 
-    with Known.open(_repository(), environment.facts_key()) as known:
+    with ContentCache(_repository(), environment.facts_key()) as known:
         # Git hashes the text meanwhile, and shall have a core for that.
         digest, is_binary = content_digest(data, threads=1), data[: len(MAGIC)] != MAGIC
         known.put_blob(digest, len(data), oid, is_binary=is_binary)

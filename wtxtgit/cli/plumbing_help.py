@@ -1,6 +1,6 @@
 """Help for the commands that git calls.
 
-`wtxtgit.cli.plumbing` and `wtxtgit.cli.diff_driver` run them.
+`wtxtgit.cli.plumbing`, `diff_driver` and `merge_driver` run them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from wtxtgit.cli import diff_driver as driver
+from wtxtgit.cli import merge_driver as merges
 from wtxtgit.cli.plumbing import main
 
 _PASS_ON = {"ignore_unknown_options": True}
@@ -56,3 +57,27 @@ def diff_driver(arguments: tuple[str, ...]) -> int:
     diff.wtxt.command; --no-ext-diff has git show the text.
     """
     return driver.main(["diff-driver", *arguments])
+
+
+@click.command("merge-driver")
+@click.argument("base")
+@click.argument("ours")
+@click.argument("theirs")
+@click.argument("marker_size", default="7")
+@click.argument("path", required=False)
+@click.option("--ledger", is_flag=True, help="They are ledgers: the one that goes on is taken.")
+def merge_driver(
+    base: str, ours: str, theirs: str, marker_size: str, path: str | None, ledger: bool
+) -> int:
+    """Merge three texts for git, the result in OURS; exit code 1 on a conflict.
+
+    Checkpoints are merged tensor by tensor, and row by row; where both sides
+    changed the same rows the attribute wtxt-merge decides, or the config
+    wtxtgit.mergeStrategy. On a conflict ours stays, whole and valid, and
+    `wtxtgit resolve` settles it. Of ledgers the side is taken that has all
+    records of the other. git starts this as merge.wtxt.driver, and as
+    merge.wtxt-ledger.driver.
+    """
+    options = ["--ledger"] if ledger else []
+    paths = [base, ours, theirs, marker_size, *([path] if path is not None else [])]
+    return merges.main(["merge-driver", *options, "--", *paths])

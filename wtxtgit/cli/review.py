@@ -86,7 +86,7 @@ def review(
     wtxtgit review origin/main...HEAD
     wtxtgit review main...topic --format html -o review.html
     """
-    from wtxtgit.chain.contents import Facts
+    from wtxtgit.chain.reader import Facts
     from wtxtgit.review import review as review_review
 
     form = "json" if as_json else form
@@ -146,7 +146,8 @@ def _print(found: Review, form: str) -> None:
 
 def _write(found: Review, form: str, page: bytes | None, output: Path) -> None:
     """Write the same to a file, whole or not at all."""
-    from wtxtgit.io.files import write_all, write_output
+    from wtxtgit.io.files import write_output
+    from wtxtgit.io.view import write_all
 
     if page is None:
         with contextlib.redirect_stdout(io.StringIO()) as printed:

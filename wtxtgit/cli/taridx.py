@@ -11,8 +11,7 @@ import click
 from wtxtgit.cli.boundary import warn
 from wtxtgit.cli.inspect import print_verdict
 from wtxtgit.cli.output import file_size, print_json, progress
-from wtxtgit.io.files import write_all
-from wtxtgit.io.view import pieces
+from wtxtgit.io.view import pieces, write_all
 
 _INDEX = click.Path(path_type=Path, readable=False)
 _FOLDER = click.Path(path_type=Path, readable=False)

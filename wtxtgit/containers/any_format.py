@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import quoted
@@ -29,12 +30,15 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.array import Cut
-from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, Nested, PackedBytes, ReadOptions, Tensor
 
+if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
+    from wtxtgit.model.findings import Findings, MemberFindings
+
 _DEFAULTS = ReadOptions()
+# Values that the JSON header of a file may have that was compressed: a few compressed bytes can
+# stand for any number of them. Headers that stand in a repository as they are have MAX_JSON alone.
 MAX_DECODED_VALUES = 2_000_000
-"""Values that the JSON header of a file may have that was compressed."""
 
 
 def split(data: ByteView) -> Cut:
@@ -106,6 +110,8 @@ def salvage(data: ByteView, options: ReadOptions = _DEFAULTS) -> Description | N
 
 def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> Findings:
     """Check the files in a container's chunks, which `check` of the container does not."""
+    from wtxtgit.model.findings import Findings
+
     findings = Findings()
     for chunk in description.nested:
         try:
@@ -116,7 +122,7 @@ def check_nested(description: Description, options: ReadOptions = _DEFAULTS) -> 
         if data is None:
             continue
         for problem in check(data, options).errors:
-            findings.error(problem.kind, problem.message, field=problem.field, chunk=chunk.name)
+            findings.error(problem.message, problem.field, None, chunk.name, kind=problem.kind)
     return findings
 
 
@@ -132,11 +138,11 @@ def tensors(
     `untold` is given the reason, and what else the chunks hold beside tensors.
     Raises FormatError (limit) for too many tensors or too long names.
     """
-    told = [] if untold is None else untold
+    reasons = [] if untold is None else untold
     yield from description.tensors
     count = characters = 0
     for chunk in description.nested:
-        for tensor in _tensors_in(chunk, options, told):
+        for tensor in _tensors_in(chunk, options, reasons):
             count += 1
             characters += len(tensor.name)
             if count > MAX_TENSORS or characters > MAX_JSON:
@@ -167,6 +173,8 @@ def check(
             return whole.check(data)
         raise FormatError(_why_whole(data), offset=0, field="magic")
     except FormatError as error:
+        from wtxtgit.model.findings import Findings
+
         findings = Findings()
         findings.refuse(error)
         return findings
@@ -237,13 +245,13 @@ def _opened(nested: Nested) -> ByteView | None:
     Raises FormatError.
     """
     data = nested.open()
-    found = detected(data)
-    if found is None:
+    known = detected(data)
+    if known is None:
         starts = (f.whole_magic for f in FORMATS if f.nested and f.whole is not None)
         return data if any(data[: len(magic)] == magic for magic in starts) else None
-    if found.nested_limits is not None and nested.offset is None:
-        found.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
-    return data if found.nested else None
+    if known.nested_limits is not None and nested.offset is None:
+        known.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
+    return data if known.nested else None
 
 
 def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iterator[Tensor]:
@@ -266,8 +274,8 @@ def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iter
     for n, tensor in enumerate(inner.tensors):
         name = f"{nested.name}/{tensor.name}"
         if nested.offset is None:
-            held = _again(nested, options, n, tensor)
-            yield replace(tensor, name=name, held=held, offset=None)
+            content = _again(nested, options, n, tensor)
+            yield replace(tensor, name=name, held=content, offset=None)
         elif tensor.offset is None:
             yield replace(tensor, name=name)
         else:

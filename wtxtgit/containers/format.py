@@ -27,7 +27,15 @@ if TYPE_CHECKING:  # names in signatures: a start loads only what it needs
 T_co = TypeVar("T_co", covariant=True)
 
 OpenMember = Callable[[str], ByteView]
-"""Opens a file by its path in a set; raises InputError."""
+"""Opens a file by its path in a set; raises InputError.
+
+Also where a symbolic link leads out of the set's folder, which a path does not show.
+"""
+# Files that an index may list: each is opened. Writers number them with five digits.
+MAX_SET_FILES = 99_999
+# Bytes at the start of an index that tell that it is one: files of all kinds are asked, and a large
+# JSON file is not read for that.
+SET_HEAD = 1 << 16
 KeyPath = tuple[str, ...]
 """Keys that lead to a value of the metadata, ANY for each item of a list."""
 ANY = "*"
@@ -45,6 +53,12 @@ class Lazy(Generic[T_co]):
 
     def __call__(self) -> T_co:
         return cast(T_co, import_module(self.path))
+
+
+def is_in_folder(path: str) -> bool:
+    """Whether a path of a set's index stays in its folder, in its one spelling; a URL does not."""
+    # One spelling a path: two members of a set must not be the same file.
+    return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
 
 
 def every_tag(_key: str) -> bool:
@@ -239,7 +253,8 @@ class FileSet(Protocol):
         """What the set says of itself; raises FormatError."""
 
     def check(self, options: ReadOptions) -> Findings:
-        """Check everything that can be checked; raises nothing."""
+        """Check every file, and the index against them; raises nothing."""
+        return self.combine(self.check_members(self.members, options))
 
     def check_members(self, paths: Iterable[str], options: ReadOptions) -> Iterator[MemberFindings]:
         """Check files of the set, each by itself and against the index; raises nothing."""

@@ -10,31 +10,39 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import Cursor, check_inside, fail
 from wtxtgit.containers.ranges import Stored
-from wtxtgit.containers.signatures import NPY_MAGIC
+from wtxtgit.containers.signatures import NPY_MAGIC, NPY_SUFFIX
+from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES
 
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """The bytes of the length and the encoding of the text of each version."""
 KEYS = frozenset({"descr", "fortran_order", "shape"})
+# Bytes of a header's text ("Limits"). numpy writes version 2.0, with 4 bytes for the length, where
+# it is over 65,535 bytes; a header of gigabytes would be parsed whole.
 MAX_TEXT = 2**20
-"""Bytes of a header's text. numpy writes version 2.0 where it is over 65,535 bytes."""
 MAX_SIZE = len(NPY_MAGIC) + 2 + 4 + MAX_TEXT
 """Bytes of a whole header, at most."""
+# Bytes of one item. Nested subarrays can claim any product, which must not grow long.
 MAX_ITEM = 2**31 - 1
-"""Bytes of one item."""
+# Dimensions that numpy's arrays can have, since numpy 2.
 MAX_RANK = 64
-"""Dimensions that numpy's arrays can have."""
+# Bytes of the headers of all npy files in a zip for each byte of the zip, beside MAX_TEXT: members
+# may share bytes, so any number of them can have one long header.
+HEADERS_A_BYTE = 4
+# Characters of a header's text up to which what it says is kept for the next array of the same
+# shape: longer ones would fill the memory, and hardly come twice.
 _MOST_KEPT = 512
-"""Characters of a header's text up to which what it says is kept."""
 ALIGNMENT = 64
 """Where numpy lets the array start; 16 before 1.14."""
 LEAST_ALIGNMENT = 16
@@ -99,13 +107,7 @@ class NpyHeader:
 
     def _length(self, end: int) -> int:
         """Item size x product of the shape, without long products."""
-        if 0 in self.shape or self.item_size == 0:
-            return 0
-        length = self.item_size
-        for dim in self.shape:
-            length *= dim
-            if length > end - self.data:
-                break
+        length = bounded_product(self.item_size, self.shape, end - self.data)
         check_inside(self.data, length, end, "data")
         return length
 
@@ -164,12 +166,33 @@ def _parsed(text: str, long_integers: bool) -> object:
     return npy_literal.parse(text, long_integers=long_integers)
 
 
-def measure(data: ByteView, start: int, end: int) -> int:
-    """The size in bytes of what `read` would read, its text not looked at; raises FormatError."""
-    cursor = Cursor(data[:end], start)
-    _, length = _fixed(cursor)
-    cursor.skip(length, "header")
-    return cursor.pos - start
+def read_members(
+    data: ByteView, members: Sequence[ZipMember], message: str
+) -> dict[int, tuple[NpyHeader, Stored]]:
+    """The arrays of members that are npy files as they are stored, by position.
+
+    A member that is called so and is none has no array. Members may claim the
+    same bytes: raises FormatError (limit), which says `message`, where headers
+    are many times as long as the file.
+    """
+    left = HEADERS_A_BYTE * len(data) + MAX_TEXT
+    arrays: dict[int, tuple[NpyHeader, Stored]] = {}
+    for n, member in enumerate(members):
+        if not member.stored or not member.name.endswith(NPY_SUFFIX):
+            continue
+        with contextlib.suppress(FormatError):
+            # Its text is what takes time: the length is taken before it is looked at.
+            cursor = Cursor(data[: member.end], member.start)
+            _, length = _fixed(cursor)
+            cursor.skip(length, "header")
+            left -= cursor.pos - member.start
+            if left >= 0:
+                header = read(data, member.start, member.end)
+                name = member.name.removesuffix(NPY_SUFFIX)
+                arrays[n] = header, header.stored(name, member.end)
+        if left < 0:
+            fail(message, offset=member.start, field="header", kind="limit")
+    return arrays
 
 
 def _fixed(cursor: Cursor) -> tuple[tuple[int, int], int]:
@@ -228,10 +251,10 @@ def _item(descr: object, offset: int) -> tuple[int, bool]:
     while waiting:
         described, times = waiting.pop()
         if isinstance(described, str):
-            found = _SCALAR.fullmatch(described)
-            if found is None:
+            scalar = _SCALAR.fullmatch(described)
+            if scalar is None:
                 fail("descr is unknown", offset=offset, field="descr")
-            _, kind, digits = found.groups()
+            _, kind, digits = scalar.groups()
             has_objects = has_objects or kind is None
             size += times * int(digits or 0) * (4 if kind == "U" else 1)
         else:
@@ -264,12 +287,9 @@ def _repeated(times: int, shape: object, offset: int) -> int:
     sizes = (shape,) if type(shape) is int and shape >= 0 else _sizes(shape)
     if sizes is None:
         fail("descr has a wrong shape", offset=offset, field="descr")
-    if 0 in sizes:
-        return 0
-    for size in sizes:
-        times *= size
-        if times > MAX_ITEM:
-            fail("items are too long", offset=offset, field="descr", kind="limit")
+    times = bounded_product(times, sizes, MAX_ITEM)
+    if times > MAX_ITEM:
+        fail("items are too long", offset=offset, field="descr", kind="limit")
     return times
 
 
@@ -299,7 +319,7 @@ def check_array(
 
     def warn(message: str, at: int, field: str) -> None:
         offset = None if base is None else base + at
-        findings.warn("structure", message, offset=offset, field=field, chunk=chunk)
+        findings.warn(message, field, offset, chunk)
 
     length = header.data - header.start
     if length % LEAST_ALIGNMENT:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.io.view import ByteView, is_zeros
 from wtxtgit.model.array import (
     ITEM_SIZE,
     MAX_CHUNKS,
@@ -24,13 +24,14 @@ from wtxtgit.model.array import (
     Cut,
     Extent,
     Layout,
+    bounded_product,
     chunk_count,
     default_rows,
 )
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
+# Tensors, and chunks, that one file may have ("Limits"): each becomes several objects in memory.
 MAX_TENSORS = 1_000_000
-"""Tensors, and chunks, that one file may have."""
 LITERAL = ""
 """The array name of a fixed header that is stored as hex."""
 
@@ -49,10 +50,9 @@ _CARRIERS = {
 }
 """The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
 GAP_ROLE = "_gap"
-_ZEROS = bytes(MAX_ZEROS)
 DATA_ROLE = "data"
+# Bytes of one array of a file that is stored whole: half of what the text's chunks can number.
 PIECE = 32 * 1024**3
-"""Bytes of one array: half of what the text's chunks can number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,22 @@ class Stored:
     row_bytes: int | None = None
 
     @property
+    def nbytes(self) -> int:
+        return self.end - self.start
+
+    @property
     def has_our_order(self) -> bool:
         """Whether items are little-endian, as those of one byte always are."""
         return self.byteorder == "little" or ITEM_BYTES.get(self.element or "") == 1
 
     def listed(self, data: ByteView, absent: str | None = None) -> Tensor:
         """The tensor with a view of its bytes in the file `data`."""
-        held = data[self.start : self.end] if self.end > self.start else data[:0]
+        content = data[self.start : self.end] if self.end > self.start else data[:0]
         return Tensor(
             self.name,
             self.dtype,
             self.shape,
-            held,
+            content,
             self.start,
             self.element,
             self.order,
@@ -131,22 +135,9 @@ class Range:
         shape = self.shape[::-1] if self.order == "F" else self.shape
         if parts > 1:
             shape = (*shape, parts)
-        if not _fills(ITEM_SIZE[dtype], shape, length):
+        if min(shape, default=1) <= 0 or bounded_product(ITEM_SIZE[dtype], shape, length) != length:
             return "u8", (length,)
         return dtype, shape
-
-
-def _fills(item: int, shape: tuple[int, ...], length: int) -> bool:
-    """Whether item x product of the shape is `length`, without long products."""
-    total = item
-    for dim in shape:
-        if dim <= 0:
-            return False
-        total *= dim
-        # Before the product grows long: dims are 64-bit numbers that the file claims.
-        if total > length:
-            return False
-    return total == length
 
 
 def literal(start: int, end: int) -> Range:
@@ -248,16 +239,14 @@ def _with_gaps(ranges: Iterable[Range], size: int) -> Iterator[Range]:
         yield part(end, size, GAP_ROLE)
 
 
-def _is_zero(data: ByteView) -> bool:
-    return len(data) <= MAX_ZEROS and _ZEROS.startswith(mapped(data))
-
-
 def _zero_gaps(data: ByteView, pieces: Iterable[Range]) -> dict[int, Range]:
     """The gaps, by start, that one extent of zeros can stand for."""
     return {
         piece.start: piece
         for piece in pieces
-        if piece.base == GAP_ROLE and _is_zero(data[piece.start : piece.end])
+        if piece.base == GAP_ROLE
+        and piece.end - piece.start <= MAX_ZEROS
+        and is_zeros(data[piece.start : piece.end])
     }
 
 

@@ -16,15 +16,15 @@ from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.intervals import Span, groups
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import NewContent
+from wtxtgit.model.tensor import NewContent, TensorSource
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
+# Tensors that share bytes are written, or compared, so many times the size of their file: one range
+# can be listed as any number of tensors.
 MAX_PASSES = 4
-"""Tensors that share bytes are written, or compared, so many times the size of their file."""
 
 
 def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
@@ -47,13 +47,22 @@ class WrittenTensor:
 
     @property
     def nbytes(self) -> int:
-        return self.tensor.end - self.tensor.start
+        return self.tensor.nbytes
 
     def blocks(self) -> Iterator[Buffer]:
         """The bytes that are written."""
         if self.content is not None:
             return self.content.blocks()
         return pieces(self.data[self.tensor.start : self.tensor.end])
+
+
+def behind(
+    header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor]
+) -> Iterator[Buffer]:
+    """A header, and the bytes of tensors back to back behind it."""
+    yield header
+    for tensor in tensors:
+        yield from tensor.blocks()
 
 
 def refuse_errors(findings: Findings) -> None:

@@ -143,10 +143,10 @@ def format_header(
         # A number that is none or a lone surrogate, deep in a key that is not the format's.
         raise FormatError("header holds what is no JSON", field="header") from None
     encoded += b" " * (-len(encoded) % ALIGNMENT)
-    if len(encoded) > MAX_JSON:
-        raise FormatError(
-            f"header of {len(encoded)} bytes is too long", kind="limit", field="header"
-        )
+    # Only here: a filter reads headers, writes none, and starts for every command.
+    from wtxtgit.containers.budget import refuse_long
+
+    refuse_long(len(encoded), MAX_JSON, "header", "header")
     return len(encoded).to_bytes(SAFETENSORS_LENGTH_SIZE, "little") + encoded
 
 

@@ -11,12 +11,15 @@ import hashlib
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial, reduce
 from struct import pack
 
 from wtxtgit.containers import intervals, zip_read
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
+from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
+    BLOCK,
     DESCRIPTOR,
     DESCRIPTOR_MAGIC,
     DESCRIPTOR_ZIP64,
@@ -41,7 +44,7 @@ from wtxtgit.containers.zip_read import (
     ZipMember,
 )
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.view import Buffer, ByteView, pieces
 
 VERSION = 20
 VERSION_ZIP64 = 45
@@ -117,10 +120,9 @@ def encoded_name(name: str) -> tuple[bytes, int]:
 
     Raises FormatError for what readers of zips would not give back.
     """
-    try:
-        raw = name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name") from None
+    if not is_text(name):
+        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name")
+    raw = name.encode()
     if len(raw) > MAX_16:
         raise FormatError(f"name {quoted(name)} is too long for a zip", field="name")
     if "\0" in name:
@@ -130,10 +132,55 @@ def encoded_name(name: str) -> tuple[bytes, int]:
 
 def crc32_of(blocks: Iterable[Buffer]) -> int:
     """The CRC-32 of bytes that are given in blocks."""
-    found = 0
-    for block in blocks:
-        found = zlib.crc32(block, found)
-    return found
+    return reduce(lambda crc32, block: zlib.crc32(block, crc32), blocks, 0)
+
+
+def checked_crc32(
+    member: ZipMember, blocks: Iterable[Buffer], *, is_in_directory: bool = True
+) -> int:
+    """The CRC-32 of a member's content, inflated.
+
+    Raises FormatError where the directory has another one, unless it has none at all.
+    """
+    crc32 = crc32_of(blocks)
+    if is_in_directory and crc32 != member.crc32:
+        raise FormatError(
+            f"member {quoted(member.name)} has another crc32 than the directory",
+            offset=member.start,
+            field="crc32",
+        )
+    return crc32
+
+
+def deflated(blocks: Callable[[], Iterable[Buffer]]) -> Iterator[bytes]:
+    """A deflate stream of the blocks, of which BLOCK bytes at most are packed at a time."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    for block in blocks():
+        yield from map(packer.compress, pieces(memoryview(block).cast("B"), BLOCK))
+    yield packer.flush()
+
+
+def kept(data: ByteView, member: ZipMember) -> NewMember:
+    """The member with its payload and its entry as they are."""
+    _, made_by, _, _, _, time, date, *_, internal, external, _ = unpack_at(
+        ENTRY, data, member.entry
+    )
+    name, _, comment = map(bytes, _texts_of_entry(data, member))
+    return NewMember(
+        name,
+        member.crc32,
+        member.end - member.start,
+        member.size,
+        partial(pieces, data[member.start : member.end]),
+        member.method,
+        member.flags,
+        time,
+        date,
+        made_by,
+        internal,
+        external,
+        comment,
+    )
 
 
 def build(
@@ -259,8 +306,8 @@ def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) 
     zip64 = b""
     if style.always_zip64 or entries >= MAX_16 or max(size, offset) >= MAX_32:
         length = ZIP64_END.size - RECORD_SIZE_AFTER
-        made = (length, style.end, VERSION_ZIP64, 0, 0)
-        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *made, entries, entries, size, offset)
+        versions = (length, style.end, VERSION_ZIP64, 0, 0)
+        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *versions, entries, entries, size, offset)
         zip64 += ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
     count = min(entries, MAX_16)
     fields = (0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), len(comment))
@@ -278,31 +325,33 @@ def rest(data: ByteView, directory: Directory) -> dict[str, object]:
 
     Zeros, and extra fields that follow from the writing, are left out.
     """
-    held = comment(data, directory)
-    behind = directory.end_record + END.size + len(held)
-    told: dict[str, object] = {
-        COMMENT: held or None,
+    of_zip = comment(data, directory)
+    behind = directory.end_record + END.size + len(of_zip)
+    parts: dict[str, object] = {
+        COMMENT: of_zip or None,
         BEHIND: intervals.digest(data[behind:], ()),
         GAPS: intervals.digest(data[: directory.start], _spans(data, directory)),
         EXTRAS: _extras(data, directory),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in parts.items() if value is not None}
 
 
-def member_comment(data: ByteView, member: ZipMember) -> bytes:
-    """The comment that the directory has on a member."""
-    *_, name, extra, length, _, _, _, _ = unpack_at(ENTRY, data, member.entry)
-    start = member.entry + ENTRY.size + name + extra
-    return bytes(data[start : start + length])
+def _texts_of_entry(data: ByteView, member: ZipMember) -> Iterator[ByteView]:
+    """Name, extra fields and comment of a member in the directory."""
+    cursor = Cursor(data, member.entry)
+    lengths = cursor.record(ENTRY, "entry")[10:13]
+    return (cursor.take(length, "entry") for length in lengths)
 
 
 def _spans(data: ByteView, directory: Directory) -> Iterator[intervals.Span]:
     """Where members stand, with headers and descriptors."""
     for member in directory.members:
         end = member.end
-        if _has_local(data, member) and _flags(data, member) & WITH_DESCRIPTOR:
-            found = zip_read.find(data, member, directory.start)
-            end = member.end if found is None else found[1]
+        if _has_local(data, member):
+            flags = unpack_at(LOCAL, data, member.header)[2] | member.flags
+            descriptor = zip_read.find(data, member, directory.start)
+            if flags & WITH_DESCRIPTOR and descriptor is not None:
+                _, end = descriptor
         yield member.header, end
 
 
@@ -310,17 +359,19 @@ def _extras(data: ByteView, directory: Directory) -> bytes | None:
     """The SHA-256 over extra fields that tell something, None where none does."""
     hashed, is_any = hashlib.sha256(), False
     for member in directory.members:
-        for raw in (_of_entry(data, member), _of_local(data, member)):
-            kept = b"".join(_kept(raw))
-            if kept:
+        _, of_entry, _ = _texts_of_entry(data, member)
+        for raw in (of_entry, _of_local(data, member)):
+            telling = b"".join(_telling(raw))
+            if telling:
                 name = member.name.encode("utf-8", "surrogatepass")
-                for part in (name, kept):
+                for part in (name, telling):
                     hashed.update(len(part).to_bytes(8, "little") + part)
                 is_any = True
     return hashed.digest() if is_any else None
 
 
-def _kept(raw: ByteView) -> Iterator[bytes]:
+def _telling(raw: ByteView) -> Iterator[bytes]:
+    """The extra fields that do not follow from the writing, and bytes that are in no field."""
     cursor = Cursor(raw)
     while cursor.remaining >= EXTRA.size:
         start = cursor.pos
@@ -336,22 +387,12 @@ def _kept(raw: ByteView) -> Iterator[bytes]:
         yield left
 
 
-def _of_entry(data: ByteView, member: ZipMember) -> ByteView:
-    *_, name, extra, _, _, _, _, _ = unpack_at(ENTRY, data, member.entry)
-    start = member.entry + ENTRY.size + name
-    return data[start : start + extra]
-
-
 def _of_local(data: ByteView, member: ZipMember) -> ByteView:
     if not _has_local(data, member):
         return data[:0]
     *_, name, extra = unpack_at(LOCAL, data, member.header)
     start = member.header + LOCAL.size + name
     return data[start : start + extra]
-
-
-def _flags(data: ByteView, member: ZipMember) -> int:
-    return int(unpack_at(LOCAL, data, member.header)[2]) | member.flags
 
 
 def _has_local(data: ByteView, member: ZipMember) -> bool:

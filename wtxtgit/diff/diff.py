@@ -5,8 +5,6 @@ What is known to be one content is read once, and no tensor of it is compared.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +12,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
 from wtxtgit.diff.compare import compare
-from wtxtgit.io.files import view_file
+from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
@@ -33,7 +31,7 @@ def diff(
 
     A file that exists wins over a revision. A text is compared as the file
     that it stands for; damaged texts are refused as far as they are read.
-    What `filter.cache.Known` knows under the secret in `key_file` is not read
+    What `filter.content.ContentCache` knows under the secret in `key_file` is not read
     again. `progress` gets counts of bytes read. Raises InputError, CheckError
     and EnvironmentFailure.
     """
@@ -43,8 +41,7 @@ def diff(
 
         def side(name: str) -> Side:
             data = read(name, threads=threads) if same is None else same
-            open_member = members(name, threads=threads)
-            return open_side(name, data, open_member, pages, threads, until)
+            return open_side(name, data, members(name, threads=threads), pages, threads, until)
 
         return compare(side(a), side(b), options, pages, threads).report
 
@@ -60,7 +57,7 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     blobs = [target for target in (a, b) if is_blob(target)]
     if not blobs:
         return None
-    from wtxtgit.filter.cache import Known
+    from wtxtgit.filter.content import ContentCache
     from wtxtgit.git.repository import Repository
 
     repo = Repository.discover()
@@ -71,24 +68,17 @@ def same_content(a: str, b: str, key_file: Path | None) -> ByteView | None:
     file = b if blobs == [a] else a
     if not is_file(file):
         return None
-    with Known.open(repo, key_file) as known:
+    with ContentCache(repo, key_file) as known:
         facts = known.file_of(oids[0])
     return view_file(Path(file)) if facts is not None and _is(file, *facts) else None
 
 
 def _is(file: str, digest: bytes, size: int) -> bool:
-    from wtxtgit.filter.cache import file_digest
+    from wtxtgit.filter.content import file_digest
 
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened_regular(Path(file), follow_links=True) as (descriptor, status):
+            return status.st_size == size and file_digest(descriptor) == (digest, size)
     except OSError:
         # Whoever reads it says why that can't be.
         return False
-    try:
-        status = os.fstat(descriptor)
-        is_as_long = stat.S_ISREG(status.st_mode) and status.st_size == size
-        return is_as_long and file_digest(descriptor) == (digest, size)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)

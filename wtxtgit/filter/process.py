@@ -33,7 +33,7 @@ from wtxtgit.io.workers import in_background
 if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.git.store.reader import ObjectStore
-    from wtxtgit.io.spool import Arriving
+    from wtxtgit.io.spool import IncomingBytes
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]
@@ -73,7 +73,7 @@ def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
 
 def _answer(process: FilterProcess, request: Request, settings: FilterSettings, warn: Warn) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
-    ahead = _Ahead(request, spool.arriving, settings)
+    ahead = _Ahead(request, spool.incoming, settings)
     try:
         ahead.start()
         for piece in request.content:
@@ -142,15 +142,15 @@ def filtered(
     from wtxtgit.io.workers import default_threads
 
     threads = settings.threads or default_threads()
-    made: list[str] = []
+    oids: list[str] = []
 
     def learn() -> None:
         # What can't be kept is found anew when it is needed.
         with contextlib.suppress(EnvironmentFailure):
-            for oid in made:
+            for oid in oids:
                 settings.learn(data, writer, oid)
 
-    return Answer(stored(store, writer, threads, made.append), learn)
+    return Answer(stored(store, writer, threads, oids.append), learn)
 
 
 def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -> Iterable[Buffer]:
@@ -159,10 +159,10 @@ def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -
         return view.pieces(data)
     from wtxtgit.filter.smudge import smudge
 
-    made = smudge(data, threads=settings.threads)
-    if made.warning is not None:
-        warn_of_text(path, made.warning, warn)
-    return made.pieces()
+    outcome = smudge(data, threads=settings.threads)
+    if outcome.warning is not None:
+        warn_of_text(path, outcome.warning, warn)
+    return outcome.pieces()
 
 
 def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
@@ -183,19 +183,19 @@ class _Ahead:
     """
 
     def __init__(
-        self, request: Request, arriving: Arriving | None, settings: FilterSettings
+        self, request: Request, incoming: IncomingBytes | None, settings: FilterSettings
     ) -> None:
         self._request = request
         self._settings = settings
         self._cleaned: Cleaned | None = None
-        self._arriving = arriving
+        self._incoming = incoming
         self._threads: list[Thread] = []
 
     def start(self) -> None:
         """Begin; what is begun ends with `result`, or where the spool is closed."""
-        if self._arriving is not None:
+        if self._incoming is not None:
             self._start(self._settings.store)
-            self._start(partial(self._clean, Windowed(self._arriving)))
+            self._start(partial(self._clean, Windowed(self._incoming)))
         elif self._module not in sys.modules:
             self._start(self._load)
 
@@ -260,7 +260,7 @@ EXCLUDE = "wtxtgit.smudgeExclude"
 def selection() -> Callable[[bytes], bool]:
     """The selection that this repository's config makes, read once."""
     # Starting git takes modules that a filter does without where nothing is smudged.
-    from wtxtgit.git.config import Config
+    from wtxtgit.git.repository import Config
 
     config = Config(None)
     return select(*(_patterns(config.get(key) or "") for key in (INCLUDE, EXCLUDE)))
@@ -359,8 +359,7 @@ def _command_line(process: int) -> list[str]:
 
 def _parent(process: int) -> int:
     try:
-        status = Path(f"/proc/{process}/stat").read_bytes()
         # The name, in parentheses, may hold anything.
-        return int(status.rpartition(b")")[2].split()[1])
+        return int(Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wtxtgit.filter.clean import is_pending
-from wtxtgit.io.files import write_all
-from wtxtgit.io.view import Buffer, ByteView, pieces
+from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
 from wtxtgit.model.array import Layout
 from wtxtgit.text.file import assumed_layout, file_pieces, first_bytes, verify_into
 from wtxtgit.text.grammar import MAGIC

@@ -14,37 +14,37 @@ filter and nothing else on a file; of other files git is asked.
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from wtxtgit.filter.cache import Known, file_digest
-from wtxtgit.filter.content import written_facts
-from wtxtgit.git import attributes, config, history, index, work_tree
+from wtxtgit.filter.content import ContentCache, file_digest, written_facts
+from wtxtgit.git import history, index, work_tree
 from wtxtgit.git.blobs import blob_id
-from wtxtgit.git.config import DRIVER
+from wtxtgit.git.driver import is_ours
 from wtxtgit.git.index import FileChange, TreeEntry, touched
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, UNSET, UNSPECIFIED, Repository
 from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import view_file
+from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import view_of
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import grammar
 from wtxtgit.text.grammar import MAGIC
 
-_NO_MORE = {"text": b"unset", "ident": b"unspecified", "working-tree-encoding": b"unspecified"}
-"""Attributes with which git changes nothing of what the filter gives."""
+_OURS_ALONE = {
+    "filter": DRIVER, "text": UNSET, "ident": UNSPECIFIED, "working-tree-encoding": UNSPECIFIED,
+}  # fmt: skip
+"""Attributes with which git runs our filter, and changes nothing of what it gives."""
 
 
 def file_changes(
-    repo: Repository, entries: Iterable[TreeEntry], known: Known, threads: int | None = None
+    repo: Repository, entries: Iterable[TreeEntry], known: ContentCache, threads: int | None = None
 ) -> dict[bytes, FileChange]:
     """How filtered files differ from their index entries; those that don't are left out.
 
@@ -57,7 +57,7 @@ def file_changes(
         for entry in entries
         if entry.path in seen and not (entry.stage or entry.skipped or entry.intended)
     }
-    found = {path: seen[path].change for path in asked}
+    changes = {path: seen[path].change for path in asked}
     doubtful = {path: entry for path, entry in asked.items() if seen[path].is_content}
     unchanged = []
     ours = filtered_alone(repo, doubtful) if doubtful and is_driven(repo) else ()
@@ -66,15 +66,15 @@ def file_changes(
         if outcome is not None:
             del doubtful[entry.path]
             if outcome.is_same:
-                del found[entry.path]
+                del changes[entry.path]
                 unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
     refresh_stats(repo, unchanged)
     if doubtful:
         by_git = index.changes(repo)
         for path in doubtful:
             if by_git.get(path, FileChange.NONE) is FileChange.NONE:
-                del found[path]
-    return found
+                del changes[path]
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,56 +87,50 @@ class _Outcome:
 
 def filtered_alone(repo: Repository, paths: Iterable[bytes]) -> list[bytes]:
     """Those of the paths whose content the filter changes on the way into git, and nothing else."""
-    wanted = {"filter": DRIVER.encode(), **_NO_MORE}
-    found = attributes.effective(repo, paths, tuple(wanted))
-    return [path for path, said in found.items() if said == wanted]
+    values = repo.attributes(paths, tuple(_OURS_ALONE))
+    return [path for path, said in values.items() if said == _OURS_ALONE]
 
 
 def is_driven(repo: Repository) -> bool:
     """Whether the filter that git would start is wtxtgit's."""
-    for key in (f"filter.{DRIVER}.process", f"filter.{DRIVER}.clean"):
+    for key in ("filter.wtxt.process", "filter.wtxt.clean"):
         value = repo.config.get(key)
         # Where there is a process, even an empty one, git does not look at the other.
         if value is not None:
-            return config.is_ours(key, value)
+            return is_ours(key, value)
     return False
 
 
-def _compare(file: Path, entry: TreeEntry, known: Known, threads: int | None) -> _Outcome | None:
+def _compare(
+    file: Path, entry: TreeEntry, known: ContentCache, threads: int | None
+) -> _Outcome | None:
     """Compare a file with its entry; None where git has to: it can't be read, changes, is a text.
 
     Of texts several files may be one blob, so that content tells less than size.
     """
     try:
-        # A fifo would block for ever, a link lead out of the work tree.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened_regular(file) as (descriptor, before):
+            if os.pread(descriptor, len(MAGIC), 0) == MAGIC:
+                return None
+            is_same = _is_blob(descriptor, entry.oid, known, threads)
+            after = os.fstat(descriptor)
     except OSError:
         return None
-    try:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode) or os.pread(descriptor, len(MAGIC), 0) == MAGIC:
-            return None
-        is_same = _is_blob(descriptor, entry.oid, known, threads)
-        after = os.fstat(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     if is_same is None or moment_of(before) != moment_of(after):
         return None
     return _Outcome(is_same, before)
 
 
-def _is_blob(descriptor: int, oid: str, known: Known, threads: int | None) -> bool | None:
+def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None) -> bool | None:
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size)
     if blob is not None:
         return blob == oid
-    held = known.file_of(oid)
-    if held is not None:
+    file = known.file_of(oid)
+    if file is not None:
         # Of two files that are no texts, each has a blob of its own.
-        return held == (digest, size)
+        return file == (digest, size)
     # With numpy, which is needed for nothing else here.
     from wtxtgit.filter.clean import clean
 
@@ -180,17 +174,6 @@ HELP = {
 
 
 @dataclass(frozen=True, slots=True)
-class TextHead:
-    """What a text's first lines say; `format` is a container's, or `wtxt` for native text."""
-
-    format: str
-
-    @property
-    def is_container(self) -> bool:
-        return self.format != NATIVE
-
-
-@dataclass(frozen=True, slots=True)
 class FileStatus(JsonObject):
     """A tracked file. Sizes in bytes; None where there is none, or git would have to fetch it."""
 
@@ -227,8 +210,11 @@ class Listing(JsonObject):
     files: tuple[Listed, ...]
 
 
-def text_head(head: bytes) -> TextHead | None:
-    """Read a text's first lines; None where they are not those of a text."""
+def text_format(head: bytes) -> str | None:
+    """The format that a text's first lines tell: a container's, or `wtxt` for a native text.
+
+    None where they are not the first lines of a text.
+    """
     pos = len(grammar.FIRST_LINE)
     if not head.startswith(grammar.FIRST_LINE):
         return None
@@ -238,8 +224,8 @@ def text_head(head: bytes) -> TextHead | None:
         return None
     name, _, version = meta[0].schema.partition("/")
     if grammar.CAP_LAYOUT in cap[0] and version == "v1" and name in CONTAINER_FORMATS:
-        return TextHead(name)
-    return TextHead(NATIVE)
+        return name
+    return NATIVE
 
 
 def format_of(head: bytes) -> str:
@@ -248,8 +234,7 @@ def format_of(head: bytes) -> str:
         return "opaque"
     if not head.startswith(grammar.MAGIC):
         return RAW
-    found = text_head(head)
-    return found.format if found else NATIVE
+    return text_format(head) or NATIVE
 
 
 def tracked(repo: Repository) -> list[TreeEntry]:
@@ -266,14 +251,9 @@ def filtered(
 ) -> list[TreeEntry]:
     """Keep the entries of regular files whose attributes name our filter."""
     files = [entry for entry in entries if entry.is_file]
-    found = attributes.effective(
-        repo,
-        (entry.path for entry in files),
-        ("filter",),
-        from_index=from_index,
-        index_file=index_file,
-    )
-    return [entry for entry in files if found[entry.path]["filter"] == DRIVER.encode()]
+    paths = (entry.path for entry in files)
+    drivers = repo.attributes(paths, ("filter",), from_index=from_index, index_file=index_file)
+    return [entry for entry in files if drivers[entry.path]["filter"] == DRIVER]
 
 
 def status(repo: Repository, key_file: Path | None = None, *, threads: int | None = None) -> Status:
@@ -283,39 +263,35 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
     """
     repo.check_worktree()
     entries = tracked(repo)
-    with Known.open(repo, key_file) as known:
+    with ContentCache(repo, key_file) as known:
         changes = file_changes(repo, entries, known, threads)
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
-    files = []
-    conflicts: set[bytes] = set()
-    for entry in entries:
-        path = repo.file(entry.path)
-        if entry.stage:
-            if entry.path not in conflicts:
-                conflicts.add(entry.path)
-                size = work_tree.file_size(path)
-                files.append(FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size))
-        elif entry.skipped:
-            files.append(FileStatus(entry.path, State.SPARSE, entry.oid))
-        elif entry.intended:
-            size = work_tree.file_size(path)
-            state = State.MISSING if size is None else State.MODIFIED
-            files.append(FileStatus(entry.path, state, entry.oid, file_size=size))
-        else:
-            change = changes.get(entry.path, FileChange.NONE)
-            head = heads[entry.oid]
-            files.append(
-                FileStatus(
-                    entry.path,
-                    _state(path, head, change),
-                    entry.oid,
-                    format_of(head.head),
-                    head.size,
-                    work_tree.file_size(path),
-                )
-            )
-    return Status(tuple(files))
+    # Of a conflict up to three entries are for one path.
+    by_path = {entry.path: entry for entry in reversed(entries)}
+    return Status(
+        tuple(
+            _status_of(repo, entry, changes.get(path, FileChange.NONE), heads)
+            for path, entry in reversed(by_path.items())
+        )
+    )
+
+
+def _status_of(
+    repo: Repository, entry: TreeEntry, change: FileChange, heads: Mapping[str, BlobHead]
+) -> FileStatus:
+    if entry.skipped:
+        return FileStatus(entry.path, State.SPARSE, entry.oid)
+    file = repo.file(entry.path)
+    size = work_tree.file_size(file)
+    if entry.stage:
+        return FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size)
+    if entry.intended:
+        state = State.MISSING if size is None else State.MODIFIED
+        return FileStatus(entry.path, state, entry.oid, file_size=size)
+    head = heads[entry.oid]
+    state = _state(file, head, change)
+    return FileStatus(entry.path, state, entry.oid, format_of(head.head), head.size, size)
 
 
 def list_files(repo: Repository, revision: str | None = None) -> Listing:
@@ -330,7 +306,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
             tree = history.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(
-                repo, history.tree_entries(repo, tree), from_index=True, index_file=index_file
+                repo, history.listing(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
@@ -367,8 +343,7 @@ def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
     if file is None or not file.startswith(grammar.MAGIC):
         return State.OK if unchanged else State.MODIFIED
     # A text stands in the work tree.
-    head = text_head(file)
-    if unchanged and head is not None and not head.is_container:
+    if unchanged and text_format(file) == NATIVE:
         return State.OK
     # Reading texts needs numpy, which takes longer than all the rest of a status.
     from wtxtgit.filter.clean import is_pending

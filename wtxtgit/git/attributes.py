@@ -3,13 +3,13 @@
 gitattributes(5). A file is kept as it is, byte for byte, but for the lines
 that are added, changed or removed.
 
-`effective` asks git about paths as it filters them here. `TreeAttributes` asks
-what a tree's own gitattributes files say, and nothing else: what a clone has
-of its own (configuration, `info/attributes`, the files of the user and the
-system) must not change that answer. So git is asked in an empty repository: a
-temporary folder, with the tree's gitattributes files alone in its work tree.
-They are not put into an index instead: of a file that begins with a byte order
-mark git then takes another first line than in a checkout.
+`Repository.attributes` asks git about paths as it filters them here.
+`TreeAttributes` asks what a tree's own gitattributes files say, and nothing
+else: what a clone has of its own (configuration, `info/attributes`, the files
+of the user and the system) must not change that answer. So git is asked in an
+empty repository: a temporary folder, with the tree's gitattributes files alone
+in its work tree. They are not put into an index instead: of a file that begins
+with a byte order mark git then takes another first line than in a checkout.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ import os
 import re
 import shlex
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.git import config, run
+from wtxtgit.git import run
 from wtxtgit.git.blobs import BlobReader, TooLarge
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
 
 FILE_NAME = ".gitattributes"
 MAX_LINE = 2048
 """Git ignores a line that is longer."""
-
-UNSET = b"unset"
 
 _BLANK = b" \t\r\n"
 _BLANKS = re.compile(rb"[" + _BLANK + rb"]+")
@@ -45,6 +43,9 @@ _UNESCAPES = {letter[0]: code for code, letter in _ESCAPES.items()}
 _NEEDS_QUOTES = re.compile(rb'[\x00-\x20"\x7f]')
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_FOLDABLE = re.compile(rb"[A-Z\\\[]")
+"""What a line has for which `core.ignoreCase` can matter, capitals that are escaped and classes
+included: [[:upper:]] and [@-^] match lower case then. Git folds ASCII letters alone."""
 _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-3][0-7]{2})')
 
 
@@ -130,33 +131,6 @@ def quote(pattern: bytes) -> bytes:
     return bytes(spelled + b'"')
 
 
-def effective(
-    repo: Repository,
-    paths: Iterable[bytes],
-    names: Sequence[str],
-    *,
-    from_index: bool = False,
-    index_file: Path | None = None,
-) -> dict[bytes, dict[str, bytes]]:
-    """Ask git for attributes of paths, relative to the top level.
-
-    `from_index` takes the gitattributes files of the index, not those of the
-    work tree; `index_file` is another index than the repository's. Values are
-    git's: a value, `set`, `unset` or `unspecified`.
-    """
-    wanted = run.joined(dict.fromkeys(paths))
-    if not wanted:
-        return {}
-    cached = ("--cached",) if from_index else ()
-    env = {"GIT_INDEX_FILE": str(index_file)} if index_file else None
-    output = repo.git("check-attr", *cached, "-z", "--stdin", *names, stdin=wanted, env=env)
-    fields = run.records(output)
-    found: dict[bytes, dict[str, bytes]] = {}
-    for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
-        found.setdefault(path, {})[name.decode("ascii")] = value
-    return found
-
-
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
     if not text or text.startswith((b"#", _MACRO)):
@@ -173,9 +147,9 @@ def _parse_line(raw: bytes) -> Line:
     return Line(raw, pattern, tuple(word for word in _BLANKS.split(rest) if word))
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    what = found[1]
-    return bytes([int(what, 8) if len(what) == 3 else _UNESCAPES[what[0]]])
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    spelled = escape[1]
+    return bytes([int(spelled, 8) if len(spelled) == 3 else _UNESCAPES[spelled[0]]])
 
 
 def _shown(pattern: bytes) -> str:
@@ -189,11 +163,10 @@ _REMEMBERED = 1 << 16
 _BATCH = 4096
 """Bytes asked at once. No pipe holds less, so git and we never both wait to write."""
 _BLOCK = 1 << 16
-_DRIVER = config.DRIVER.encode()
-_FILTER = ("filter",)
-
-UNSPECIFIED = b"unspecified"
-"""What git says of an attribute that no line is about."""
+CHECKOUT = (
+    "filter", "text", "crlf", "eol", "ident", "working-tree-encoding", "export-subst",
+)  # fmt: skip
+"""Attributes that decide what a checkout or an archive writes, gitattributes(5)."""
 
 MAX_FILE = 100 * 1024 * 1024
 """Bytes of a gitattributes file from which git ignores it (ATTR_MAX_FILE_SIZE)."""
@@ -246,8 +219,9 @@ class TreeAttributes:
         EnvironmentFailure where a blob of them is not there, or a path can be
         none of a checkout.
         """
-        found = self.values(attribute_files, paths, _FILTER)
-        return {path for path, (value,) in found.items() if value == _DRIVER}
+        # More than is needed: who asks for them next needs no other process.
+        values = self.values(attribute_files, paths, CHECKOUT)
+        return {path for path, (driver, *_) in values.items() if driver == DRIVER}
 
     def values(
         self,
@@ -265,22 +239,30 @@ class TreeAttributes:
         wanted = list(dict.fromkeys(paths))
         if not attribute_files or not wanted:
             return dict.fromkeys(wanted, (UNSPECIFIED,) * len(names))
-        return self._question(attribute_files, names, ignore_case).values(wanted)
+        question = self._question(attribute_files, names)
+        # Where nothing can be folded both answers are one, and one process is enough.
+        if ignore_case and (question.is_foldable or any(map(_FOLDABLE.search, wanted))):
+            question = self._question(attribute_files, names, ignore_case=True)
+        return question.values(wanted)
 
     def _question(
-        self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], ignore_case: bool
+        self,
+        attribute_files: Mapping[bytes, str],
+        names: tuple[str, ...],
+        *,
+        ignore_case: bool = False,
     ) -> _Question:
         key = frozenset(attribute_files.items()), names, ignore_case
-        found = self._asked.pop(key, None)
-        if found is None:
+        question = self._asked.pop(key, None)
+        if question is None:
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
-            found = self._begin(attribute_files, names, ignore_case)
-        self._asked[key] = found
-        return found
+            question = self._begin(attribute_files, names, ignore_case=ignore_case)
+        self._asked[key] = question
+        return question
 
     def _begin(
-        self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], ignore_case: bool
+        self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], *, ignore_case: bool
     ) -> _Question:
         if self._folder is None:
             self._folder = self._make()
@@ -288,8 +270,7 @@ class TreeAttributes:
         work_tree = self._folder / f"tree-{self._begun}"
         try:
             work_tree.mkdir()
-            for path, oid in attribute_files.items():
-                self._write(work_tree, path, oid)
+            written = [self._write(work_tree, *file) for file in attribute_files.items()]
         except OSError as error:
             raise EnvironmentFailure(
                 f"the gitattributes files of a tree can't be written: {error.strerror}"
@@ -307,9 +288,11 @@ class TreeAttributes:
         settings = ("-c", "core.ignoreCase=true") if ignore_case else ()
         asked = ("check-attr", "-z", "--stdin", *names)
         stream = run.GitStream(*settings, *asked, cwd=work_tree, env=env)
-        return _Question(stream, work_tree, names)
+        is_foldable = any(map(_FOLDABLE.search, [*attribute_files, *written]))
+        return _Question(stream, work_tree, names, is_foldable)
 
-    def _write(self, work_tree: Path, path: bytes, oid: str) -> None:
+    def _write(self, work_tree: Path, path: bytes, oid: str) -> bytes:
+        """Write a gitattributes file; gives what git takes of it."""
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
         try:
@@ -318,18 +301,19 @@ class TreeAttributes:
             # Git takes nothing of it. It is read all the same: what is missing may say anything.
             for _ in self._blobs.chunks(oid):
                 pass
-            return
+            return b""
         file = work_tree / os.fsdecode(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("xb") as out:
             out.write(content)
+        return content
 
     def _make(self) -> Path:
         try:
             import tempfile
 
-            made = tempfile.TemporaryDirectory(prefix="wtxtgit-")
-            folder = Path(self._closing.enter_context(made))
+            temporary = tempfile.TemporaryDirectory(prefix="wtxtgit-")
+            folder = Path(self._closing.enter_context(temporary))
             for name in ("git/objects", "git/refs"):
                 (folder / name).mkdir(parents=True)
             (folder / "git/HEAD").write_text("ref: refs/heads/main\n")
@@ -342,7 +326,11 @@ class TreeAttributes:
 class _Question:
     """A running `git check-attr`, and what it said."""
 
-    def __init__(self, stream: run.GitStream, work_tree: Path, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, stream: run.GitStream, work_tree: Path, names: tuple[str, ...], is_foldable: bool
+    ) -> None:
+        self.is_foldable = is_foldable
+        """Whether `core.ignoreCase` can matter to the gitattributes files, or to their paths."""
         self._stream = stream
         self._work_tree = work_tree
         self._names = names
@@ -355,44 +343,32 @@ class _Question:
         shutil.rmtree(self._work_tree, ignore_errors=True)
 
     def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
-        found = {path: self._known[path] for path in paths if path in self._known}
-        for batch in _batches(path for path in paths if path not in self._known):
+        answers = {path: self._known[path] for path in paths if path in self._known}
+        asked = (path for path in paths if path not in self._known)
+        for batch in run.batches(asked, _BATCH):
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
-            values = dict(zip(batch, self._said(batch), strict=True))
+            values = dict(zip(batch, self._answers(batch), strict=True))
             self._known.update(values)
-            found.update(values)
-        return found
+            answers.update(values)
+        return answers
 
-    def _said(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
+    def _answers(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
         with contextlib.suppress(BrokenPipeError):
             self._stream.stdin.write(run.joined(batch))
             self._stream.stdin.flush()
         # Path, attribute and value of each attribute of each path, each ended by NUL.
         several = len(self._names)
         missing = 3 * several * len(batch)
-        said = bytearray()
+        output = bytearray()
         while missing > 0:
             block = self._stream.stdout.read1(_BLOCK)
             if not block:
                 raise EnvironmentFailure("git check-attr ended before its last answer")
             missing -= block.count(b"\0")
-            said += block
-        fields = run.records(bytes(said))
+            output += block
+        fields = run.records(bytes(output))
         if fields[:: 3 * several] != batch:
             raise EnvironmentFailure("git check-attr answers what it was not asked")
         values = fields[2::3]
         return [tuple(values[n : n + several]) for n in range(0, len(values), several)]
-
-
-def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for path in paths:
-        if batch and size + len(path) + 1 > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(path)
-        size += len(path) + 1
-    if batch:
-        yield batch

@@ -57,10 +57,10 @@ class CatFiles:
         """Those of a repository, which are its own in every process."""
         shared = repo.cat_files
         if not isinstance(shared, CatFiles) or shared._process != os.getpid():
-            made = cls(repo)
+            fresh = cls(repo)
             # Kept: what closes them would wait for another process's children.
-            made._inherited.append(shared)
-            shared = repo.cat_files = made
+            fresh._inherited.append(shared)
+            shared = repo.cat_files = fresh
         return shared
 
     def enter(self) -> None:
@@ -178,9 +178,9 @@ class ObjectReader:
                 stream.stdin.write(oid.encode("ascii") + b"\n")
                 stream.stdin.flush()
             # A process that died gives an empty line.
-            found, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
-            if found != oid:
-                raise EnvironmentFailure(f"git gives {self._kind} {found} for {oid}")
+            told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
+            if told_oid != oid:
+                raise EnvironmentFailure(f"git gives {self._kind} {told_oid} for {oid}")
             yield stream, size
 
     def _cut_off(self, oid: str, size: int) -> EnvironmentFailure:
@@ -201,11 +201,11 @@ def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
 
 def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
     """Ask for the sizes of blobs, as far as they are there."""
-    found = {}
+    there = {}
     for oid, line in _size_answers(repo, oids):
         with contextlib.suppress(EnvironmentFailure):
-            found[oid] = _parse_answer(line, "blob", oid)[1]
-    return found
+            there[oid] = _parse_answer(line, "blob", oid)[1]
+    return there
 
 
 def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, bytes]]:

@@ -77,7 +77,7 @@ class PacketReader:
 
     def __init__(self, stream: Readable) -> None:
         self._readv = _scattered(stream)
-        self._held = memoryview(b"")
+        self._unread = memoryview(b"")
         """What was read, but not yet taken."""
         self._run: _PacketRun | None = None
 
@@ -87,7 +87,7 @@ class PacketReader:
         Raises EndOfStream where the stream ends before the packet, and
         ProtocolError for a bad length or a packet that is cut short.
         """
-        if not self._held:
+        if not self._unread:
             self._read_ahead()
         header = self._take(HEADER_SIZE)
         if len(header) != HEADER_SIZE:
@@ -125,10 +125,10 @@ class PacketReader:
         PIPE_SIZE bytes.
         """
         while True:
-            while not self._held:
+            while not self._unread:
                 if self._run is None:
                     self._run = _PacketRun()
-                payloads, self._held = self._run.read(self._readv)
+                payloads, self._unread = self._run.read(self._readv)
                 if payloads:
                     yield payloads
             payload = self.packet()
@@ -138,20 +138,20 @@ class PacketReader:
 
     def _take(self, size: int) -> bytes:
         """The next `size` bytes, fewer at the stream's end; nothing is read beyond them."""
-        found, self._held = self._held[:size], self._held[size:]
-        if len(found) == size:
-            return bytes(found)
+        taken, self._unread = self._unread[:size], self._unread[size:]
+        if len(taken) == size:
+            return bytes(taken)
         whole = bytearray(size)
-        have = len(found)
-        whole[:have] = found
+        filled = len(taken)
+        whole[:filled] = taken
         with memoryview(whole) as place:
-            while have < size and (got := self._readv([place[have:]])):
-                have += got
-        return bytes(whole[:have])
+            while filled < size and (count := self._readv([place[filled:]])):
+                filled += count
+        return bytes(whole[:filled])
 
     def _read_ahead(self) -> None:
         place = memoryview(bytearray(_AHEAD))
-        self._held = place[: self._readv([place])]
+        self._unread = place[: self._readv([place])]
 
 
 class _PacketRun:
@@ -172,9 +172,9 @@ class _PacketRun:
         Gives their payloads, and what was read after them, in the order in
         which it came. Raises EndOfStream where nothing more comes.
         """
-        got = 0
-        while got < PACKETS_A_CALL * MAX_PACKET:
-            packets, part = divmod(got, MAX_PACKET)
+        filled = 0
+        while filled < PACKETS_A_CALL * MAX_PACKET:
+            packets, part = divmod(filled, MAX_PACKET)
             if part < HEADER_SIZE:
                 first = self._places[2 * packets][part:]
                 rest = self._places[2 * packets + 1 :]
@@ -183,26 +183,26 @@ class _PacketRun:
                 rest = self._places[2 * packets + 2 :]
             count = readv([first, *rest])
             if not count:
-                if not got:
+                if not filled:
                     raise EndOfStream("the stream ended where a packet was due")
-                return self._split(packets, got)
-            got += count
-            full = self._full(packets, got)
-            if full * MAX_PACKET + HEADER_SIZE <= got:
-                return self._split(full, got)
+                return self._split(packets, filled)
+            filled += count
+            full = self._full(packets, filled)
+            if full * MAX_PACKET + HEADER_SIZE <= filled:
+                return self._split(full, filled)
         return self._payloads, memoryview(b"")
 
-    def _full(self, checked: int, got: int) -> int:
+    def _full(self, checked: int, filled: int) -> int:
         """How many headers from the first on say that the packet is full; `checked` do."""
-        complete = (got + MAX_PAYLOAD) // MAX_PACKET
+        complete = (filled + MAX_PAYLOAD) // MAX_PACKET
         ix = checked
         while ix < complete and self._places[2 * ix] == _FULL_HEADER:
             ix += 1
         return ix
 
-    def _split(self, packets: int, got: int) -> tuple[memoryview, memoryview]:
+    def _split(self, packets: int, filled: int) -> tuple[memoryview, memoryview]:
         """The payloads of so many packets, and what came after them, of `got` bytes in all."""
-        left = got - packets * MAX_PACKET
+        left = filled - packets * MAX_PACKET
         after = []
         for place in self._places[2 * packets :]:
             if not left:

@@ -7,14 +7,15 @@ can't be passed over that way: `refuse_altered` looks for them.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
-from wtxtgit.git.blobs import ObjectReader, check_oid
+from wtxtgit.git.blobs import CatFiles, ObjectReader, check_oid
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import MODE_FOLDER, MODE_SUBMODULE, ChosenPaths, TreeEntry, TreeReader
 
@@ -83,7 +84,7 @@ def commits(
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
     have there what all of their parents have, unless git takes no pathspecs
-    that long (`can_choose`). Git may leave out one whose tree is out of order,
+    that long (`run.fit`). Git may leave out one whose tree is out of order,
     so nothing that is trusted may depend on a commit's not being listed.
     Raises EnvironmentFailure for an id that is none.
     """
@@ -91,7 +92,7 @@ def commits(
     if not asked:
         return []
     paths: list[str | bytes] = []
-    if touching is not None and can_choose(touching):
+    if touching is not None and run.fit(touching):
         paths = ["--full-history", "--", *touching]
     output = repo.git(
         *_TRUE,
@@ -109,9 +110,70 @@ def commits(
     return [_parse(line) for line in lines]
 
 
-def can_choose(touching: Sequence[bytes]) -> bool:
-    """Tell whether git can leave commits out by these pathspecs."""
-    return run.fit(touching)
+class CommitGraph:
+    """The commits that some tips reach and `base` does not, listed by git once.
+
+    What is asked of them afterwards needs no process. The commits that `base`
+    reaches are not listed: there may be far more of them.
+    """
+
+    def __init__(self, repo: Repository, base: str | None, tips: Iterable[str] = ()) -> None:
+        self.base = base
+        self._repo = repo
+        self._tips: list[str] = []
+        self._commits: dict[str, Commit] = {}
+        self._above: set[str] = set()
+        """Commits that descend from the base."""
+        self.add(tips)
+
+    def add(self, tips: Iterable[str]) -> None:
+        """List the commits that these tips reach as well; raises what `commits` does."""
+        new = [tip for tip in dict.fromkeys(tips) if tip not in self._commits and tip != self.base]
+        if not new:
+            return
+        below = self._tips if self.base is None else [self.base, *self._tips]
+        # What is new comes last: nothing that was listed before descends from it.
+        for commit in commits(self._repo, new, below):
+            self._commits[commit.oid] = commit
+            if any(oid == self.base or oid in self._above for oid in commit.parents):
+                self._above.add(commit.oid)
+        self._tips += new
+
+    def listed(self, tips: Iterable[str], excluded: Iterable[str] = ()) -> list[Commit]:
+        """The commits that `tips` reach and `excluded` do not, parents before their children."""
+        tips, excluded = list(tips), list(excluded)
+        self.add([*tips, *excluded])
+        wanted = self._reached(tips) - self._reached(excluded)
+        return [commit for commit in self._commits.values() if commit.oid in wanted]
+
+    def reaches_base(self, tip: str) -> bool:
+        """Tell whether a tip is the base, or descends from it."""
+        self.add([tip])
+        return tip == self.base or tip in self._above
+
+    def descends(self, tip: str, ancestor: str) -> bool:
+        """Tell whether a commit is another one, or descends from it."""
+        self.add([tip])
+        if ancestor == self.base:
+            return self.reaches_base(tip)
+        if ancestor in self._commits:
+            return ancestor in self._reached([tip])
+        return is_ancestor(self._repo, ancestor, tip)
+
+    def _reached(self, tips: Iterable[str]) -> set[str]:
+        reached: set[str] = set()
+        waiting = list(tips)
+        while waiting:
+            oid = waiting.pop()
+            if oid in self._commits and oid not in reached:
+                reached.add(oid)
+                waiting += self._commits[oid].parents
+        return reached
+
+
+def count(repo: Repository, tip: str) -> int:
+    """Count the commits that a commit reaches, itself included."""
+    return int(repo.git(*_TRUE, "rev-list", "--count", check_oid(tip), env=run.TRUE_OBJECTS))
 
 
 def head(repo: Repository) -> Commit | None:
@@ -119,11 +181,11 @@ def head(repo: Repository) -> Commit | None:
 
     Raises EnvironmentFailure where HEAD names a commit that can't be read.
     """
-    found = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
-    if found.code:
+    parsed = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
+    if parsed.code:
         return None
     with CommitReader(repo) as reader:
-        return reader.commit(found.stdout.decode("ascii", "backslashreplace").strip())
+        return reader.commit(parsed.stdout.decode("ascii", "backslashreplace").strip())
 
 
 class Head:
@@ -143,12 +205,12 @@ def next_parents(at: Head) -> list[str]:
 
     None before the first commit.
     """
-    repo, found = at.repo, at.commit
-    if found is None:
+    repo, commit = at.repo, at.commit
+    if commit is None:
         return []
     file = repo.git_path("MERGE_HEAD")
     merged = file.read_text("ascii", "backslashreplace").split() if file.is_file() else []
-    return list(dict.fromkeys([found.oid, *map(check_oid, merged)]))
+    return list(dict.fromkeys([commit.oid, *map(check_oid, merged)]))
 
 
 def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
@@ -160,8 +222,8 @@ def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
 def merge_base(repo: Repository, one: str, other: str) -> str | None:
     """Give the best common ancestor of two commits, one of several; None where there is none."""
     arguments = ("merge-base", "--", check_oid(one), check_oid(other))
-    found = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
-    return None if found.code else _oid(found.stdout.strip())
+    answer = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
+    return None if answer.code else _oid(answer.stdout.strip())
 
 
 def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
@@ -200,8 +262,8 @@ def tips(repo: Repository) -> list[str]:
     answers = repo.git(
         "cat-file", "--batch-check=%(objectname)", stdin=listed, env=run.TRUE_OBJECTS
     )
-    found = (line for line in answers.splitlines() if not line.endswith(b" missing"))
-    return list(dict.fromkeys(_oid(line) for line in found))
+    oids = (line for line in answers.splitlines() if not line.endswith(b" missing"))
+    return list(dict.fromkeys(_oid(line) for line in oids))
 
 
 def shallow_boundary(repo: Repository) -> frozenset[str]:
@@ -222,10 +284,9 @@ def default_branch(repo: Repository) -> str | None:
     remote = _upstream(repo)
     if remote is None:
         return None
-    name = f"refs/remotes/{remote}/HEAD"
-    found = repo.call("symbolic-ref", "--quiet", name, ok=(0, 1, 128))
-    branch = os.fsdecode(found.stdout).removesuffix("\n")
-    if found.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
+    answer = repo.call("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1, 128))
+    branch = os.fsdecode(answer.stdout).removesuffix("\n")
+    if answer.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
         return None
     return branch
 
@@ -234,8 +295,8 @@ def _upstream(repo: Repository) -> str | None:
     remotes = os.fsdecode(repo.git("remote")).splitlines()
     branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout.removesuffix(b"\n")
     if branch:
-        told = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
-        remote = os.fsdecode(told).removesuffix("\n")
+        answer = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
+        remote = os.fsdecode(answer).removesuffix("\n")
         if remote in remotes:
             return remote
     if len(remotes) == 1:
@@ -252,24 +313,6 @@ def _oid(word: bytes) -> str:
     return check_oid(word.decode("ascii", "backslashreplace"))
 
 
-class PathReader:
-    """Reads what trees have at some paths; a context manager."""
-
-    def __init__(self, repo: Repository, paths: Sequence[bytes]) -> None:
-        self._paths = tuple(paths)
-        self._trees = TreeReader(repo)
-
-    def __enter__(self) -> PathReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._trees.__exit__()
-
-    def entries(self, tree: str) -> Mapping[bytes, TreeEntry]:
-        """Give what stands at the paths of a tree, whatever it is but a folder."""
-        return self._trees.at(tree, self._paths)
-
-
 def changing(
     repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
 ) -> dict[bytes, list[int]]:
@@ -277,7 +320,7 @@ def changing(
 
     Raises EnvironmentFailure for a parent that is not there.
     """
-    found: dict[bytes, list[int]] = {path: [] for path in paths}
+    numbers: dict[bytes, list[int]] = {path: [] for path in paths}
     of = {commit.oid: commit.tree for commit in commits}
     chosen = ChosenPaths.of(paths)
     with TreeReader(repo) as trees:
@@ -287,18 +330,13 @@ def changing(
                     of[parent] = reader.commit(parent).tree
             before: set[str | None] = {of[parent] for parent in commit.parents} or {None}
             changes = (trees.between(tree, commit.tree, chosen) for tree in before)
-            for path in {change.path for some in changes for change in some} & found.keys():
-                found[path].append(number)
-    return found
+            for path in {change.path for some in changes for change in some} & numbers.keys():
+                numbers[path].append(number)
+    return numbers
 
 
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
-
-
-def tree_entries(repo: Repository, revision: str) -> list[TreeEntry]:
-    """List the files of a commit's or a tree's whole tree."""
-    return listing(repo, resolve_tree(repo, revision))
 
 
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
@@ -313,19 +351,37 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
 
 def resolve(repo: Repository, revision: str) -> str:
     """Give the object id that a revision names; raises EnvironmentFailure."""
-    found = repo.call(
+    parsed = repo.call(
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
-    if found.code:
+    if parsed.code:
         raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
-    return found.stdout.decode("ascii").strip()
+    return parsed.stdout.decode("ascii").strip()
+
+
+def resolve_commit(repo: Repository, revision: str) -> str:
+    """Give the object id of the commit that a revision names; raises EnvironmentFailure.
+
+    Asked of the process that objects are asked of, so it takes none of its own.
+    """
+    # A line is one question.
+    if "\n" not in revision:
+        with CatFiles.of(repo).lent("--batch-check") as stream:
+            with contextlib.suppress(BrokenPipeError):
+                stream.stdin.write(os.fsencode(revision) + b"^{commit}\n")
+                stream.stdin.flush()
+            match stream.stdout.readline().split():
+                # What names nothing is said so: `REVISION missing`.
+                case [oid, b"commit", size] if size.isdigit():
+                    return _oid(oid)
+    raise EnvironmentFailure(f"{revision!r} names no commit in this repository")
 
 
 def resolve_tree(repo: Repository, revision: str) -> str:
     """Give the object id of a commit's or tree's tree; raises EnvironmentFailure."""
     resolve(repo, revision)
     try:
-        commit = resolve(repo, revision + "^{commit}")
+        commit = resolve_commit(repo, revision)
     except EnvironmentFailure:
         return resolve(repo, revision + "^{tree}")
     with CommitReader(repo) as commits:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.git import run
-from wtxtgit.git.config import UNFILTERED
+from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry as TreeEntry
 
@@ -103,17 +103,11 @@ def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
     empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
     if not empty:
         return listed
-    tree = _empty("tree", len(listed[0].oid))
     # Against the empty tree every entry is added, but for those that a commit leaves out.
-    staged = set(
-        run.records(
-            repo.git(
-                "diff-index", "--cached", "--ita-invisible-in-index", "--no-renames",
-                "--name-only", "-z", tree, "--",
-            )
-        )
-    )  # fmt: skip
-    intended = empty - staged
+    against = ("--ita-invisible-in-index", _empty("tree", len(listed[0].oid)))
+    names = ("--name-only", "-z", "--no-renames")
+    staged = run.records(repo.git("diff-index", "--cached", *names, *against, "--"))
+    intended = empty.difference(staged)
     return [entry._replace(intended=entry.path in intended) for entry in listed]
 
 
@@ -148,14 +142,14 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
             "--ignore-submodules=all",
         )
     )
-    found = {}
+    changes = {}
     for about, path in zip(output[::2], output[1::2], strict=True):
         fields = about.removeprefix(b":").split(b" ")
         if len(fields) != 5:
             raise EnvironmentFailure(f"git diff-files gives {about[:200]!a}")
         change = FileChange(fields[4][:1].decode("ascii", "replace"))
-        found[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
-    return found
+        changes[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
+    return changes
 
 
 _EVERYTHING = (":/",)
@@ -232,5 +226,5 @@ def _are_skipped(here: Path, wanted: Wanted) -> bool:
 def _words(stderr: bytes) -> str:
     """What git says, without its advice, as one line."""
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
-    said = " ".join(line for line in lines if not line.startswith("hint: "))
-    return said.removeprefix("fatal: ").removeprefix("The ")
+    words = " ".join(line for line in lines if not line.startswith("hint: "))
+    return words.removeprefix("fatal: ").removeprefix("The ")

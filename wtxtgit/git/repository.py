@@ -1,16 +1,24 @@
-"""Where things are in a repository: linked worktrees, bare ones, hooks, own state."""
+"""A repository: where things are in it, its configuration, and how git is run there."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import run
-from wtxtgit.git.config import Config
 from wtxtgit.io.view import Buffer
 
 STATE_FOLDER = "wtxtgit"
+TRUST_ROOT = "wtxtgit.trustRoot"
+"""The key for where trust starts: a commit, or a file of signers."""
+DRIVER = b"wtxt"
+"""The value of the attributes `filter`, `diff` and `merge` with which our driver is meant."""
+UNSET = b"unset"
+UNSPECIFIED = b"unspecified"
+"""What git says of an attribute that a line takes away, and of one that no line is about."""
 _FACTS = {
     "objects": ("--git-path", "objects"),
     "hooks": ("--git-path", "hooks"),
@@ -24,6 +32,90 @@ _FACTS = {
 _PLACES = ("--absolute-git-dir", "--git-common-dir", "--show-prefix", "--show-toplevel")
 """Git answers each with a line, and ends at the first that has no answer: in a bare repository
 the last one."""
+
+
+_VALUELESS = b"\0"
+"""Of a key that stands alone, which is true; as a string it is empty. No value holds it."""
+_BOOLEANS = {
+    _VALUELESS: True, b"true": True, b"yes": True, b"on": True, b"1": True,
+    b"false": False, b"no": False, b"off": False, b"0": False, b"": False,
+}  # fmt: skip
+_DECIMAL = re.compile(rb"0|[1-9][0-9]{0,17}")
+_writes = 0
+
+
+class Config:
+    """The configuration that git obeys in a folder, read once, when first asked for.
+
+    One process lists all values. They are spelled as they were written; what a
+    spelling means is decided here where it is plain, and by git elsewhere.
+    """
+
+    def __init__(self, cwd: Path | None) -> None:
+        self._cwd = cwd
+        self._values: dict[str, bytes] = {}
+        self._read_at = -1
+
+    def get(self, key: str) -> str | None:
+        """The value that git obeys, the last one; None for a key that is not set."""
+        value = self._last(key)
+        return None if value is None else os.fsdecode(value.removeprefix(_VALUELESS))
+
+    def path(self, key: str) -> str | None:
+        """A value that may be a path; git puts a home in the place of its `~`."""
+        value = self.get(key)
+        if value is not None and value.startswith(("~", "%(")):
+            return os.fsdecode(run.records(self._by_git(key, "--type=path", "-z").stdout)[0])
+        return value
+
+    def is_true(self, key: str, *, default: bool = False) -> bool:
+        """A value that is true or false, as git spells them; `default` for a key not set.
+
+        Raises GitFailure for one that is neither.
+        """
+        value = self._last(key)
+        if value is None:
+            return default
+        known = _BOOLEANS.get(value.lower())
+        return self._by_git(key, "--type=bool").stdout == b"true\n" if known is None else known
+
+    def size(self, key: str, default: int) -> int:
+        """A number of bytes with git's own suffixes (k, m, g); `default` for what is none."""
+        value = self._last(key)
+        if value is None or _DECIMAL.fullmatch(value):
+            return default if value is None else int(value)
+        try:
+            return int(self._by_git(key, "--type=int", ok=(0, 128)).stdout)
+        except ValueError:
+            return default
+
+    def _last(self, key: str) -> bytes | None:
+        if self._read_at != _writes:
+            self._values = {}
+            for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
+                name, equals, value = record.partition(b"\n")
+                self._values[os.fsdecode(name)] = value if equals else _VALUELESS
+            self._read_at = _writes
+        # Git lists all but the middle part in lower case.
+        section, _, rest = key.partition(".")
+        middle, dot, last = rest.rpartition(".")
+        return self._values.get(f"{section.lower()}.{middle}{dot}{last.lower()}")
+
+    def _by_git(self, key: str, *how: str, ok: Iterable[int] = (0,)) -> run.Result:
+        return run.call("config", *how, "--get", key, cwd=self._cwd, ok=ok)
+
+
+def values_in(key: str, *, scope: str, cwd: Path | None = None) -> list[str]:
+    """Read all values of a key in one scope, last one strongest."""
+    output = run.call("config", f"--{scope}", "-z", "--get-all", key, cwd=cwd, ok=(0, 1)).stdout
+    return [os.fsdecode(value) for value in run.records(output)]
+
+
+def change_config(scope: str, *arguments: str | bytes, cwd: Path | None = None) -> None:
+    """Have git write to one scope; what was read before is read again."""
+    global _writes
+    run.git("config", f"--{scope}", *arguments, cwd=cwd)
+    _writes += 1
 
 
 class Repository:
@@ -76,12 +168,12 @@ class Repository:
     @classmethod
     def discover(cls, folder: Path | None = None) -> Repository:
         """Find the repository around `folder`; raises EnvironmentFailure outside one."""
-        found = cls.find(folder)
-        if found is None:
+        repo = cls.find(folder)
+        if repo is None:
             raise EnvironmentFailure(
                 "this is not in a git repository", hint="go into a repository, or git init"
             )
-        return found
+        return repo
 
     @classmethod
     def find(cls, folder: Path | None = None) -> Repository | None:
@@ -108,13 +200,12 @@ class Repository:
         """The same with a question at a time, which tells what git has no answer to."""
         # Git's exit code does not tell "no repository" from others, its words do.
         words = {"LC_ALL": "C"}
-        found = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
-        if found.code:
-            said = found.stderr.decode("utf-8", "backslashreplace")
-            if "not a git repository" in said:
+        answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
+        if answer.code:
+            if "not a git repository" in answer.stderr.decode("utf-8", "backslashreplace"):
                 return None
-            raise run.GitFailure(("rev-parse", "--absolute-git-dir"), found.code, found.stderr)
-        git_dir = _path(found.stdout, here)
+            raise run.GitFailure(("rev-parse", "--absolute-git-dir"), answer.code, answer.stderr)
+        git_dir = _path(answer.stdout, here)
         # There may be a work tree elsewhere (GIT_WORK_TREE), but not from inside the git folder.
         top = run.call("rev-parse", "--show-toplevel", cwd=here, ok=(0, 128))
         inside = run.git("rev-parse", "--is-inside-work-tree", cwd=here).strip() == b"true"
@@ -192,6 +283,32 @@ class Repository:
     def stream(self, *arguments: str | bytes, env: run.Environment | None = None) -> run.GitStream:
         """Start git at the top level, to talk with while it runs."""
         return run.GitStream(*arguments, cwd=self.home, env=env)
+
+    def attributes(
+        self,
+        paths: Iterable[bytes],
+        names: Sequence[str],
+        *,
+        from_index: bool = False,
+        index_file: Path | None = None,
+    ) -> dict[bytes, dict[str, bytes]]:
+        """Ask git for attributes of paths, relative to the top level.
+
+        `from_index` takes the gitattributes files of the index, not those of the
+        work tree; `index_file` is another index than the repository's. Values are
+        git's: a value, `set`, `unset` or `unspecified`.
+        """
+        asked = run.joined(dict.fromkeys(paths))
+        if not asked:
+            return {}
+        cached = ("--cached",) if from_index else ()
+        env = {"GIT_INDEX_FILE": str(index_file)} if index_file else None
+        output = self.git("check-attr", *cached, "-z", "--stdin", *names, stdin=asked, env=env)
+        fields = run.records(output)
+        values: dict[bytes, dict[str, bytes]] = {}
+        for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
+            values.setdefault(path, {})[name.decode("ascii")] = value
+        return values
 
     def path_from_top(self, given: str) -> bytes:
         """The path from the top level of one that was given here; `.` for the top level."""

@@ -144,7 +144,7 @@ class TreeReader(ObjectReader):
     def __init__(self, repo: Repository) -> None:
         super().__init__(repo, "tree")
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
-        self._held = 0
+        self._remembered = 0
 
     def entries(self, tree: str) -> dict[bytes, TreeEntry]:
         """Give what stands in a tree itself, folders too, by its name there."""
@@ -160,8 +160,8 @@ class TreeReader(ObjectReader):
         Only the folders on the way there are read.
         """
         # What lies in one folder is looked up in a row.
-        found = ((path, self.standing(tree, path).entry) for path in sorted(set(paths)))
-        return {path: entry for path, entry in found if entry is not None and not entry.is_folder}
+        entries = ((path, self.standing(tree, path).entry) for path in sorted(set(paths)))
+        return {path: entry for path, entry in entries if entry is not None and not entry.is_folder}
 
     def standing(self, tree: str, path: bytes) -> Standing:
         """Tell what stands at a path, a folder too, or what is in the way there."""
@@ -185,7 +185,7 @@ class TreeReader(ObjectReader):
         None is a tree that has nothing. With `chosen`, there alone.
         Folders that are the same in both are not read.
         """
-        found: list[TreeChange] = []
+        changes: list[TreeChange] = []
         looked_at = 0
         # No recursion: folders may lie deeper than Python's stack.
         waiting = [(b"", 0, before, after, chosen)]
@@ -216,17 +216,17 @@ class TreeReader(ObjectReader):
                 if below is None:
                     change = TreeChange(path, _file(path, was), _file(path, now))
                     if change.before != change.after:
-                        found.append(change)
-        found.sort(key=_path)
-        return found
+                        changes.append(change)
+        changes.sort(key=_path)
+        return changes
 
     def _folder(self, oid: str) -> _Folder:
         folder = self._folders.pop(oid, None)
         if folder is None:
             folder = _parse(oid, self.read(oid, MAX_TREE))
-            self._held += len(folder)
-            while self._held > _REMEMBERED and len(self._folders) > 1:
-                self._held -= len(self._folders.popitem(last=False)[1])
+            self._remembered += len(folder)
+            while self._remembered > _REMEMBERED and len(self._folders) > 1:
+                self._remembered -= len(self._folders.popitem(last=False)[1])
         self._folders[oid] = folder
         return folder
 

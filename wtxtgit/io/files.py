@@ -10,8 +10,7 @@ import contextlib
 import errno
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 
@@ -22,13 +21,11 @@ from wtxtgit.errors import (
     UsageError,
     WtxtgitError,
 )
-from wtxtgit.io.view import Buffer, ByteView, mapped, pieces, view_of
+from wtxtgit.io.view import ByteView, mapped, pieces, view_of, write_all
 
+NOT_REGULAR = "no regular file"
 _UMASK_PROBE = 0o666
 _UMASK_LOCK = Lock()
-_SMALL_PIECE = 64 * 1024
-"""Bytes from which on a piece is written by itself."""
-_ALL = sys.maxsize
 
 
 def view_file(path: Path, folder: Path | None = None) -> ByteView:
@@ -49,6 +46,27 @@ def view_file(path: Path, folder: Path | None = None) -> ByteView:
 def map_file(path: Path, folder: Path | None = None) -> memoryview:
     """The same as one buffer; raises EnvironmentFailure where there is no room to map it."""
     return mapped(view_file(path, folder))
+
+
+@contextlib.contextmanager
+def opened_regular(
+    file: Path, *, follow_links: bool = False
+) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a regular file, to be read by its descriptor; gives its stat, too.
+
+    Raises OSError for a link unless `follow_links`, for what can't be read, and,
+    with the words NOT_REGULAR, for a pipe or a device.
+    """
+    # Opening a pipe would block for ever; a link may lead out of the folder that it stands in.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(file, flags)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(file))
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
 
 
 def read_small(path: Path, limit: int, what: str) -> bytes:
@@ -80,11 +98,13 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             try:
                 write(descriptor)
                 os.fchmod(descriptor, _mode_for(path))
+                # Before the renaming: after a crash a name would lead to an empty file.
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             Path(name).replace(path)
         except BaseException:
+            # Signals too: nothing else knows of the temporary file.
             with contextlib.suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
@@ -130,24 +150,6 @@ def _stream(path: Path) -> int | None:
     return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
 
-def write_all(descriptor: int, content: Iterable[Buffer]) -> None:
-    """Write pieces in order, whatever the system takes at a time, small ones together."""
-    step = WRITE_STEP if stat.S_ISREG(os.fstat(descriptor).st_mode) else _ALL
-    small = bytearray()
-    for piece in content:
-        view = memoryview(piece).cast("B")
-        is_small = view.nbytes < _SMALL_PIECE
-        if is_small:
-            # Copied now: what gives the pieces may use their memory again.
-            small += view
-        if len(small) >= _SMALL_PIECE or (small and not is_small):
-            write_on(descriptor, small, step)
-            small = bytearray()
-        if not is_small:
-            write_on(descriptor, view, step)
-    write_on(descriptor, small, step)
-
-
 @contextlib.contextmanager
 def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterator[None]:
     """Turn the system's errors about `path` into ours; `missing` where it is not there."""
@@ -156,6 +158,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
     except WtxtgitError:
         raise
     except BrokenPipeError:
+        # Not about this path: the boundary says that standard output was closed.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error
@@ -209,27 +212,3 @@ def _umask() -> int:
         mask = os.umask(0)
         os.umask(mask)
     return mask
-
-
-WRITE_STEP = 64 * 1024
-"""Bytes of a large new file that are best written at a time.
-
-Linux keeps what is written in blocks of memory as large as the write. Large
-ones are seldom those that were used a moment ago; where a virtual machine's
-host has to give them anew, writing was measured to take 2 to 10 times as long.
-"""
-
-
-def write_on(descriptor: int, content: Buffer, step: int = WRITE_STEP) -> None:
-    """Write all of a content where a file or pipe is at; raises OSError."""
-    view = memoryview(content)
-    while view.nbytes:
-        view = view[os.write(descriptor, view[:step]) :]
-
-
-def write_at(descriptor: int, content: Buffer, offset: int) -> None:
-    """Write all of a content to a place in a file; raises OSError."""
-    view = memoryview(content)
-    while view.nbytes:
-        written = os.pwrite(descriptor, view[:WRITE_STEP], offset)
-        view, offset = view[written:], offset + written

@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from wtxtgit.errors import EnvironmentFailure, InputError, WtxtgitError
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, read_small, replace_file, shown_path, write_all
+from wtxtgit.io.files import failures, read_small, replace_file, shown_path
+from wtxtgit.io.view import write_all
+from wtxtgit.merge.policy import Policy
 from wtxtgit.report.merge import MergeReport, Strategy
 
 FOLDER = "wtxt-conflicts"
@@ -27,49 +28,31 @@ _MOST = 64 * 1024 * 1024
 """Bytes of a record that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConflictRecord:
-    """A merge with conflicts; `taken` are things settled since: by name or pattern.
+def save(
+    repo: Repository, path: bytes, policy: Policy, report: MergeReport, blobs: Mapping[str, str]
+) -> None:
+    """Write the record of a path; raises EnvironmentFailure.
 
-    `blobs` are object ids of the merge's stages: ours, or all where something
-    was settled.
+    `policy` has what was settled so far. `blobs` are object ids of the merge's
+    stages: ours, or all where something was settled.
     """
-
-    strategy: Strategy
-    report: MergeReport
-    taken: tuple[tuple[str, Strategy], ...] = ()
-    blobs: Mapping[str, str] = field(default_factory=dict)
-
-    def as_dict(self, path: bytes) -> dict[str, object]:
-        return {
-            "path": os.fsdecode(path),
-            "format": self.report.format,
-            "strategy": str(self.strategy),
-            "conflicts": [one.as_dict() for one in self.report.conflicts],
-            "taken": [[name, str(how)] for name, how in self.taken],
-            "blobs": dict(self.blobs),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """What a record says of a merge that `resolve` goes on with."""
-
-    strategy: Strategy = Strategy.FAIL
-    taken: tuple[tuple[str, Strategy], ...] = field(default=())
-
-
-def save(repo: Repository, path: bytes, record: ConflictRecord) -> None:
-    """Write the record of a path; raises EnvironmentFailure."""
     place = _place(repo, path)
-    content = json.dumps(record.as_dict(path), indent=2).encode("ascii")
+    record = {
+        "path": os.fsdecode(path),
+        "format": report.format,
+        "strategy": str(policy.strategy),
+        "conflicts": [one.as_dict() for one in report.conflicts],
+        "taken": [[name, str(how)] for name, how in policy.takes],
+        "blobs": dict(blobs),
+    }
+    content = json.dumps(record, indent=2).encode("ascii")
     # The path may have folders of its own, which are made below ours.
     with failures(place, missing=EnvironmentFailure):
         place.parent.mkdir(parents=True, exist_ok=True)
     replace_file(place, lambda descriptor: write_all(descriptor, (content, b"\n")))
 
 
-def begun(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Begun | None:
+def settled(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Policy | None:
     """What was settled so far of the conflict of these blobs, by stage; None of others.
 
     Raises InputError for a file that is no record.
@@ -79,13 +62,13 @@ def begun(repo: Repository, path: bytes, blobs: Mapping[str, str]) -> Begun | No
         if not place.is_file():
             return None
     except OSError:
-        # A name that no record can have.
+        # The name is too long for a file here, so there can be no record.
         return None
     try:
         record = json.loads(read_small(place, _MOST, "a record of conflicts"))
-        taken = tuple((str(name), Strategy(how)) for name, how in record["taken"])
-        begun_with = Begun(Strategy(record["strategy"]), taken)
-        return begun_with if record["blobs"] == blobs else None
+        takes = tuple((str(name), Strategy(how)) for name, how in record["taken"])
+        policy = Policy(Strategy(record["strategy"]), takes)
+        return policy if record["blobs"] == blobs else None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
             f"{place}: no record of conflicts", hint="remove it: it is made again"
@@ -110,7 +93,7 @@ def dropped(repo: Repository) -> list[bytes]:
     """Conflicts of the merge under way that are staged as our own file, nothing of theirs in it."""
     if not any((repo.git_dir / head).is_file() for head in _UNDER_WAY):
         return []
-    ours = {}
+    ours: dict[bytes, str] = {}
     for place in (repo.git_dir / FOLDER).rglob("*" + _SUFFIX):
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, WtxtgitError):
             record = json.loads(read_small(place, _MOST, "a record of conflicts"))

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
-from wtxtgit.checkpoint.contents import Key
 from wtxtgit.containers import registry
 from wtxtgit.containers.budget import most_decoded
 from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
-from wtxtgit.io.view import ByteView, pieces, same_bytes
-from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, equal_values, in_order
+from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, in_order, side_taken
 from wtxtgit.merge.version import (
     Opener,
     Version,
@@ -31,12 +31,14 @@ from wtxtgit.merge.version import (
     kind_of,
     overlaps,
 )
-from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
-from wtxtgit.report.merge import Conflict, MergedKind, Settled, Strategy
+from wtxtgit.model.plain import equal_values
+from wtxtgit.model.tensor import Entry, Key, NewContent, PlacedEntry, ReadOptions
+from wtxtgit.report.merge import Conflict, MergedKind, MergeReport, Settled, Strategy
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import RowChanges
-from wtxtgit.tensors.merge import RowMerge
 from wtxtgit.tensors.tensor_bytes import as_numbers, content_size
+
+if TYPE_CHECKING:
+    from wtxtgit.tensors.numbers import RowChanges
 
 _MAX_DEPTH = 4
 """Files in files that are looked into."""
@@ -45,18 +47,10 @@ _PASSES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """How a merge ended: `data` is the file, ours where there are conflicts.
+class Merged(MergeReport):
+    """How a merge ended: `data` is the file, ours where there are conflicts."""
 
-    `taken` is the side that it is, None where it was put together.
-    """
-
-    format: str
-    data: ByteView
-    taken: str | None
-    settled: tuple[Settled, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
-    notes: tuple[str, ...] = ()
+    data: ByteView = field(default=memoryview(b""), repr=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,21 +81,18 @@ class Merger:
     ) -> Merged:
         """Merge files that stand `depth` files deep; `prefix` stands before all names."""
         # A change of one side alone needs no format, and nothing is decoded for it.
-        name = registry.detect(ours)
-        if same_bytes(ours, theirs):
-            return Merged(name, ours, "ours")
-        if base is not None and same_bytes(base, ours):
-            return Merged(registry.detect(theirs), theirs, "theirs")
-        if base is not None and same_bytes(base, theirs):
-            return Merged(name, ours, "ours")
-        formats = {registry.detect(side) for side in (base, ours, theirs) if side is not None}
+        side = side_taken(base, ours, theirs)
+        if side is not None:
+            taken = ours if side == "ours" else theirs
+            return Merged(registry.detect(taken), side, data=taken)
+        formats = {registry.detect(file) for file in (base, ours, theirs) if file is not None}
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
         # The depth is bounded before anything is opened: files in files may go on without end.
         known = registry.detected(ours)
         if known is None or known.reseal is None or depth > _MAX_DEPTH:
-            what = "files of no known format" if known is None else f"{name} files"
+            what = "files of no known format" if known is None else f"{known.name} files"
             reason = f"{what} are not merged by tensor"
             return self.by_side(base, ours, theirs, reason, prefix)
 
@@ -115,7 +106,7 @@ class Merger:
                 None if base is None else self.opener.version(resealer, "base", base),
                 self.opener.version(resealer, "ours", ours),
                 self.opener.version(resealer, "theirs", theirs),
-            ).run(name, ours)
+            ).run(known.name, ours)
         except FormatError as error:
             return self.by_side(base, ours, theirs, error.message, prefix)
 
@@ -134,9 +125,9 @@ class Merger:
         taken = {Strategy.OURS: ours, Strategy.THEIRS: theirs, Strategy.BASE: base}.get(choice)
         format_ = registry.detect(ours)
         if taken is None:
-            return Merged(format_, ours, None, conflicts=(Conflict(name, kind, reason),))
+            return Merged(format_, conflicts=(Conflict(name, kind, reason),), data=ours)
         how = str(choice)
-        return Merged(format_, taken, how, (Settled(name, kind, how, choice),))
+        return Merged(format_, how, (Settled(name, kind, how, choice),), data=taken)
 
 
 METADATA = "metadata:"
@@ -196,9 +187,8 @@ class EntryMerge:
         return self._merged(name, data)
 
     def _merged(self, name: str, data: ByteView) -> Merged:
-        return Merged(
-            name, data, None, tuple(self.settled), tuple(self.conflicts), tuple(self.notes)
-        )
+        lists = tuple(self.settled), tuple(self.conflicts), tuple(self.notes)
+        return Merged(name, None, *lists, data)
 
     def _skeleton(self) -> Version:
         """The file that the result is made from: all that is no entry and no metadata is its.
@@ -330,17 +320,17 @@ class EntryMerge:
         if b is None:
             self._settle(key, entry, side.name)
             return side.placed(key)
-        gone = "theirs" if o is not None else "ours"
+        remover = "theirs" if o is not None else "ours"
         if b.form == entry.form and self._is_same(b, entry):
-            self._settle(key, entry, gone)
+            self._settle(key, entry, remover)
             return None
         choice = self.merger.policy.choose(self._name(key))
         if choice in _SIDES:
             self._settle(key, entry, str(choice), choice)
             if choice is Strategy.BASE and self.base is not None:
                 return self.base.placed(key)
-            return None if choice == gone else side.placed(key)
-        reason = f"{gone} removed it, {side.name} changed it"
+            return None if choice == remover else side.placed(key)
+        reason = f"{remover} removed it, {side.name} changed it"
         if choice is not Strategy.FAIL:
             reason += f", which {choice} does not settle"
         self._conflict(key, entry, reason)
@@ -359,13 +349,14 @@ class EntryMerge:
             before = as_numbers(b.tensor)
         # A base of another kind says nothing of which rows a side changed.
         choice = self.merger.policy.choose(self._name(key))
+        from wtxtgit.tensors.merge import RowMerge  # most merges have no such tensor
+
         rows = RowMerge(before, ours, theirs, choice)
         outcome = rows.outcome()
         if outcome.open.changed:
             self._row_conflict(key, choice, outcome.open)
             return self.ours.placed(key)
-        decided = choice if outcome.how is None else None
-        self._settle(key, o, outcome.how or str(choice), decided)
+        self._settle(key, o, outcome.how or str(choice), choice if outcome.how is None else None)
         former = self._preferred(key, former)
         like = former.entries[former.numbers[key]].tensor
         if like is None:

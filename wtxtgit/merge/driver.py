@@ -13,21 +13,20 @@ others need is imported where it is used.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from wtxtgit.errors import UsageError, WtxtgitError
-from wtxtgit.git import attributes
-from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import map_file, replace_file, view_file, write_all
-from wtxtgit.io.view import pieces
-from wtxtgit.merge import conflicts, side_taken
-from wtxtgit.model.ledger import LEDGER_SUFFIX, extends
+from wtxtgit.git.repository import UNSET, UNSPECIFIED, Repository
+from wtxtgit.io.files import map_file, replace_file, view_file
+from wtxtgit.io.view import pieces, write_all
+from wtxtgit.merge import conflicts
+from wtxtgit.merge.policy import Policy, parse_strategy, stored_side_taken
 from wtxtgit.report.merge import MergeReport, Strategy
 
 ATTRIBUTE = "wtxt-merge"
 STRATEGY = "wtxtgit.mergeStrategy"
-_UNSPECIFIED = b"unspecified"
 
 
 def merge(
@@ -53,20 +52,19 @@ def merge(
         return MergeReport("", side)
     # Numpy and the formats, which one-sided changes do without.
     from wtxtgit.merge.container import Merger
-    from wtxtgit.merge.policy import Policy
     from wtxtgit.merge.texts import merge_texts
 
     # Asked only now: most files need no strategy, and git would be started for each.
-    strategy = strategy_of(repo, path)
+    policy = Policy(strategy_of(repo, path))
     contents = view_file(base), view_file(ours), view_file(theirs)
-    report, merged = merge_texts(*contents, Merger(Policy(strategy)), threads=threads)
+    report, merged = merge_texts(*contents, Merger(policy), threads=threads)
     if report.ok:
         replace_file(ours, lambda descriptor: write_all(descriptor, pieces(merged)))
     elif repo is not None and path is not None:
         try:
             oid = repo.git("hash-object", "--no-filters", "--", os.fsencode(ours.absolute()))
             blobs = {conflicts.OURS: oid.decode("ascii").strip()}
-            conflicts.save(repo, path, conflicts.ConflictRecord(strategy, report, (), blobs))
+            conflicts.save(repo, path, policy, report, blobs)
         except WtxtgitError as error:
             # The merge is what it is without a record of it.
             return replace(report, notes=(*report.notes, f"not recorded: {error.message}"))
@@ -75,8 +73,8 @@ def merge(
 
 def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
     """Take a file that one side alone changed into `ours`; gives that side, None if both did."""
-    before, mine, other = view_file(base), view_file(ours), view_file(theirs)
-    side = side_taken(before, mine, other)
+    other = view_file(theirs)
+    side = stored_side_taken(view_file(base), view_file(ours), other)
     if side == "theirs":
         replace_file(ours, lambda descriptor: write_all(descriptor, pieces(other)))
     return side
@@ -84,6 +82,8 @@ def one_sided(base: Path, ours: Path, theirs: Path) -> str | None:
 
 def has_ledger(repo: Repository, path: bytes) -> bool:
     """Whether the index has a ledger of an artifact, settled or not."""
+    from wtxtgit.model.ledger import LEDGER_SUFFIX
+
     return bool(repo.git("--literal-pathspecs", "ls-files", "-z", "--", path + LEDGER_SUFFIX))
 
 
@@ -92,19 +92,17 @@ def strategy_of(repo: Repository | None, path: bytes | None) -> Strategy:
     if repo is None:
         return Strategy.FAIL
     if path is not None:
-        values = attributes.effective(repo, [path], [ATTRIBUTE], from_index=repo.is_bare)
-        value = values.get(path, {}).get(ATTRIBUTE, _UNSPECIFIED)
-        if value == attributes.UNSET:
+        # Without a work tree (git merge-tree) gitattributes files are those of the index.
+        value = repo.attributes([path], [ATTRIBUTE], from_index=repo.is_bare)[path][ATTRIBUTE]
+        if value == UNSET:
             return Strategy.FAIL
-        if value != _UNSPECIFIED:
+        if value != UNSPECIFIED:
             return _parsed(os.fsdecode(value), f"the attribute {ATTRIBUTE} in .gitattributes")
     configured = repo.config.get(STRATEGY)
     return Strategy.FAIL if configured is None else _parsed(configured, f"the config {STRATEGY}")
 
 
 def _parsed(value: str, where: str) -> Strategy:
-    from wtxtgit.merge.policy import parse_strategy
-
     try:
         return parse_strategy(value)
     except UsageError as error:
@@ -114,8 +112,7 @@ def _parsed(value: str, where: str) -> Strategy:
 _MERGES = ("merge", "pull")
 
 
-@dataclass(frozen=True, slots=True)
-class SideNames:
+class SideNames(NamedTuple):
     """Words for the two sides of the merge that is under way."""
 
     ours: str
@@ -150,6 +147,7 @@ def merge_ledgers(base: Path, ours: Path, theirs: Path) -> str | None:
     mine, other = map_file(ours), map_file(theirs)
     if len(mine) == len(other) and mine == other:
         return "ours"
+    from wtxtgit.model.ledger import extends
     from wtxtgit.text import ledger
 
     if ledger.MAGIC not in (bytes(one[: len(ledger.MAGIC)]) for one in (mine, other)):

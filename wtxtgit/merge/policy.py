@@ -1,20 +1,46 @@
-"""What decides where both sides changed the same thing, and the merge of plain data by it."""
+"""What decides a merge: a side that alone changed something, else the strategy.
+
+Also the merge of plain data by that. Git starts a driver for each file of a
+merge, and most end with `side_taken`: nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from wtxtgit.errors import MAX_NAME, UsageError, clipped
+from wtxtgit.io.view import ByteView, same_bytes
+from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
 """What a conflict about a whole file is called: the pattern that takes everything."""
 _PATTERN = re.compile(r"[*?[]")
+
+
+def side_taken(base: ByteView | None, ours: ByteView, theirs: ByteView) -> str | None:
+    """The side that alone changed a content, ours where both are the same; None if both did.
+
+    Without a base both sides added it, and only the same content is no conflict.
+    """
+    if same_bytes(ours, theirs):
+        return "ours"
+    if base is None:
+        return None
+    if same_bytes(base, theirs):
+        return "ours"
+    return "theirs" if same_bytes(base, ours) else None
+
+
+def stored_side_taken(base: ByteView, ours: ByteView, theirs: ByteView) -> str | None:
+    """The same of contents as git stores them: an empty base mostly stands for none."""
+    # Where theirs is empty as well nothing came from there, whatever the empty base was.
+    is_base = len(base) > 0 or len(theirs) == 0
+    return side_taken(base if is_base else None, ours, theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,8 @@ def check_takes(takes: Sequence[tuple[str, Strategy]], report: MergeReport) -> N
     for wanted, _ in takes:
         # A side that is taken whole leaves nothing that could have been settled.
         if names and not any(name == wanted or fnmatchcase(name, wanted) for name in names):
+            from difflib import get_close_matches
+
             near = get_close_matches(wanted, names, n=1, cutoff=0.5)
             meant = f", did you mean {clipped(near[0], MAX_NAME)!a}?" if near else ""
             raise UsageError(
@@ -122,8 +150,7 @@ class ValueMerge:
             return ours
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             # Objects that both added are merged as well.
-            before = base if isinstance(base, Mapping) else {}
-            return self._object(path, before, ours, theirs)
+            return self._object(path, base if isinstance(base, Mapping) else {}, ours, theirs)
         if equal_values(base, ours):
             self.settled.append((path, "theirs", None))
             return theirs
@@ -147,30 +174,12 @@ class ValueMerge:
     ) -> dict[str, object]:
         merged: dict[str, object] = {}
         for key in in_order(ours, theirs):
-            # RFC 6901, section 3.
-            below = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            below = f"{path}/{pointer_part(key)}"
             versions = (version.get(key, _ABSENT) for version in (base, ours, theirs))
             value = self._value(below, *versions)
             if value is not _ABSENT:
                 merged[key] = value
         return merged
-
-
-def equal_values(a: object, b: object) -> bool:
-    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN.
-
-    The order of an object's keys says nothing.
-    """
-    if a is b:
-        return True
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(equal_values(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(equal_values, a, b))
-    if type(a) is not type(b):
-        return False
-    # NaN is the only value that differs from itself.
-    return a == b or (a != a and b != b)
 
 
 _Key = TypeVar("_Key", bound=Hashable)

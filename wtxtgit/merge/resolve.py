@@ -1,4 +1,4 @@
-"""Settling a conflict: the merge of the index's three stages again, with decisions."""
+"""Merges that a user asks for: of three checkpoints, and of a conflict again, with decisions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import contextlib
 import os
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
-from wtxtgit.checkpoint.open import blob
+from wtxtgit.checkpoint.open import blob, file_of, read
 from wtxtgit.errors import CheckError, InputError, WtxtgitError
-from wtxtgit.git import attributes, index, staging, work_tree
+from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
-from wtxtgit.git.staging import Staged
-from wtxtgit.io.files import shown_path, view_file
-from wtxtgit.io.view import PIECE, ByteView, mapped
+from wtxtgit.git.repository import DRIVER, Repository
+from wtxtgit.io.files import replace_file, shown_path, view_file, write_output
+from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
 from wtxtgit.merge.container import Merger
 from wtxtgit.merge.driver import has_ledger, strategy_of
@@ -25,8 +25,39 @@ from wtxtgit.model.plain import JsonObject
 from wtxtgit.report.merge import MergeReport, Strategy
 from wtxtgit.text.grammar import MAGIC
 
+STDOUT = Path("-")
+
+
+def merge_files(
+    base: str,
+    ours: str,
+    theirs: str,
+    out: Path | None,
+    merger: Merger,
+    *,
+    threads: int | None = None,
+) -> MergeReport:
+    """Merge three checkpoints, each a file or REV:PATH; the result goes to `out`, or to `ours`.
+
+    `out` may be `-` for standard output. An empty base stands for none. The
+    result is a text where ours is one. With conflicts nothing is written.
+    Raises UsageError, InputError and EnvironmentFailure.
+    """
+    write = write_output
+    if out is None:
+        out, write = file_of(ours, "-o FILE says where the result goes"), replace_file
+    contents = [read(one, threads=threads) for one in (base, ours, theirs)]
+    report, merged = merge_texts(contents[0], contents[1], contents[2], merger, threads=threads)
+    # Before anything is written: a name that nothing has is most likely misspelled.
+    check_takes(merger.policy.takes, report)
+    if report.ok and out == STDOUT:
+        write_all(1, pieces(merged))
+    elif report.ok and not (out == Path(ours) and report.taken == "ours"):
+        write(out, lambda descriptor: write_all(descriptor, pieces(merged)))
+    return report
+
+
 _BASE, _OURS, _THEIRS = 1, 2, 3
-_DRIVER = b"wtxt"
 _MARKER = b"\n<<<<<<< "
 
 
@@ -63,17 +94,16 @@ def resolve(
     stages = {e.stage: e for e in index.entries(repo) if e.path == from_top and e.stage}
     _check(from_top, stages)
     blobs = {str(stage): entry.oid for stage, entry in sorted(stages.items())}
-    before = conflicts.begun(repo, from_top, blobs)
+    before = conflicts.settled(repo, from_top, blobs)
     if before is None:
-        before = conflicts.Begun(strategy_of(repo, from_top))
-    taken = (*before.taken, *takes)
-    chosen = strategy or before.strategy
+        before = Policy(strategy_of(repo, from_top))
+    policy = Policy(strategy or before.strategy, (*before.takes, *takes))
     base, ours, theirs = (_content(repo, stages.get(stage)) for stage in (_BASE, _OURS, _THEIRS))
-    report, merged = merge_texts(base, ours, theirs, Merger(Policy(chosen, taken)), threads=threads)
+    report, merged = merge_texts(base, ours, theirs, Merger(policy), threads=threads)
     check_takes(takes, report)
     resolution = Resolution(from_top, report, has_ledger(repo, from_top))
     if not report.ok:
-        conflicts.save(repo, from_top, conflicts.ConflictRecord(chosen, report, taken, blobs))
+        conflicts.save(repo, from_top, policy, report, blobs)
         return resolution
     # Only a merge that is complete would overwrite what somebody did to the file by hand.
     _refuse_edited(repo, from_top, stages)
@@ -85,8 +115,8 @@ def resolve(
 def unmerged(repo: Repository) -> list[bytes]:
     """Paths in conflict that are merged as checkpoints."""
     paths = list(dict.fromkeys(e.path for e in index.entries(repo) if e.stage))
-    drivers = attributes.effective(repo, paths, ["merge"])
-    return [path for path in paths if drivers.get(path, {}).get("merge") == _DRIVER]
+    drivers = repo.attributes(paths, ["merge"])
+    return [path for path in paths if drivers[path]["merge"] == DRIVER]
 
 
 def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
@@ -147,6 +177,5 @@ def _has_marker(content: ByteView) -> bool:
 def _stage(repo: Repository, ours: TreeEntry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
     # The blob is staged first, so that git itself writes the file, through the filter.
-    oid = staging.write_blob(repo, mapped(merged))
-    staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
+    staging.stage(repo, [ours._replace(oid=staging.write_blob(repo, mapped(merged)))])
     staging.checkout(repo, [ours.path])

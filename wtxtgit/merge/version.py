@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wtxtgit.checkpoint.contents import Key, keys_of
 from wtxtgit.containers import any_format
 from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
-from wtxtgit.merge.policy import equal_values
-from wtxtgit.model.tensor import Entry, NewContent, PackedBytes, PlacedEntry, ReadOptions, Tensor
+from wtxtgit.model.plain import equal_values
+from wtxtgit.model.tensor import (
+    Entry,
+    Key,
+    NewContent,
+    PackedBytes,
+    PlacedEntry,
+    ReadOptions,
+    Tensor,
+    keys_of,
+)
+from wtxtgit.report.figures import extents
 from wtxtgit.tensors import tensor_bytes
-from wtxtgit.tensors.compare import is_same, label, logical_shape
-from wtxtgit.tensors.tensor_bytes import as_numbers
+from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 
 
 @dataclass(slots=True, eq=False)
@@ -164,15 +172,14 @@ class Opener:
 def kind_of(entry: Entry) -> object:
     """What tensors have to share for their items to be exchanged; None for files."""
     tensor = entry.tensor
-    return None if tensor is None else (label(tensor), logical_shape(tensor))
+    return None if tensor is None else (tensor.label, tensor.logical_shape)
 
 
 def described(entry: Entry) -> str:
     """Dtype and shape in words."""
     if entry.tensor is None:
         return "a file"
-    shape = " x ".join(map(str, logical_shape(entry.tensor))) or "scalar"
-    return f"{label(entry.tensor)} {shape}"
+    return f"{entry.tensor.label} {extents(entry.tensor.logical_shape)}"
 
 
 def fits(a: Tensor, b: Tensor) -> bool:
@@ -182,7 +189,7 @@ def fits(a: Tensor, b: Tensor) -> bool:
 
 def _storage(tensor: Tensor) -> tuple[object, ...]:
     return (
-        label(tensor),
+        tensor.label,
         tensor.nbytes,
         tensor.shape,
         tensor.order,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from wtxtgit.errors import MAX_MESSAGE, FormatError, clipped, place
 from wtxtgit.model.plain import JsonObject
@@ -49,10 +51,11 @@ class MemberFindings:
 class Findings:
     """What a check of a container found; errors and warnings in the order found.
 
-    `kind` is structure, limit, or the name of the hash that does not hold:
-    crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At most MOST of
-    either are kept, the last of them says so. `authenticated` is True where a
-    key was given and everything that it can prove holds.
+    A problem's `kind` is structure, limit, or the name of the hash that does
+    not hold: crc32, crc32c, sha256, hmac, blake3, manifest, merkle, ecc. At
+    most MOST of either are kept, the last of them says so. `label` gives the
+    name of a chunk that is no text. `authenticated` is True where a key was
+    given and everything that it can prove holds.
     """
 
     MOST = 1000
@@ -60,36 +63,39 @@ class Findings:
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     authenticated: bool | None = None
+    label: Callable[[Any], str] = field(default=str, compare=False, repr=False)
 
     def error(
         self,
-        kind: str,
         message: str,
-        *,
+        field: str | None,
         offset: int | None = None,
-        field: str | None = None,
-        chunk: str | None = None,
+        chunk: object = None,
+        *,
+        kind: str = "structure",
     ) -> None:
         """Add something that does not hold."""
-        self._add(self.errors, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+        name = self._name(chunk)
+        self._add(self.errors, Problem(kind, message, chunk=name, offset=offset, field=field))
 
     def warn(
         self,
-        kind: str,
         message: str,
-        *,
+        field: str | None,
         offset: int | None = None,
-        field: str | None = None,
-        chunk: str | None = None,
+        chunk: object = None,
+        *,
+        kind: str = "structure",
     ) -> None:
         """Add something that a user should know and that loses nothing."""
-        self._add(self.warnings, Problem(kind, message, offset=offset, field=field, chunk=chunk))
+        name = self._name(chunk)
+        self._add(self.warnings, Problem(kind, message, chunk=name, offset=offset, field=field))
 
-    def refuse(self, error: FormatError, *, chunk: str | None = None) -> None:
+    def refuse(self, error: FormatError, chunk: object = None) -> None:
         """Add what a reader refused as an error."""
         # Its message ends with the place, which a problem has of its own.
         message = error.message.removesuffix(f" at byte {error.offset}")
-        self.error(error.kind, message, offset=error.offset, field=error.field, chunk=chunk)
+        self.error(message, error.field, error.offset, chunk, kind=error.kind)
 
     def add(self, member: MemberFindings) -> None:
         """Add what was found in a file of a set."""
@@ -102,8 +108,14 @@ class Findings:
         """What was found, as of a file of a set."""
         return MemberFindings(tuple(self.errors), tuple(self.warnings), nbytes)
 
-    def _add(self, found: list[Problem], problem: Problem) -> None:
-        if len(found) < self.MOST:
-            found.append(problem)
-        elif len(found) == self.MOST:
-            found.append(Problem("limit", f"more than {self.MOST} findings, the rest is left out"))
+    def _name(self, chunk: object) -> str | None:
+        # Only now, where something is said of it: a file can have a million chunks.
+        return chunk if chunk is None or isinstance(chunk, str) else self.label(chunk)
+
+    def _add(self, problems: list[Problem], problem: Problem) -> None:
+        if len(problems) < self.MOST:
+            problems.append(problem)
+        elif len(problems) == self.MOST:
+            problems.append(
+                Problem("limit", f"more than {self.MOST} findings, the rest is left out")
+            )

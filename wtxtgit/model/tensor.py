@@ -7,10 +7,14 @@ are listed here, writers from these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from wtxtgit.io.view import Buffer, ByteView, mapped
+
+Key = tuple[str, int]
+"""The name of a tensor or entry, and how many of that name came before it in its file."""
 
 MAX_CHUNK = 1024**3
 """Bytes that a chunk may have, stored or decoded, unless the user says otherwise."""
@@ -69,6 +73,16 @@ class Tensor:
     byteorder: str = "little"
     strides: tuple[int, ...] | None = None
     absent: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The dtype by the name that all formats share, or by its own."""
+        return self.element or self.dtype
+
+    @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """The shape as numpy has it, the slowest dimension first."""
+        return self.shape[::-1] if self.order == "reversed" else self.shape
 
     @property
     def nbytes(self) -> int:
@@ -224,3 +238,11 @@ ITEM_BYTES = {
     "c128": 16,
 }
 """Bytes of one item of each element."""
+
+
+def keys_of(names: Iterable[str]) -> Iterator[Key]:
+    """The keys of what is called so, in order: names may be there more than once."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        yield name, seen[name]
+        seen[name] += 1

@@ -16,12 +16,12 @@ from wtxtgit.chain.judge import place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
-from wtxtgit.git import config, history
-from wtxtgit.git.attributes import FILE_NAME, UNSPECIFIED, TreeAttributes
+from wtxtgit.git import history
+from wtxtgit.git.attributes import FILE_NAME, TreeAttributes
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
 from wtxtgit.git.history import Commit, CommitReader
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, UNSPECIFIED, Repository
 from wtxtgit.git.trees import TreeReader, renames
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.report.review import Fate
@@ -210,8 +210,7 @@ def _ledger(ledgers: Mapping[bytes, Ledger], path: bytes) -> Ledger | None:
 
 NAMES = ("filter", "merge", "wtxt-merge", "diff")
 MOST_NOTES = 20
-_DRIVER = config.DRIVER.encode()
-_TRACKED = (_DRIVER, _DRIVER, UNSPECIFIED, _DRIVER)
+_TRACKED = (DRIVER, DRIVER, UNSPECIFIED, DRIVER)
 """What `wtxtgit track` makes of them: what is tracked first is compared with that."""
 
 
@@ -228,7 +227,7 @@ def attribute_notes(repo: Repository, old: CommitFiles, new: CommitFiles) -> Ite
         before, after = (attributes.values(one, paths, NAMES) for one in files)
     changed_values: defaultdict[tuple[str, bytes, bytes], list[bytes]] = defaultdict(list)
     for path in paths:
-        was = before[path] if before[path][0] == _DRIVER else _TRACKED
+        was = before[path] if before[path][0] == DRIVER else _TRACKED
         for name, old_value, value in list(zip(NAMES, was, after[path], strict=True))[1:]:
             if old_value != value:
                 changed_values[name, old_value, value].append(path)

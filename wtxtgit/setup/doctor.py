@@ -13,9 +13,9 @@ from wtxtgit.containers import any_format, registry
 from wtxtgit.errors import EnvironmentFailure, WtxtgitError
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import FileStatus, State, raw_files, status, tracked
-from wtxtgit.git import attributes, config, index, run, staging, work_tree
+from wtxtgit.git import driver, index, run, staging, work_tree
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, UNSET, Config, Repository, values_in
 from wtxtgit.io.files import view_file
 from wtxtgit.setup import diagnosis, hooks, install, sizes, track
 from wtxtgit.setup.diagnosis import (
@@ -52,9 +52,9 @@ MODULES = {
 
 def examine(repo: Repository | None) -> Diagnosis:
     """Check the installation, and the repository where there is one."""
-    driver = _guarded("driver", lambda: _configured(repo))
-    checks = [_guarded("git", _git_version), _guarded("python", _modules), driver]
-    if driver.level is Level.OK:
+    configured = _guarded("driver", lambda: _configured(repo))
+    checks = [_guarded("git", _git_version), _guarded("python", _modules), configured]
+    if configured.level is Level.OK:
         checks.append(_guarded("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
         checks += _repository_checks(repo)
@@ -64,10 +64,10 @@ def examine(repo: Repository | None) -> Diagnosis:
 def repair(repo: Repository | None, settings: FilterSettings | None = None) -> Diagnosis:
     """Repair what can be repaired without losing anything, then examine again."""
     done: list[str] = []
-    driver = partial(_fix_driver, settings=settings)
+    fix_driver = partial(_fix_driver, settings=settings)
     repairs: dict[str, Callable[[Repository | None], list[str]]] = {
-        "driver": driver,
-        "start": driver,
+        "driver": fix_driver,
+        "start": fix_driver,
         "attributes": _fix_attributes,
         "raw-binary": _fix_raw,
         "work-tree": partial(_fix_work_tree, settings=settings),
@@ -89,13 +89,13 @@ def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
 
 def _git_version() -> CheckResult:
     version = run.version()
-    said = ".".join(map(str, version))
+    shown_version = ".".join(map(str, version))
     if version < run.MIN_VERSION:
         wanted = ".".join(map(str, run.MIN_VERSION))
         return CheckResult(
-            "git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later"
+            "git", Level.ERROR, f"git {shown_version} is too old", f"install git {wanted} or later"
         )
-    return CheckResult("git", Level.OK, f"git {said}")
+    return CheckResult("git", Level.OK, f"git {shown_version}")
 
 
 def _modules() -> CheckResult:
@@ -118,8 +118,8 @@ def _modules() -> CheckResult:
 
 def _configured(repo: Repository | None) -> CheckResult:
     now = _config(repo)
-    values = {key: now.get(key) for key in config.KEYS}
-    foreign = [key for key, value in values.items() if value and not config.is_ours(key, value)]
+    values = {key: now.get(key) for key in driver.KEYS}
+    foreign = [key for key, value in values.items() if value and not driver.is_ours(key, value)]
     missing = [key for key, value in values.items() if value is None]
     if foreign:
         return CheckResult(
@@ -136,18 +136,18 @@ def _configured(repo: Repository | None) -> CheckResult:
     return CheckResult("driver", Level.OK, "the filter, diff and merge drivers are set up")
 
 
-def _config(repo: Repository | None) -> config.Config:
-    return repo.config if repo else config.Config(None)
+def _config(repo: Repository | None) -> Config:
+    return repo.config if repo else Config(None)
 
 
 def _starts(repo: Repository | None) -> CheckResult:
     """Every launcher that the commands have starts: a diff driver's failure ends `git diff`."""
     now = _config(repo)
-    values = {key: now.get(key) or "" for key in config.COMMANDS}
-    launchers = {config.launcher_of(key, value): None for key, value in values.items()}
+    values = {key: now.get(key) or "" for key in driver.COMMANDS}
+    launchers = {driver.launcher_of(key, value): None for key, value in values.items()}
     try:
         for launcher in filter(None, launchers):
-            install.check_start(launcher.command(config.COMMANDS["filter.wtxt.process"]))
+            install.check_start(launcher.command(driver.COMMANDS["filter.wtxt.process"]))
     except EnvironmentFailure as error:
         return CheckResult("start", Level.ERROR, error.message, "wtxtgit install", fixable=True)
     return CheckResult("start", Level.OK, "the filter and the drivers start and answer")
@@ -183,8 +183,8 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             fixable=True,
         )
     paths = [entry.path for entry in entries]
-    found = attributes.effective(repo, paths, ("text", "eol", "diff", "merge"))
-    converted = [path for path in dict.fromkeys(paths) if found[path]["text"] != attributes.UNSET]
+    values = repo.attributes(paths, ("text", "eol", "diff", "merge"))
+    converted = [path for path in dict.fromkeys(paths) if values[path]["text"] != UNSET]
     if converted:
         return CheckResult(
             "attributes",
@@ -193,11 +193,10 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
             "put -text on the last gitattributes line that matches, or track the pattern again",
             paths=tuple(converted),
         )
-    driver = config.DRIVER.encode()
     plain = [
         path
         for path in dict.fromkeys(paths)
-        if not found[path]["diff"] == found[path]["merge"] == driver
+        if not values[path]["diff"] == values[path]["merge"] == DRIVER
     ]
     if plain:
         return CheckResult(
@@ -221,11 +220,11 @@ def _line_endings(repo: Repository) -> CheckResult:
         if entry.is_file and entry.path.endswith(suffixes)
     ]
     converts = (repo.config.get("core.autocrlf") or "false").lower()
-    found = attributes.effective(repo, paths, ("text", "eol"))
+    values = repo.attributes(paths, ("text", "eol"))
     unsafe = [
         path
         for path in dict.fromkeys(paths)
-        if found[path]["eol"] != b"lf" and found[path]["text"] != attributes.UNSET
+        if values[path]["eol"] != b"lf" and values[path]["text"] != UNSET
     ]
     if unsafe:
         risky = converts not in ("false", "no", "off", "0")
@@ -318,8 +317,7 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
         known = registry.by_name(file.format or "")
         if file.state is not State.OK or known is None or known.repack is None:
             continue
-        data = view_file(repo.file(file.path))
-        if any_format.is_compressed(data):
+        if any_format.is_compressed(view_file(repo.file(file.path))):
             packed.append(file.path)
     if packed:
         return CheckResult(
@@ -348,7 +346,7 @@ def _hook(repo: Repository) -> CheckResult:
 def _fix_driver(repo: Repository | None, settings: FilterSettings | None = None) -> list[str]:
     scope = "global"
     if repo is not None and any(
-        config.get_all(key, scope="local", cwd=repo.home) for key in config.KEYS
+        values_in(key, scope="local", cwd=repo.home) for key in driver.KEYS
     ):
         scope = "local"
     done = install.install(scope=scope, with_hooks=False, force=False, repo=repo, settings=settings)
@@ -363,8 +361,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
     if repo is None:
         return []
     raw = _unedited_raw(repo, tracked(repo))
-    if raw:
-        staging.renormalize(repo, raw)
+    staging.add(repo, raw, "--renormalize")
     return [f"staged {shown(path)} as text" for path in raw]
 
 

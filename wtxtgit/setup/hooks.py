@@ -13,9 +13,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from wtxtgit.errors import CheckError, EnvironmentFailure
-from wtxtgit.git.config import Launcher
+from wtxtgit.git.driver import Launcher
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, replace_file, write_all
+from wtxtgit.io.files import failures, replace_file
+from wtxtgit.io.view import write_all
 
 NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push")
 

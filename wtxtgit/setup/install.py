@@ -20,11 +20,11 @@ from wtxtgit.errors import CheckError, EnvironmentFailure
 from wtxtgit.filter.checkout import write_files
 from wtxtgit.filter.process import FilterSettings
 from wtxtgit.filter.status import filtered_alone, tracked
-from wtxtgit.git import config, index, run, staging, work_tree
-from wtxtgit.git.config import COMMANDS, KEYS, PROGRAMS, Launcher, get_all, is_ours
+from wtxtgit.git import index, run, staging, work_tree
+from wtxtgit.git.driver import COMMANDS, KEYS, PROGRAMS, Launcher, is_ours
 from wtxtgit.git.filter_protocol import PacketReader, ProtocolError, check_greeting, greeting
 from wtxtgit.git.index import FileChange, TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import Repository, change_config, values_in
 from wtxtgit.git.work_tree import moment
 from wtxtgit.io.files import shown_path
 from wtxtgit.model.plain import JsonObject
@@ -138,8 +138,8 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     changed: list[bytes] = []
     for entry in texts:
         # Deleted or of another type for git: a link on the way leads elsewhere.
-        gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
-        if not gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
+        is_gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
+        if not is_gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
             unchanged[entry.path] = entry
         else:
             changed.append(entry.path)
@@ -149,15 +149,15 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
-    done = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
+    outcome = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
     # What other conversions change on the way is git's to write.
     ours = set(alone)
     others = [path for path in unchanged if path not in ours]
     staging.rewrite_files(repo, others)
-    if done.failed:
-        path, message = done.failed[0]
+    if outcome.failed:
+        path, message = outcome.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
-    left = set(done.as_text)
+    left = set(outcome.as_text)
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
     left |= {path for path, head in heads.items() if head.startswith(grammar.MAGIC)}
     written = tuple(path for path in unchanged if path not in left)
@@ -189,9 +189,9 @@ def find_launcher() -> Launcher:
     if script.name in PROGRAMS:
         folders.insert(0, script.parent)
     for folder in folders:
-        found = shutil.which(PROGRAMS[0], path=str(folder))
-        if found is not None:
-            candidates.append(Launcher((found,)))
+        installed = shutil.which(PROGRAMS[0], path=str(folder))
+        if installed is not None:
+            candidates.append(Launcher((installed,)))
     failures = []
     for candidate in dict.fromkeys(candidates):
         try:
@@ -229,8 +229,8 @@ def check_start(command: str) -> None:
     try:
         check_greeting(PacketReader(BytesIO(done.stdout)))
     except ProtocolError as error:
-        said = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
-        raise EnvironmentFailure(f"{command}: {said or error.message}") from error
+        words = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        raise EnvironmentFailure(f"{command}: {words or error.message}") from error
     if done.returncode:
         raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
 
@@ -243,7 +243,7 @@ def set_driver(
     Raises CheckError, with nothing changed, where a value is not ours.
     """
     wanted = launcher.values()
-    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
+    present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
     if foreign and not force:
         key, value = next(iter(foreign.items()))
@@ -253,18 +253,18 @@ def set_driver(
         )
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
-        config.change(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
+        change_config(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
     return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
 
 
 def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     """Unset the driver's keys in one scope; values that are not ours stay."""
-    present = {key: get_all(key, scope=scope, cwd=cwd) for key in KEYS}
+    present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
-    gone = [key for key in KEYS if present[key] and key not in foreign]
-    for key in gone:
-        config.change(scope, "--unset-all", key, cwd=cwd)
-    return Changed(tuple(gone), foreign=foreign)
+    ours = [key for key in KEYS if present[key] and key not in foreign]
+    for key in ours:
+        change_config(scope, "--unset-all", key, cwd=cwd)
+    return Changed(tuple(ours), foreign=foreign)
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from wtxtgit.trust.keyring import (
     protect,
     read_secret_file,
 )
-from wtxtgit.trust.keys import (
+from wtxtgit.trust.openssh import (
     MAX_KEY_FILE,
     KeyFileError,
     PublicKey,

@@ -25,11 +25,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.git import attributes, blobs, config, index, work_tree
+from wtxtgit.git import blobs, index, work_tree
 from wtxtgit.git.index import TreeEntry
-from wtxtgit.git.repository import Repository
+from wtxtgit.git.repository import DRIVER, Repository, change_config, values_in
 from wtxtgit.text import grammar
-from wtxtgit.text.plan import text_size
+from wtxtgit.text.armor import text_size
 
 MAX_FORGE_BLOB = 100 * 1024 * 1024
 """What the big forges take as one blob."""
@@ -120,8 +120,7 @@ def settings(repo: Repository, here: Machine) -> BlobSettings:
     """Read the settings that git obeys in a repository."""
     threshold = repo.config.size(BIG_FILE_THRESHOLD, DEFAULT_THRESHOLD)
     window = repo.config.size(WINDOW_MEMORY, 0)
-    threads = repo.config.size(THREADS, 0)
-    return BlobSettings(threshold, window, threads or here.cores)
+    return BlobSettings(threshold, window, repo.config.size(THREADS, 0) or here.cores)
 
 
 def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]:
@@ -136,11 +135,10 @@ def text_sizes(repo: Repository, entries: Iterable[TreeEntry]) -> list[TextSize]
     for entry in present:
         texts[entry.path] = max(texts.get(entry.path, 0), stored[entry.oid])
     others = index.untracked_paths(repo)
-    names = attributes.effective(repo, others, ("filter",))
-    driver = config.DRIVER.encode()
-    texts.update((path, 0) for path in others if names[path]["filter"] == driver)
-    found = [_size(repo, path, text) for path, text in texts.items()]
-    return sorted(found, key=lambda size: (-size.text, size.path))
+    drivers = repo.attributes(others, ("filter",))
+    texts.update((path, 0) for path in others if drivers[path]["filter"] == DRIVER)
+    sizes = [_size(repo, path, text) for path, text in texts.items()]
+    return sorted(sizes, key=lambda size: (-size.text, size.path))
 
 
 def suited(sizes: Sequence[TextSize], now: BlobSettings, here: Machine) -> BlobSettings:
@@ -221,7 +219,7 @@ _SCOPE = "local"
 def set_values(values: Mapping[str, str], *, cwd: Path) -> None:
     """Set keys out of TUNED in the repository's config, and note what was there."""
     for key, value in values.items():
-        present = config.get_all(key, scope=_SCOPE, cwd=cwd)
+        present = values_in(key, scope=_SCOPE, cwd=cwd)
         if present != _noted(key, "set", cwd):
             _put(_note(key, "before"), present, cwd)
         _put(_note(key, "set"), [value], cwd)
@@ -235,7 +233,7 @@ def put_back(*, cwd: Path) -> tuple[str, ...]:
         was_set = _noted(key, "set", cwd)
         if not was_set:
             continue
-        if config.get_all(key, scope=_SCOPE, cwd=cwd) == was_set:
+        if values_in(key, scope=_SCOPE, cwd=cwd) == was_set:
             _put(key, _noted(key, "before", cwd), cwd)
             undone.append(key)
         for note in ("set", "before"):
@@ -248,12 +246,12 @@ def _note(key: str, name: str) -> str:
 
 
 def _noted(key: str, name: str, cwd: Path) -> list[str]:
-    return config.get_all(_note(key, name), scope=_SCOPE, cwd=cwd)
+    return values_in(_note(key, name), scope=_SCOPE, cwd=cwd)
 
 
 def _put(key: str, values: list[str], cwd: Path) -> None:
     """Make these all values of a key in the repository's config."""
-    if config.get_all(key, scope=_SCOPE, cwd=cwd):
-        config.change(_SCOPE, "--unset-all", key, cwd=cwd)
+    if values_in(key, scope=_SCOPE, cwd=cwd):
+        change_config(_SCOPE, "--unset-all", key, cwd=cwd)
     for value in values:
-        config.change(_SCOPE, "--add", key, value, cwd=cwd)
+        change_config(_SCOPE, "--add", key, value, cwd=cwd)

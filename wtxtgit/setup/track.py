@@ -16,11 +16,12 @@ from wtxtgit.filter.status import filtered, raw_files
 from wtxtgit.git import attributes, index, work_tree
 from wtxtgit.git.attributes import Line
 from wtxtgit.git.repository import Repository
-from wtxtgit.io.files import failures, replace_file, write_all
+from wtxtgit.io.files import failures, replace_file
+from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.setup import sizes
 from wtxtgit.setup.sizes import MAX_DIFF_TEXT, BlobSettings, Machine, TextSize, max_blob
-from wtxtgit.text.plan import binary_size
+from wtxtgit.text.armor import binary_size
 
 FILTER = b"filter=wtxt"
 ATTRIBUTES = (FILTER, b"diff=wtxt", b"merge=wtxt", b"-text")
@@ -66,14 +67,14 @@ class Tracking(JsonObject):
     """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
 
     KEYS = (
-        "file changed unchanged raw=found.raw sizes=found.sizes settings=found.settings "
-        "over_diff_limit=found.long"
+        "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
+        "settings=consequences.settings over_diff_limit=consequences.long"
     )
 
     file: Path
     changed: tuple[bytes, ...]
     unchanged: tuple[bytes, ...]
-    found: Consequences = field(default_factory=Consequences)
+    consequences: Consequences = field(default_factory=Consequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +241,18 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
     """Look at the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
     raw = tuple(entry.path for entry in raw_files(repo, entries))
-    found = sizes.text_sizes(repo, entries)
+    texts = sizes.text_sizes(repo, entries)
     now = sizes.settings(repo, here)
     most = max_blob(repo)
     return Consequences(
         raw,
         tuple(
             SizeWarning(size.path, size.binary, message)
-            for size in found
+            for size in texts
             if (message := size_message(size, now, most))
         ),
-        sizes.changes(now, sizes.suited(found, now, here)),
-        sum(size.text > MAX_DIFF_TEXT for size in found),
+        sizes.changes(now, sizes.suited(texts, now, here)),
+        sum(size.text > MAX_DIFF_TEXT for size in texts),
     )
 
 
@@ -269,6 +270,6 @@ def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
             f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
         )
     if size.binary > MEMORY_HINT_SIZE:
-        held = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
-        parts.append(f"git checkout holds up to {held} in memory, wtxtgit checkout does not")
+        memory = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
+        parts.append(f"git checkout holds up to {memory} in memory, wtxtgit checkout does not")
     return "; ".join(parts) or None

@@ -1,8 +1,10 @@
 """How the values of a tensor changed, in one pass over bounded blocks of both sides.
 
-Blocks are compared as bytes first: of those that are equal one side alone is
-worked on. Which rows changed is kept as a count, ranges, and blocks of rows, all of
-bounded size. Formulas: `docs/diff.md`, section "Numbers".
+`BlockComparer` compares one block: a pure function of the bytes of both sides.
+Segments that are equal as bytes are told apart from the others: of those one side
+alone is worked on. The sums of a comparison join the blocks in order. Which rows
+changed is kept as a count, ranges, and blocks of rows, all of bounded size.
+Formulas: `docs/diff.md`, section "Numbers".
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from math import frexp, prod, sqrt
+from math import frexp, isinf, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,41 +22,255 @@ from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.diff import ByteChange, Numbers, RowBlocks, RowFacts, SideFacts
 from wtxtgit.tensors import numbers
-from wtxtgit.tensors.block_change import BlockChange, BlockComparer, Measures
-from wtxtgit.tensors.numbers import F8, Moments, Sum, scaled
-from wtxtgit.tensors.statistics import BLOCK
+from wtxtgit.tensors.numbers import (
+    BLOCK,
+    F8,
+    BlockSums,
+    Moments,
+    RowChanges,
+    Sum,
+    block_sums,
+    down,
+    level,
+    scaled,
+)
 from wtxtgit.tensors.tensor_bytes import aligned
 
-Advance = Callable[[int], None]
-"""Told how many bytes of either side were read."""
+SEGMENT = 4096
+"""Bytes of a piece: rows of most matrices are as long, and items fit in."""
 
-_PREFIX_BLOCK = 1024 * 1024
-
-
-def logical_shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as numpy has it, the slowest dimension first."""
-    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+Product = tuple[float, int]
+"""A sum of products: value x 2^exponent."""
+_Indices = NDArray[np.intp]
 
 
-def label(tensor: Tensor) -> str:
-    """A dtype by the name that all formats share, or by its own."""
-    return tensor.element or tensor.dtype
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Changes of `items` (their indices in the block), all of numbers that are finite.
 
-
-def is_same(a: Tensor, b: Tensor, advance: Advance) -> bool:
-    """Whether two tensors of one dtype and shape have equal bytes in C order.
-
-    Reads up to the first difference. Raises FormatError.
+    `squares` of the changes are divided by 2^`exponent`. The largest change is
+    `most` x 2^`shift`, at item `at`. `ulp` counts by `numbers.ulp_buckets`.
     """
-    total_a = total_b = 0
-    pairs = aligned(a, 1, b, 1, _PREFIX_BLOCK)
-    for raw_a, raw_b in pairs:
-        advance(len(raw_a))
-        total_a += len(raw_a)
-        total_b += len(raw_b)
-        if not same_bytes(raw_a, raw_b):
-            return False
-    return total_a == total_b
+
+    items: _Indices
+    squares: F8
+    exponent: int
+    most: float
+    shift: int
+    at: int
+    sign_flips: int
+    ulp: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChange:
+    """A block of `count` items: what is equal, and how the rest changed.
+
+    `sides` are the sums of numbers before and after, for each piece, `products`
+    those of numbers that are finite on both sides: before, after, and of both.
+    `items` are the indices of those that changed.
+    """
+
+    count: int
+    sides: tuple[tuple[BlockSums, BlockSums], ...]
+    products: tuple[tuple[Product, Product, Product], ...]
+    items: _Indices | None = None
+    new_nan: int = 0
+    new_inf: int = 0
+    measures: Measures | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockComparer:
+    """Compares blocks of two elements; parts of complex items are numbers of their own."""
+
+    a: str
+    b: str
+
+    @property
+    def is_one_dtype(self) -> bool:
+        return self.a == self.b
+
+    @property
+    def has_ulp(self) -> bool:
+        return self.is_one_dtype and self.b not in numbers.INTEGERS
+
+    @property
+    def is_integer(self) -> bool:
+        return {self.a, self.b} <= numbers.INTEGERS
+
+    def compare(self, raw_a: memoryview, raw_b: memoryview) -> BlockChange:
+        """Compare a block of as many items of either side."""
+        # A signalling NaN is no reason to warn; differences may be beyond all floats.
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            return self._compare(raw_a, raw_b)
+
+    def _compare(self, raw_a: memoryview, raw_b: memoryview) -> BlockChange:
+        count = len(raw_b) // ITEM_BYTES[self.b]
+        if not self.is_one_dtype:
+            return self._changed(raw_a, raw_b, None)
+        changed = _changed_segments(raw_a, raw_b)
+        if changed.all():
+            return self._changed(raw_a, raw_b, None)
+        same = raw_b if not changed.any() else _picked(raw_b, ~changed)
+        sums = block_sums(numbers.values(same, self.b))
+        norm = (sums.norm, 2 * sums.exponent)
+        if same is raw_b:
+            return BlockChange(count, ((sums, sums),), ((norm, norm, norm),))
+        rest = self._changed(
+            _picked(raw_a, changed), _picked(raw_b, changed), np.flatnonzero(changed)
+        )
+        return BlockChange(
+            count,
+            ((sums, sums), *rest.sides),
+            ((norm, norm, norm), *rest.products),
+            rest.items,
+            rest.new_nan,
+            rest.new_inf,
+            rest.measures,
+        )
+
+    def _changed(
+        self, raw_a: memoryview, raw_b: memoryview, segments: _Indices | None
+    ) -> BlockChange:
+        """Compare all numbers; the bytes are those of `segments` of the block, or all of it."""
+        count = len(raw_b) // ITEM_BYTES[self.b]
+        a, b = numbers.values(raw_a, self.a), numbers.values(raw_b, self.b)
+        parts = numbers.parts_of(self.b)
+        if numbers.parts_of(self.a) != parts:
+            # A real number is a complex one whose imaginary part is 0.
+            a, b = _with_imaginary(a, self.a), _with_imaginary(b, self.b)
+            parts = 2
+        sums = block_sums(a), block_sums(b)
+        finite: NDArray[np.bool_] | None = None
+        new_nan = new_inf = 0
+        if sums[0].finite < len(a) or sums[1].finite < len(b):
+            finite = np.isfinite(a) & np.isfinite(b)
+            new_nan = int(np.count_nonzero(np.isnan(b) & ~np.isnan(a)))
+            new_inf = int(np.count_nonzero(np.isinf(b) & ~np.isinf(a)))
+        products = _products(a, b, sums, finite)
+        if self.is_one_dtype:
+            differs = numbers.patterns(raw_a, self.a) != numbers.patterns(raw_b, self.b)
+        else:
+            differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
+        picks: _Indices | None = None
+        measured = differs if finite is None else differs & finite
+        if not measured.all():
+            picks = np.flatnonzero(measured)
+            a, b = a[picks], b[picks]
+        items = np.flatnonzero(differs.reshape(-1, parts).any(axis=1) if parts > 1 else differs)
+        measures = None
+        if len(a):
+            where = np.arange(len(a)) if picks is None else picks
+            places = _placed(where // parts if parts > 1 else where, segments, self.b)
+            measures = self._measure(raw_a, raw_b, a, b, picks, places)
+        return BlockChange(
+            count,
+            (sums,),
+            (products,) if products is not None else (),
+            _placed(items, segments, self.b) if len(items) else None,
+            new_nan,
+            new_inf,
+            measures,
+        )
+
+    def _measure(
+        self,
+        raw_a: memoryview,
+        raw_b: memoryview,
+        a: F8,
+        b: F8,
+        picks: _Indices | None,
+        places: _Indices,
+    ) -> Measures:
+        """Measure the changes of the picked numbers, `a` to `b`, all finite."""
+        signs = np.signbit(a) != np.signbit(b)
+        flips = np.count_nonzero(signs & (a != 0) & (b != 0)) if signs.any() else 0
+        ulp = None
+        if self.has_ulp:
+            ulp = numbers.ulp_buckets(raw_a, raw_b, numbers.part_element(self.b), picks)
+        shift = 0
+        if self.is_one_dtype and self.b in numbers.WIDE:
+            exact = numbers.integer_distances(raw_a, raw_b, self.b, picks)
+            at = int(exact.argmax())
+            apart = exact.astype(np.float64)
+            most: float = int(exact[at])
+        else:
+            apart = np.abs(b - a)
+            at = int(apart.argmax())
+            most = float(apart[at])
+            if isinf(most):
+                shift = 2
+                apart = np.abs(np.ldexp(b, -shift) - np.ldexp(a, -shift))
+                at = int(apart.argmax())
+                most = float(apart[at])
+            elif self.is_integer:
+                most = int(most)
+        exponent = level(float(most))
+        apart = down(apart, exponent)
+        squares = np.square(apart, out=apart)
+        return Measures(
+            places,
+            squares,
+            2 * (exponent + shift),
+            most,
+            shift,
+            int(places[at]),
+            int(flips),
+            ulp,
+        )
+
+
+def _products(
+    a: F8, b: F8, sums: tuple[BlockSums, BlockSums], finite: NDArray[np.bool_] | None
+) -> tuple[Product, Product, Product] | None:
+    """Sums of products of the numbers that are finite on both sides; None where there is none."""
+    if finite is not None:
+        a, b = a[finite], b[finite]
+        if not len(a):
+            return None
+        sums = block_sums(a), block_sums(b)
+    before, after = sums
+    dot = down(a, before.exponent) * down(b, after.exponent)
+    return (
+        (before.norm, 2 * before.exponent),
+        (after.norm, 2 * after.exponent),
+        (float(dot.sum()), before.exponent + after.exponent),
+    )
+
+
+def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indices:
+    """Where items of these segments, one after another, are in the block."""
+    if segments is None:
+        return items
+    items_each = SEGMENT // ITEM_BYTES[element]
+    places: _Indices = segments[items // items_each] * items_each + items % items_each
+    return places
+
+
+def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
+    """Which segments of a block differ; a block that is no whole number of them is one."""
+    if len(raw_a) % SEGMENT:
+        return np.array([not same_bytes(raw_a, raw_b)])
+    a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
+    changed: NDArray[np.bool_] = (a != b).reshape(-1, SEGMENT // 8).any(axis=1)
+    return changed
+
+
+def _picked(raw: memoryview, segments: NDArray[np.bool_]) -> memoryview:
+    return np.frombuffer(raw, np.uint8).reshape(-1, SEGMENT)[segments].reshape(-1).data
+
+
+def _with_imaginary(values: F8, element: str) -> F8:
+    if numbers.parts_of(element) == 2:
+        return values
+    return np.stack((values, np.zeros_like(values)), axis=1).reshape(-1)
+
+
+pass
+
+Advance = Callable[[int], None]
+"""Gets how many bytes of either side were read."""
 
 
 def compare_numbers(
@@ -64,7 +280,7 @@ def compare_numbers(
     if a.element is None or b.element is None:
         raise TypeError("a tensor without numbers")
     comparer = BlockComparer(a.element, b.element)
-    comparison = _ComparisonSums(comparer, logical_shape(b))
+    comparison = _ComparisonSums(comparer, b.logical_shape)
     sizes = ITEM_BYTES[a.element], ITEM_BYTES[b.element]
     blocks = aligned(a, sizes[0], b, sizes[1], BLOCK)
     tasks = (partial(comparer.compare, raw_a, raw_b) for raw_a, raw_b in blocks)
@@ -77,14 +293,14 @@ def compare_numbers(
 
 def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
-    shape = logical_shape(b)
+    shape = b.logical_shape
     rows = shape[0] if shape else 1
     whole_rows = rows > 0 and b.nbytes % rows == 0
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
     done = changed = 0
     for raw_a, raw_b in aligned(a, 1, b, 1, BLOCK):
         if not same_bytes(raw_a, raw_b):
-            picks = np.flatnonzero(_u1(raw_a) != _u1(raw_b))
+            picks = np.flatnonzero(np.frombuffer(raw_a, np.uint8) != np.frombuffer(raw_b, np.uint8))
             changed += len(picks)
             if tracked is not None:
                 tracked.add(picks + done)
@@ -158,19 +374,19 @@ class _ComparisonSums:
             self._measure(block.measures)
         self.done += block.count
 
-    def _measure(self, found: Measures) -> None:
-        self.sign_flips += found.sign_flips
-        if found.ulp is not None:
-            self.ulp += found.ulp
-        self.largest.offer(found.most, found.shift, found.at + self.done)
-        self.change.add(float(found.squares.sum()), found.exponent)
-        self.rows.weigh(found.items + self.done, found.squares, found.exponent)
+    def _measure(self, measures: Measures) -> None:
+        self.sign_flips += measures.sign_flips
+        if measures.ulp is not None:
+            self.ulp += measures.ulp
+        self.largest.offer(measures.most, measures.shift, measures.at + self.done)
+        self.change.add(float(measures.squares.sum()), measures.exponent)
+        self.rows.weigh(measures.items + self.done, measures.squares, measures.exponent)
 
     def result(self) -> Numbers:
         index = self.largest.index
         at = None if index is None else _unravelled(index, self.shape)
-        held = np.flatnonzero(self.ulp).tolist()
-        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in held]
+        exponents = np.flatnonzero(self.ulp).tolist()
+        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in exponents]
         return Numbers(
             self.done,
             self.changed,
@@ -212,103 +428,16 @@ def _side(moments: Moments) -> SideFacts:
 
 
 def _row_facts(rows: RowChanges, *, with_norms: bool) -> RowFacts:
+    norms = tuple(total.root() for total in rows.squares) if with_norms else None
+    blocks = RowBlocks(rows.block_rows, tuple(rows.in_blocks.tolist()), norms)
+    # Asking for ranges may join some, which is then no longer exact.
     ranges = rows.ranges
-    return RowFacts(rows.rows, rows.changed, ranges, rows.exact, rows.blocks(with_norms=with_norms))
+    return RowFacts(rows.rows, rows.changed, ranges, rows.exact, blocks)
 
 
 def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = []
+    place = []
     for size in reversed(shape):
         index, at = divmod(index, size)
-        found.append(at)
-    return tuple(reversed(found))
-
-
-def _u1(raw: memoryview) -> NDArray[np.uint8]:
-    return np.frombuffer(raw, np.uint8)
-
-
-MAX_RANGES = 256
-"""Ranges that are told; further ones are joined across the smallest gaps."""
-MAX_BLOCKS = 64
-
-_Indices = NDArray[np.int64]
-
-
-class RowChanges:
-    """Changes of items, taken in ascending order, as rows of the first dimension."""
-
-    def __init__(self, rows: int, row_items: int) -> None:
-        self.rows = rows
-        self.changed = 0
-        self.exact = True
-        self._row_items = row_items
-        self._block_rows = 1
-        while -(-rows // self._block_rows) > MAX_BLOCKS:
-            self._block_rows *= 2
-        blocks = -(-rows // self._block_rows)
-        self._in_blocks = np.zeros(blocks, np.int64)
-        self._squares = [Sum() for _ in range(blocks)]
-        self._starts: _Indices = np.zeros(0, np.int64)
-        self._ends: _Indices = np.zeros(0, np.int64)
-
-    def add(self, items: _Indices) -> None:
-        """Take in changed items by their index: ascending, and after those before."""
-        rows = items // self._row_items
-        rows = rows[_with_first(rows[1:] != rows[:-1])]
-        if len(self._ends) and rows[0] == self._ends[-1] - 1:
-            rows = rows[1:]
-            if not len(rows):
-                return
-        self.changed += len(rows)
-        self._in_blocks += np.bincount(rows // self._block_rows, minlength=len(self._in_blocks))
-        # Each range but the first starts where one row is apart from that before.
-        firsts = _with_first(rows[1:] - rows[:-1] > 1)
-        starts = rows[firsts]
-        ends = np.append(rows[:-1][firsts[1:]], rows[-1]) + 1
-        if len(self._ends) and starts[0] == self._ends[-1]:
-            self._ends[-1] = ends[0]
-            starts, ends = starts[1:], ends[1:]
-        self._starts = np.concatenate((self._starts, starts))
-        self._ends = np.concatenate((self._ends, ends))
-        if len(self._starts) > 4 * MAX_RANGES:
-            self._join()
-
-    def weigh(self, items: _Indices, squares: F8, exponent: int) -> None:
-        """Take in the squares of changes, divided by 2^exponent, of these items."""
-        size = self._row_items * self._block_rows
-        first, last = int(items[0]) // size, int(items[-1]) // size
-        if first == last:
-            self._squares[first].add(float(squares.sum()), exponent)
-            return
-        # Items ascend: each block's are one run.
-        bounds = np.searchsorted(items, np.arange(first + 1, last + 1) * size).tolist()
-        runs = zip([0, *bounds], [*bounds, len(squares)], strict=True)
-        for block, (start, end) in enumerate(runs, first):
-            self._squares[block].add(float(squares[start:end].sum()), exponent)
-
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Changed rows as (first, last + 1); where `exact` is False others among them."""
-        if len(self._starts) > MAX_RANGES:
-            self._join()
-        return tuple(zip(self._starts.tolist(), self._ends.tolist(), strict=True))
-
-    def blocks(self, *, with_norms: bool) -> RowBlocks:
-        norms = tuple(total.root() for total in self._squares) if with_norms else None
-        return RowBlocks(self._block_rows, tuple(self._in_blocks.tolist()), norms)
-
-    def _join(self) -> None:
-        """Keep the MAX_RANGES - 1 widest gaps."""
-        gaps = self._starts[1:] - self._ends[:-1]
-        kept = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
-        self._starts = np.append(self._starts[0], self._starts[kept + 1])
-        self._ends = np.append(self._ends[kept], self._ends[-1])
-        self.exact = False
-
-
-def _with_first(rest: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The same with a True before it."""
-    found = np.ones(len(rest) + 1, np.bool_)
-    found[1:] = rest
-    return found
+        place.append(at)
+    return tuple(reversed(place))

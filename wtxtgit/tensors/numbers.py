@@ -26,6 +26,9 @@ from wtxtgit.tensors.tensor_bytes import NUMPY, PARTS
 
 U8 = NDArray[np.uint64]
 
+BLOCK = 256 * 1024
+"""Bytes that are worked on at a time: what they become fits into a processor's cache."""
+
 INTEGERS = frozenset({"i64", "u64", "i32", "u32", "i16", "u16", "i8", "u8", "bool"})
 WIDE = frozenset({"i64", "u64"})
 """Integers that float64 does not hold exactly."""
@@ -67,8 +70,8 @@ def _values(raw: memoryview, element: str) -> F8:
     if element == "bool":
         truth: F8 = (np.frombuffer(raw, np.uint8) != 0).astype(np.float64)
         return truth
-    found: F8 = np.frombuffer(raw, "<" + NUMPY[element]).astype(np.float64, copy=False)
-    return found
+    values: F8 = np.frombuffer(raw, "<" + NUMPY[element]).astype(np.float64, copy=False)
+    return values
 
 
 def patterns(raw: memoryview, element: str) -> NDArray[Any]:
@@ -121,8 +124,8 @@ F8 = NDArray[np.float64]
 
 _LEAST, _MOST = 2.0**-900, 2.0**960
 """Sums of squares between which neither the squares nor sums of sums lose anything."""
+# A share of the norm below which the spread may be rounding alone.
 _NO_SPREAD = 2.0**-90
-"""A share of the norm below which the spread may be rounding alone."""
 
 
 def level(top: float) -> int:
@@ -260,11 +263,11 @@ class Moments:
         self._squares.add(block.squares, 2 * block.exponent)
         if self.finite:
             joined = self.finite + block.finite
-            held, exponent = self._total.total / self.finite, self._total.exponent
-            top = block.exponent if not held else exponent
-            if held and block.mean:
+            mean, exponent = self._total.total / self.finite, self._total.exponent
+            top = block.exponent if not mean else exponent
+            if mean and block.mean:
                 top = max(exponent, block.exponent)
-            apart = ldexp(block.mean, block.exponent - top) - ldexp(held, exponent - top)
+            apart = ldexp(block.mean, block.exponent - top) - ldexp(mean, exponent - top)
             self._squares.add(apart * apart * (self.finite * (block.finite / joined)), 2 * top)
         self._total.add(block.mean * block.finite, block.exponent)
         self.finite += block.finite
@@ -304,14 +307,8 @@ def value_table(element: str) -> NDArray[np.float64]:
     if element in SMALL_FLOATS:
         return np.array([_small_float(byte, element) for byte in range(256)])
     width = ITEM_BYTES[element]
-    patterns: NDArray[Any] = np.arange(256**width, dtype=f"<u{width}")
-    if element == "bool":
-        patterns = patterns != 0
-    elif element == "bf16":
-        patterns = (patterns.astype("<u4") << 16).view("<f4")
-    else:
-        patterns = patterns.view("<" + NUMPY[element])
-    return patterns.astype(np.float64)
+    patterns = np.arange(256**width, dtype=f"<u{width}")
+    return values(patterns.view(np.uint8).data, element)
 
 
 def _small_float(byte: int, element: str) -> float:
@@ -331,3 +328,83 @@ def _small_float(byte: int, element: str) -> float:
         mantissa += 1 << mantissa_bits
     value = ldexp(mantissa, max(exponent, 1) - bias - mantissa_bits)
     return -value if byte & 0x80 else value
+
+
+MAX_RANGES = 256
+"""Ranges that are told; further ones are joined across the smallest gaps."""
+MAX_BLOCKS = 64
+
+
+class RowChanges:
+    """Changes of items, taken in ascending order, as rows of the first dimension."""
+
+    def __init__(self, rows: int, row_items: int) -> None:
+        self.rows = rows
+        self.changed = 0
+        self.exact = True
+        self._row_items = row_items
+        self.block_rows = 1
+        while -(-rows // self.block_rows) > MAX_BLOCKS:
+            self.block_rows *= 2
+        blocks = -(-rows // self.block_rows)
+        self.in_blocks = np.zeros(blocks, np.int64)
+        self.squares = [Sum() for _ in range(blocks)]
+        self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._ends: NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def add(self, items: NDArray[np.int64]) -> None:
+        """Take in changed items by their index: ascending, and after those before."""
+        rows = items // self._row_items
+        rows = rows[_with_first(rows[1:] != rows[:-1])]
+        if len(self._ends) and rows[0] == self._ends[-1] - 1:
+            rows = rows[1:]
+            if not len(rows):
+                return
+        self.changed += len(rows)
+        self.in_blocks += np.bincount(rows // self.block_rows, minlength=len(self.in_blocks))
+        # Each range but the first starts where one row is apart from that before.
+        firsts = _with_first(rows[1:] - rows[:-1] > 1)
+        starts = rows[firsts]
+        ends = np.append(rows[:-1][firsts[1:]], rows[-1]) + 1
+        if len(self._ends) and starts[0] == self._ends[-1]:
+            self._ends[-1] = ends[0]
+            starts, ends = starts[1:], ends[1:]
+        self._starts = np.concatenate((self._starts, starts))
+        self._ends = np.concatenate((self._ends, ends))
+        if len(self._starts) > 4 * MAX_RANGES:
+            self._join()
+
+    def weigh(self, items: NDArray[np.int64], squares: F8, exponent: int) -> None:
+        """Take in the squares of changes, divided by 2^exponent, of these items."""
+        size = self._row_items * self.block_rows
+        first, last = int(items[0]) // size, int(items[-1]) // size
+        if first == last:
+            self.squares[first].add(float(squares.sum()), exponent)
+            return
+        # Items ascend: each block's are one run.
+        bounds = np.searchsorted(items, np.arange(first + 1, last + 1) * size).tolist()
+        runs = zip([0, *bounds], [*bounds, len(squares)], strict=True)
+        for block, (start, end) in enumerate(runs, first):
+            self.squares[block].add(float(squares[start:end].sum()), exponent)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Changed rows as (first, last + 1); where `exact` is False others among them."""
+        if len(self._starts) > MAX_RANGES:
+            self._join()
+        return tuple(zip(self._starts.tolist(), self._ends.tolist(), strict=True))
+
+    def _join(self) -> None:
+        """Keep the MAX_RANGES - 1 widest gaps."""
+        gaps = self._starts[1:] - self._ends[:-1]
+        widest = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
+        self._starts = np.append(self._starts[0], self._starts[widest + 1])
+        self._ends = np.append(self._ends[widest], self._ends[-1])
+        self.exact = False
+
+
+def _with_first(rest: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The same with a True before it."""
+    all_of = np.ones(len(rest) + 1, np.bool_)
+    all_of[1:] = rest
+    return all_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
 BLOCK = 4 * 1024 * 1024
 """Bytes of a block, unless the caller says otherwise."""
+_PREFIX_BLOCK = 1024 * 1024
 NUMPY = {
     "f64": "f8",
     "f32": "f4",
@@ -105,17 +107,7 @@ def sha256_of(tensor: Tensor, advance: Callable[[int], None] | None = None) -> b
 
     Raises FormatError as `blocks` does.
     """
-    return digest_of(blocks(tensor), advance)
-
-
-def digest_of(pieces: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> bytes:
-    """The SHA-256 of pieces in order; `advance` gets counts of bytes."""
-    hasher = sha256()
-    for piece in pieces:
-        hasher.update(piece)
-        if advance is not None:
-            advance(len(piece))
-    return hasher.digest()
+    return hashed(sha256(), blocks(tensor), advance).digest()
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
@@ -165,18 +157,6 @@ def content_size(tensor: Tensor) -> int:
     return prod(tensor.shape) * ITEM_BYTES[tensor.element]
 
 
-def item_count(shape: Sequence[int], most: int) -> int:
-    """How many items a shape has; `most` + 1 where they are more, so that no product grows long."""
-    if 0 in shape:
-        return 0
-    count = 1
-    for size in shape:
-        count *= size
-        if abs(count) > most:
-            return most + 1
-    return count
-
-
 def _numpy_made(tensor: Tensor, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     try:
         return make()
@@ -189,7 +169,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
     """The shape as numpy has it."""
     if any(size < 0 for size in tensor.shape):
         raise _wrong(tensor, "has a negative dimension")
-    return tensor.shape[::-1] if tensor.order == "reversed" else tensor.shape
+    return tensor.logical_shape
 
 
 def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -204,11 +184,11 @@ def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _products(shape: Sequence[int]) -> tuple[int, ...]:
     """How far apart items are in each dimension, the first one the fastest."""
-    found, step = [], 1
+    products, step = [], 1
     for size in shape:
-        found.append(step)
+        products.append(step)
         step *= size
-    return tuple(found)
+    return tuple(products)
 
 
 def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Strides:
@@ -371,8 +351,8 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
             file.write(piece)
         file.flush()
         # Given up with the last view of it: closing it before would fail.
-        held = mmap.mmap(file.fileno(), tensor.nbytes)
-    view = as_strided(np.frombuffer(held, np.uint8), (*shape, item), apart)
+        mapping = mmap.mmap(file.fileno(), tensor.nbytes)
+    view = as_strided(np.frombuffer(mapping, np.uint8), (*shape, item), apart)
     at = 0
     for block in blocks():
         values = np.frombuffer(block, np.uint8)
@@ -382,7 +362,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
         view[np.unravel_index(np.arange(at, at + len(values)), shape)] = values
         at += len(values)
     for start in range(0, tensor.nbytes, BLOCK):
-        yield held[start : start + BLOCK]
+        yield mapping[start : start + BLOCK]
 
 
 def _width(tensor: Tensor) -> int:
@@ -396,7 +376,7 @@ def as_numbers(tensor: Tensor) -> Tensor | None:
     if tensor.element is None or tensor.absent is not None:
         return None
     if tensor.strides is None:
-        items = item_count(tensor.shape, tensor.nbytes)
+        items = bounded_product(1, tensor.shape, tensor.nbytes)
     elif 0 in tensor.shape:
         items = 0
     else:
@@ -429,3 +409,20 @@ def aligned(
             )
         yield left_a[: count * item_a], left_b[: count * item_b]
         left_a, left_b = left_a[count * item_a :], left_b[count * item_b :]
+
+
+def is_same(a: Tensor, b: Tensor, advance: Callable[[int], None]) -> bool:
+    """Whether two tensors of one dtype and shape have equal bytes in C order.
+
+    Reads up to the first difference; `advance` is told how many bytes of either
+    were read. Raises FormatError.
+    """
+    total_a = total_b = 0
+    # Small blocks: most tensors of two generations are equal, or differ early.
+    for raw_a, raw_b in aligned(a, 1, b, 1, _PREFIX_BLOCK):
+        advance(len(raw_a))
+        total_a += len(raw_a)
+        total_b += len(raw_b)
+        if not same_bytes(raw_a, raw_b):
+            return False
+    return total_a == total_b

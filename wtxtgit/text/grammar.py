@@ -17,7 +17,7 @@ from datetime import datetime
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer
-from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature
+from wtxtgit.model.array import ITEM_SIZE, Meta, Rows, Signature, bounded_product
 
 MAGIC = b"WTXT "
 """What makes an input a WTXT text (of whatever version) for clean and smudge."""
@@ -277,6 +277,15 @@ def _parse_shape(spelled: bytes) -> tuple[int, ...] | None:
     return tuple(map(int, dims)) if all(map(_DIM.fullmatch, dims)) else None
 
 
+def check_bytes(line: ArrayLine) -> str | None:
+    """Say what is wrong with the bytes that an `arr` line claims, or None."""
+    nbytes = bounded_product(ITEM_SIZE[line.dtype], line.shape, MAX_NUMBER)
+    if nbytes == line.nbytes:
+        return None
+    given = "over 20 digits of" if nbytes > MAX_NUMBER else nbytes
+    return f"bytes={line.nbytes}, but dtype and shape give {given} bytes"
+
+
 def format_array(line: ArrayLine) -> bytes:
     start = format_array_start(line.name, line.dtype, line.shape, line.nbytes)
     return start + format_array_hashes(line.sha256, line.hmac, line.salt)
@@ -297,6 +306,15 @@ def parse_rows(text: Buffer, pos: int) -> tuple[Rows, int] | None:
     if (m := _ROWS.match(text, pos)) is None:
         return None
     return Rows(int(m[1]), int(m[2]), m[3] == b"on"), m.end()
+
+
+def check_rows(rows: Rows, dtype: str) -> str | None:
+    """Say what is wrong with an `idx` line for an array of `dtype`, or None."""
+    if not (1 <= rows.rows_per_chunk <= MAX_NUMBER and 1 <= rows.row_size <= MAX_NUMBER):
+        return "rows_per_chunk and row_size are at least 1 and have at most 20 digits"
+    if rows.row_size % ITEM_SIZE[dtype]:
+        return f"row_size {rows.row_size} is no multiple of {dtype}'s {ITEM_SIZE[dtype]} bytes"
+    return None
 
 
 def format_rows(rows: Rows) -> bytes:

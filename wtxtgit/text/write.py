@@ -1,5 +1,12 @@
 """Writing WTXT: a snapshot becomes text, a function of its input alone.
 
+A plan comes first (`TextPlan`): all sizes are known before a byte is hashed, because
+every line has a fixed length. Arrays are cut into chunks (`docs/spec/wtxt.md`, section
+"Arrays"), and the chunks of all arrays into runs of about 1 MiB, each armored in one
+go: some chunks of a long array, or several short arrays. A text is a header, the
+runs, before each long array's its `arr` and `idx` lines, and a footer; each of these
+is a span. All sizes are in bytes.
+
 Three SHA-256 passes are the cost: each array's own, each chunk's, and
 hash_all, which can only follow the arrays' own. The caller's thread makes
 hash_all; the runs of the plan are hashed and armored on other threads, by the
@@ -13,61 +20,243 @@ by run, with a bounded number of runs in flight.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
-from wtxtgit.io.files import write_at
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, mapped, pieces, write_at
 from wtxtgit.io.workers import Workers, worthwhile
-from wtxtgit.model.array import ITEM_SIZE, LAYOUT_ARRAY, Array, Meta, Signature, Snapshot
+from wtxtgit.model.array import (
+    ITEM_SIZE,
+    LAYOUT_ARRAY,
+    MAX_CHUNKS,
+    Array,
+    Meta,
+    Signature,
+    Snapshot,
+    bounded_product,
+    chunk_count,
+)
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import render_chunks
-from wtxtgit.text.plan import (
+from wtxtgit.text.armor import (
     BLOCK_BYTES,
-    RUN_TEXT,
-    ArrayPlan,
-    BlockRun,
-    PlannedBlock,
-    Span,
-    TextPlan,
-    bounded_product,
-    check_rows,
-    gathered,
+    chunk_size,
+    chunk_text_size,
+    cut,
+    grouped,
+    render_chunks,
 )
 
-
-class Buffers:
-    """Buffers of `size` bytes for as many threads as ask for one."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._free: list[NDArray[np.uint8]] = []
-
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """One of at least `size` bytes, of any content: to be given back."""
-        if size > self._size:
-            return np.empty(size, dtype=np.uint8)
-        try:
-            return self._free.pop()
-        except IndexError:
-            return np.empty(self._size, dtype=np.uint8)
-
-    def give(self, buffer: NDArray[np.uint8]) -> None:
-        """Give a buffer back; nothing may look at it any more."""
-        if buffer.nbytes == self._size:
-            self._free.append(buffer)
+_HASHES_SIZE = len(grammar.format_array_hashes(bytes(32), bytes(32), bytes(8)))
+RUN_TEXT = 3 * BLOCK_BYTES // 2
+"""Most bytes of text in a run of more than one block; a full block of 1 MiB fits."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text, `size` bytes from `start` on."""
+
+    start: int
+    size: int
+
+
+@dataclass(slots=True)
+class ArrayPlan:
+    """An array's geometry, and its digests once they are known.
+
+    A short array lies within one run, its `arr` and `idx` lines too. Those of
+    a long one are the span `span`.
+    """
+
+    source: Array
+    chunk_size: int
+    chunks: int
+    line_start: bytes
+    rows_line: bytes
+    hmac: bytes
+    salt: bytes
+    is_long: bool = False
+    span: int = 0
+    sha256: bytes = b""
+
+    @property
+    def lead(self) -> int:
+        """Bytes of the `arr` and `idx` lines."""
+        return len(self.line_start) + _HASHES_SIZE + len(self.rows_line)
+
+    @property
+    def claim(self) -> grammar.ArrayLine:
+        source = self.source
+        return grammar.ArrayLine(
+            source.name,
+            source.dtype,
+            source.shape,
+            source.data.nbytes,
+            self.sha256 or bytes(32),
+            self.hmac,
+            self.salt,
+        )
+
+    def line(self) -> bytes:
+        hashes = grammar.format_array_hashes(self.sha256 or bytes(32), self.hmac, self.salt)
+        return self.line_start + hashes
+
+    def lines(self) -> bytes:
+        """What stands before the chunks."""
+        return self.line() + self.rows_line
+
+
+@dataclass(slots=True)
+class PlannedBlock:
+    """`count` chunks of `size` bytes from chunk `first` of an array, and their digests."""
+
+    array: ArrayPlan
+    first: int
+    count: int
+    size: int
+    sha256: list[bytes] = field(default_factory=list)
+    crc32c: list[int] = field(default_factory=list)
+    fastxor: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.first + self.count == self.array.chunks
+
+    @property
+    def offset(self) -> int:
+        """Where its bytes stand in the array."""
+        return self.first * self.array.chunk_size
+
+    @property
+    def raw(self) -> memoryview:
+        if self.array.chunks == 1:
+            return mapped(self.array.source.data)
+        return mapped(self.array.source.data[self.offset : self.offset + self.count * self.size])
+
+
+@dataclass(slots=True)
+class BlockRun:
+    """Blocks that stand one after another in the text: all of span `span`."""
+
+    span: int
+    blocks: list[PlannedBlock]
+
+
+class TextPlan:
+    """The arrays, runs and spans of a snapshot's text.
+
+    `header` and `footer` are their sizes in bytes. With `hmac_key` all arrays
+    are given a salt. Raises TextError for arrays that no text can hold.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, header: int, footer: int, hmac_key: bytes | None
+    ) -> None:
+        self.arrays: list[ArrayPlan] = []
+        self.runs: list[BlockRun] = []
+        self.spans: list[Span] = []
+        self.size = 0
+        self._blocks: list[PlannedBlock] = []
+        self._pending = 0
+        self._add_span(header)
+        for array in snapshot.arrays:
+            plan = _plan_array(array, hmac_key, snapshot.meta.gen)
+            self.arrays.append(plan)
+            self._add_array(plan)
+        self._end_run()
+        self._add_span(footer)
+
+    def _add_array(self, plan: ArrayPlan) -> None:
+        # No list of them in the plan: they lead to it, and a circle would keep files mapped.
+        parts = cut(plan.source.data.nbytes, plan.chunk_size, 0, plan.chunks)
+        blocks = (PlannedBlock(plan, *part) for part in parts)
+        size = plan.lead + _body_size(plan)
+        plan.is_long = size > RUN_TEXT
+        if not plan.is_long:
+            if self._pending + size > RUN_TEXT:
+                self._end_run()
+            self._blocks += blocks
+            self._pending += size
+            return
+        self._end_run()
+        plan.span = len(self.spans)
+        self._add_span(plan.lead)
+        for block in blocks:
+            size = block.count * chunk_text_size(block.size)
+            if block.is_last:
+                size += len(grammar.END_ARRAY)
+            if self._pending + size > RUN_TEXT:
+                self._end_run()
+            self._blocks.append(block)
+            self._pending += size
+        self._end_run()
+
+    def _end_run(self) -> None:
+        if self._blocks:
+            self.runs.append(BlockRun(len(self.spans), self._blocks))
+            self._add_span(self._pending)
+            self._blocks, self._pending = [], 0
+
+    def _add_span(self, size: int) -> None:
+        self.spans.append(Span(self.size, size))
+        self.size += size
+
+
+def _plan_array(array: Array, hmac_key: bytes | None, gen: int) -> ArrayPlan:
+    size = chunk_size(array.rows)
+    check_fits(array.name, array.data.nbytes, size)
+    hmac, salt = array.hmac or bytes(32), array.salt or bytes(8)
+    if hmac_key is not None:
+        hmac, salt = bytes(32), array.salt or digest.salt_for(hmac_key, gen, array.name)
+    nbytes = array.data.nbytes
+    return ArrayPlan(
+        array,
+        size,
+        chunk_count(nbytes, size),
+        grammar.format_array_start(array.name, array.dtype, array.shape, nbytes),
+        b"" if array.rows is None else grammar.format_rows(array.rows),
+        hmac,
+        salt,
+    )
+
+
+def check_fits(name: str, nbytes: int, size: int) -> None:
+    """Raise TextError "limit" where the array's chunks can't be numbered."""
+    count = chunk_count(nbytes, size)
+    if count > MAX_CHUNKS or (count - 1) * size > grammar.MAX_OFFSET:
+        raise TextError(
+            "limit",
+            f'array "{name}" of {nbytes} bytes has {count} chunks of {size} bytes: '
+            f"the format ends at {MAX_CHUNKS} chunks and offset {grammar.MAX_OFFSET}",
+            array=name,
+        )
+
+
+def _body_size(plan: ArrayPlan) -> int:
+    """Bytes of text from an array's first `ch` line to its `endarr`."""
+    whole, tail = divmod(plan.source.data.nbytes, plan.chunk_size)
+    size = len(grammar.END_ARRAY) + (whole * chunk_text_size(plan.chunk_size) if whole else 0)
+    if tail or not whole:
+        size += chunk_text_size(tail)
+    return size
+
+
+class _RunText(threading.local):
+    """The text of a run, a buffer for each thread: fresh pages cost as much as hashing them."""
+
+    def __init__(self) -> None:
+        self.text: armor.U1 = np.empty(RUN_TEXT, dtype=np.uint8)
+
+
+# hash_all is fed in steps of this size, so that progress can be told.
 _STEP = 16 * BLOCK_BYTES
-"""hash_all is fed in steps of this size, so that progress can be told."""
 
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
@@ -121,7 +310,7 @@ class TextWriter:
         self._meta_line = grammar.format_meta(snapshot.meta)
         self._cap_line = grammar.format_cap(snapshot.cap)
         self._root: grammar.Root | None = None
-        self._buffers = Buffers(RUN_TEXT)
+        self._run_text = _RunText()
         self.raw_size = sum(array.data.nbytes for array in snapshot.arrays)
         audit = b"" if snapshot.audit is None else grammar.format_audit(snapshot.audit)
         self._footer = audit + grammar.LAST_LINE
@@ -144,15 +333,15 @@ class TextWriter:
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
         _ = self.root
-        found = {
+        hashed = {
             id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
         }
         for run in self._plan.runs:
             for block in run.blocks:
-                array = found[id(block.array)]
+                array = hashed[id(block.array)]
                 array.sha256.extend(block.sha256)
                 array.crc32c.extend(block.crc32c)
-        return list(found.values())
+        return list(hashed.values())
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
@@ -272,10 +461,10 @@ class TextWriter:
 
     def _place_run(self, run: BlockRun, place: Place) -> None:
         size = self.spans[run.span].size
-        text = self._buffers.take(size)
+        # A single block of large chunks may be longer than the runs that are put together.
+        text = self._run_text.text if size <= RUN_TEXT else np.empty(size, dtype=np.uint8)
         self._armor(run, text)
         place(run.span, text.data[:size])
-        self._buffers.give(text)
 
     def _render_run(self, run: BlockRun) -> memoryview:
         text = np.empty(self.spans[run.span].size, dtype=np.uint8)
@@ -286,7 +475,7 @@ class TextWriter:
         """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
         position = 0
-        for blocks in gathered(run.blocks, _short):
+        for blocks in grouped(run.blocks, _short):
             if len(blocks) > 1:
                 position = _put_short_arrays(view, position, blocks)
                 continue
@@ -401,12 +590,12 @@ def _check(snapshot: Snapshot) -> None:
             raise TextError("syntax", f'array "{name}" has dtype "{array.dtype}"', array=name)
         if not all(0 <= dim <= grammar.MAX_NUMBER for dim in array.shape):
             raise TextError("syntax", f'array "{name}" has the shape {array.shape}', array=name)
-        claimed = bounded_product(array.shape, ITEM_SIZE[array.dtype])
+        claimed = bounded_product(ITEM_SIZE[array.dtype], array.shape, grammar.MAX_NUMBER)
         if claimed != array.data.nbytes:
             raise TextError(
                 "structure",
                 f'array "{name}" has {array.data.nbytes} bytes, dtype and shape give {claimed}',
                 array=name,
             )
-        if array.rows is not None and (wrong := check_rows(array.rows, array.dtype)):
+        if array.rows is not None and (wrong := grammar.check_rows(array.rows, array.dtype)):
             raise TextError("structure", f'array "{name}": {wrong}', array=name)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.trust.keyring import is_protected, unprotect
-from wtxtgit.trust.keys import (
+from wtxtgit.trust.openssh import (
     KeyFileError,
     SecretKey,
     Strings,

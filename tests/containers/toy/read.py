@@ -55,5 +55,5 @@ def check(container: Toy, options: ReadOptions) -> Findings:
     findings = Findings()
     if container.tensor.end < len(container.data):
         message = f"{len(container.data) - container.tensor.end} bytes follow the tensor"
-        findings.warn("structure", message, offset=container.tensor.end, field="tensor")
+        findings.warn(message, "tensor", container.tensor.end)
     return findings

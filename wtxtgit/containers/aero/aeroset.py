@@ -9,7 +9,7 @@ Spec: `docs/spec/aero.md`, "AEROSET".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
@@ -29,29 +29,27 @@ from wtxtgit.containers.aero.read import HASH_KEY, Aero, IndexEntry
 from wtxtgit.containers.aero.read import read as read_file
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.problems import ChunkProblems
+from wtxtgit.containers.format import (
+    MAX_SET_FILES,
+    SET_HEAD,
+    FileSet,
+    OpenMember,
+    is_in_folder,
+)
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError, InputError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.io.view import ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "aeroset"
 FORMAT_NAME = "AEROSET"
 VERSIONS = ((0, 1), (0, 2))
-# Each part is a file that is opened.
-MAX_PARTS = 99_999
-# Files of all kinds are asked whether they are one: only their start is read.
-HEAD = 1 << 16
-"""Bytes at the start of an index that tell that it is one."""
 NO_PART = "no part has its shard"
 
 _NAMED = re.compile(rb'"name"\s*:\s*"AEROSET"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-OpenMember = Callable[[str], ByteView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class SetFile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AeroSet:
+class AeroSet(FileSet):
     """A set that was read; its files are opened when they are needed.
 
     `homes` has the part of each shard, and the shard's number in it.
@@ -89,7 +87,7 @@ class AeroSet:
         tensors = tuple(readers.tensor(entry) for entry in index.entries)
         tags, untold = model_tags(index)
         size = len(index.data)
-        for aero in readers.opened():
+        for aero in readers.files.values():
             size += len(aero.data)
             more, lacking = model_tags(aero)
             tags = more | tags
@@ -105,10 +103,6 @@ class AeroSet:
             "global_tidx": self.index.path,
         }
         return Description(FORMAT, tensors, metadata, tags=tags, untold=untold, size=size)
-
-    def check(self, options: ReadOptions) -> Findings:
-        """Check every file, and the index against the parts; raises nothing."""
-        return self.combine(self.check_members(self.members, options))
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -162,7 +156,7 @@ class _Readers:
         self._set = aeroset
         self._options = options
         self._decoded = DecodedParts(options)
-        self._files: dict[str, Aero] = {}
+        self.files: dict[str, Aero] = {}
         self._readers: dict[str, TensorReader | str] = {}
 
     def tensor(self, entry: IndexEntry) -> Tensor:
@@ -181,9 +175,6 @@ class _Readers:
         # An offset would be one in another file.
         return replace(reader.tensor(entry, home[1]), offset=None)
 
-    def opened(self) -> Iterator[Aero]:
-        yield from self._files.values()
-
     def _reader(self, part: SetFile) -> TensorReader | str:
         reader = self._readers.get(part.path)
         if reader is None:
@@ -192,7 +183,7 @@ class _Readers:
             except FormatError as error:
                 reader = error.message
             else:
-                self._files[part.path] = aero
+                self.files[part.path] = aero
                 decoded = self._decoded.of_file(len(aero.data))
                 reader = TensorReader(aero, self._options, decoded)
             self._readers[part.path] = reader
@@ -201,15 +192,13 @@ class _Readers:
 
 def is_index(data: ByteView) -> bool:
     """Whether a JSON file is the index of a set, by its first bytes."""
-    return len(data) <= MAX_JSON and _NAMED.search(bytes(data[:HEAD])) is not None
+    return len(data) <= MAX_JSON and _NAMED.search(bytes(data[:SET_HEAD])) is not None
 
 
 def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     """Read `model.aeroset.json`.
 
-    `open_member` gives the bytes of a file by its path in the set's folder,
-    and raises InputError: also where a symbolic link leads out of the folder,
-    which a path does not show. Raises FormatError.
+    `open_member` opens its files when they are needed. Raises FormatError.
     """
     value = json_text.parse(data, "index", unique_keys=True)
     if not isinstance(value, dict):
@@ -219,7 +208,7 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     parts = value.get("parts")
     if not isinstance(parts, list):
         fail("index has no list of parts", offset=0, field="parts")
-    if len(parts) > MAX_PARTS:
+    if len(parts) > MAX_SET_FILES:
         fail(f"index lists {len(parts)} parts", offset=0, field="parts", kind="limit")
     members = tuple(_member(part, "parts", has_shards=True) for part in parts)
     index = _member(value.get("global_tidx"), "global_tidx", has_shards=False)
@@ -240,22 +229,16 @@ def read(data: ByteView, open_member: OpenMember) -> AeroSet:
     )
 
 
-def is_local(path: str) -> bool:
-    """Whether a path stays in its folder, in its one spelling; a URL does not."""
-    # One spelling a path: two parts must not be the same file ("AEROSET").
-    return not (set(path.split("/")) & {"", ".", ".."} or set(path) & set("\\:\0"))
-
-
 def _version(value: object) -> tuple[int, int]:
     name, version = None, None
     if isinstance(value, dict):
         name, version = value.get("name"), value.get("version")
     if name != FORMAT_NAME:
         fail(f"format name is not {FORMAT_NAME}", offset=0, field="format")
-    found = next((known for known in VERSIONS if version == list(known)), None)
-    if found is None:
+    known_version = next((known for known in VERSIONS if version == list(known)), None)
+    if known_version is None:
         fail(f"version {ascii(version)[:20]} is not known", offset=0, field="version")
-    return found
+    return known_version
 
 
 def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
@@ -265,7 +248,7 @@ def _member(value: object, what: str, *, has_shards: bool) -> SetFile:
     if not isinstance(path, str):
         fail(f"{what} has an entry without a path", offset=0, field="path")
     json_text.check_name(path, "path", offset=0)
-    if not is_local(path):
+    if not is_in_folder(path):
         fail(f"{quoted(path)} is not a path in the set's folder", offset=0, field="path")
     if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest.lower())):
         fail(f"{quoted(path)} has a wrong sha256", offset=0, field="sha256")
@@ -292,15 +275,14 @@ class SetCheck:
 
     def member(self, path: str) -> MemberFindings:
         """Check one of the set's files; raises nothing."""
-        findings, index = Findings(), self._set.index
-        report: ChunkProblems[SetFile] = ChunkProblems(findings, attrgetter("path"))
+        findings, index = Findings(label=attrgetter("path")), self._set.index
         member = index if path == index.path else self._parts[path]
-        aero = self._check_file(member, report)
+        aero = self._check_file(member, findings)
         if member is index:
             self._list(aero)
             for entry in aero.entries if aero is not None else ():
                 if entry.shard_id not in self._set.homes:
-                    report.error(
+                    findings.error(
                         _named(member, entry, f"is not read: {NO_PART}"), "shard_id", None, member
                     )
         elif aero is not None:
@@ -311,7 +293,7 @@ class SetCheck:
                     self._list(None)
             # Without an index that can be read there is nothing to agree with.
             if self._listed is not None:
-                self._check_agreement(member, aero, self._listed.get(path, []), report)
+                self._check_agreement(member, aero, self._listed.get(path, []), findings)
         return findings.of_member()
 
     def _list(self, index: Aero | None) -> None:
@@ -325,25 +307,25 @@ class SetCheck:
             if home is not None:
                 self._listed.setdefault(home[0].path, []).append(entry)
 
-    def _check_file(self, member: SetFile, report: ChunkProblems[SetFile]) -> Aero | None:
+    def _check_file(self, member: SetFile, findings: Findings) -> Aero | None:
         """Check one file; None where it can't be read."""
         try:
             data = self._set.view(member)
-            _check_identity(member, data, report)
+            _check_identity(member, data, findings)
             aero = self._set.read(member, data)
         except FormatError as error:
-            report.refuse(error, member)
+            findings.refuse(error, member)
             return None
         inner = check_file(aero, self._options, shards_elsewhere=member is self._set.index)
         errors, warnings = (
             tuple(replace(one, message=f"{quoted(member.path)}: {one.message}") for one in problems)
             for problems in (inner.errors, inner.warnings)
         )
-        report.findings.add(MemberFindings(errors, warnings))
+        findings.add(MemberFindings(errors, warnings))
         return aero
 
     def _check_agreement(
-        self, part: SetFile, aero: Aero, entries: list[IndexEntry], report: ChunkProblems[SetFile]
+        self, part: SetFile, aero: Aero, entries: list[IndexEntry], findings: Findings
     ) -> None:
         """Check what the index says of a part's tensors."""
         own: dict[str, IndexEntry] = {}
@@ -357,14 +339,14 @@ class SetCheck:
             shard = aero.shard(number)
             there = own.pop(entry.name, None)
             if shard is None or not entry.is_inside(shard):
-                report.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
+                findings.error(_named(part, entry, "is not in its part"), "shard_id", None, part)
                 continue
             if there is None:
-                report.warn(
+                findings.warn(
                     _named(part, entry, "is not in its part's index"), "tensors", None, part
                 )
             elif _place(there, there.shard_id) != _place(entry, number):
-                report.error(
+                findings.error(
                     _named(part, entry, "is another one in its part's index"), "tensors", None, part
                 )
             wanted = entry.digest
@@ -374,31 +356,31 @@ class SetCheck:
             try:
                 allowance.hash(entry.data_len, shard.offset)
             except FormatError as error:
-                report.error(error.message, HASH_KEY, None, part, kind=error.kind)
+                findings.error(error.message, HASH_KEY, None, part, kind=error.kind)
                 return
             tensor = reader.tensor(entry, number)
             got = digest(tensor.view)
             if tensor.absent is None and got != wanted:
                 problem = f"has BLAKE3 {short(got)}, the index has {short(wanted)}"
-                report.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
+                findings.error(_named(part, entry, problem), HASH_KEY, None, part, kind="blake3")
         for entry in own.values():
-            report.warn(
+            findings.warn(
                 _named(part, entry, "is not in the index of the set"), "tensors", None, part
             )
 
 
-def _check_identity(member: SetFile, data: ByteView, report: ChunkProblems[SetFile]) -> None:
+def _check_identity(member: SetFile, data: ByteView, findings: Findings) -> None:
     path = quoted(member.path)
     if member.size is not None and member.size != len(data):
-        report.error(
+        findings.error(
             f"{path} has {len(data)} bytes, the set says {member.size}", "size_bytes", None, member
         )
     if member.sha256 is None:
-        report.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
+        findings.warn(f"{path} has no hash", "sha256", None, member, kind="sha256")
         return
     got, wanted = hashed(sha256(), pieces(data)).digest(), bytes.fromhex(member.sha256)
     if got != wanted:
-        report.error(
+        findings.error(
             f"sha256 of {path} is {short(got)}, the set has {short(wanted)}",
             "sha256",
             None,

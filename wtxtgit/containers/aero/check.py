@@ -44,17 +44,14 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.intervals import overlaps
-from wtxtgit.containers.problems import ChunkProblems
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import ByteView, is_zeros
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
-BLOCK = 2**20
-"""Bytes that are compared with zeros at a time."""
 FILE_HEADER, TOC, NAMES = -3, -2, -1
 _CALLED = {FILE_HEADER: "file header", TOC: "TOC", NAMES: "string table"}
+# Bytes after a tensor's items that writers who align to 32 count as its own.
 MOST_PADDING = 31
-"""Bytes after a tensor's items that writers who align to 32 count as its own."""
 
 Extent = tuple[int, int, int]
 """Start, end, and what stands there: a chunk by its place in the TOC, or one of the above."""
@@ -66,52 +63,50 @@ def check(container: Aero, options: ReadOptions) -> Findings:
     findings = check_file(container, options, shards_elsewhere=elsewhere)
     if elsewhere and container.entries:
         findings.warn(
-            "structure",
             f"{len(container.entries)} tensors are in other files, which are not looked at",
-            offset=container.header.toc_offset,
-            field="shard_id",
+            "shard_id",
+            container.header.toc_offset,
         )
     return findings
 
 
 def check_file(aero: Aero, options: ReadOptions, *, shards_elsewhere: bool) -> Findings:
     """Check a file that may be the index of a set, whose weight shards are in other files."""
-    findings = Findings()
-    report = ChunkProblems(findings, aero.label)
+    findings = Findings(label=aero.label)
     allowance = Allowance(len(aero.data), options)
-    check_control(aero, report)
-    _check_placement(aero, report)
-    _check_manifest(aero, report)
-    _check_index(aero, report, shards_elsewhere=shards_elsewhere)
-    hashes.check_seal(aero, report, allowance)
-    hashes.check_contents(aero, report, allowance)
+    check_control(aero, findings)
+    _check_placement(aero, findings)
+    _check_manifest(aero, findings)
+    _check_index(aero, findings, shards_elsewhere=shards_elsewhere)
+    hashes.check_seal(aero, findings, allowance)
+    hashes.check_contents(aero, findings, allowance)
     return findings
 
 
-def check_control(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
+def check_control(aero: Aero, findings: Findings) -> None:
     """Check the header, the TOC's entries, and the names in the string table."""
-    _check_header(aero, report)
-    _check_toc(aero, report)
-    _check_names(aero, report)
+    _check_header(aero, findings)
+    _check_toc(aero, findings)
+    _check_names(aero, findings)
 
 
-def _check_header(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
+def _check_header(aero: Aero, findings: Findings) -> None:
     header = aero.header
     entries_length = TOC_HEADER.size + TOC_ENTRY.size * len(aero.chunks)
     if header.flags:
-        report.error(f"file_flags is {header.flags:#x}, not 0", "file_flags", FILE_FLAGS_OFFSET)
+        findings.error(f"file_flags is {header.flags:#x}, not 0", "file_flags", FILE_FLAGS_OFFSET)
     if any(bytes(aero.data[RESERVED_OFFSET : HEADER.size])):
-        report.warn("reserved bytes are not 0", "reserved", RESERVED_OFFSET)
+        findings.warn("reserved bytes are not 0", "reserved", RESERVED_OFFSET)
     if header.toc_offset != HEADER.size:
-        report.warn(f"toc_offset is {header.toc_offset}, not {HEADER.size}", "toc_offset", 12)
+        findings.warn(f"toc_offset is {header.toc_offset}, not {HEADER.size}", "toc_offset", 12)
     if header.toc_length != entries_length:
-        report.warn(
+        findings.warn(
             f"toc_length is {header.toc_length}, the entries take {entries_length}",
             "toc_length",
             20,
         )
     if header.names_length > MAX_STRING_TABLE:
-        report.error(
+        findings.error(
             f"string table has {header.names_length} bytes, over {MAX_STRING_TABLE}",
             "string_table_length",
             36,
@@ -123,19 +118,19 @@ def _check_header(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     ):
         # An empty string table stands nowhere, so its offset says nothing.
         if header.names_length and value % NAMES_ALIGNMENT:
-            report.warn(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
+            findings.warn(f"{field} {value} is no multiple of {NAMES_ALIGNMENT}", field, offset)
 
 
-def _check_toc(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
+def _check_toc(aero: Aero, findings: Findings) -> None:
     start = aero.header.toc_offset
     _count, *reserved = unpack_at(TOC_HEADER, aero.data, start)
     for number, value in enumerate(reserved):
         if value:
-            report.warn(f"reserved{number} is not 0", f"reserved{number}", start + 4 + 4 * number)
+            findings.warn(f"reserved{number} is not 0", f"reserved{number}", start + 4 + 4 * number)
     wiped = [chunk for chunk in aero.chunks if chunk.is_wiped]
     if wiped:
         # A writer that died before it wrote the TOC leaves zeros, and the chunks can't be told.
-        report.error(
+        findings.error(
             f"TOC entries are zero-filled: {len(wiped)} of {len(aero.chunks)}",
             "fourcc",
             aero.header.entry_offset(wiped[0].place),
@@ -145,11 +140,13 @@ def _check_toc(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
             continue
         at = aero.header.entry_offset(chunk.place)
         if chunk.reserved:
-            report.warn("reserved0 is not 0", "reserved0", at + RESERVED_AT, chunk)
+            findings.warn("reserved0 is not 0", "reserved0", at + RESERVED_AT, chunk)
         if chunk.digest == NO_HASH:
-            report.warn("no hash: it is all zero", "blake3_256", at + HASH_AT, chunk, kind="blake3")
+            findings.warn(
+                "no hash: it is all zero", "blake3_256", at + HASH_AT, chunk, kind="blake3"
+            )
         if chunk.is_compressed and chunk.fourcc in NEVER_COMPRESSED:
-            report.warn(
+            findings.warn(
                 f"{chunk.fourcc.decode()} is compressed, which it never should be",
                 "chunk_flags",
                 at + FLAGS_AT,
@@ -158,20 +155,20 @@ def _check_toc(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     for fourcc in (INDEX, JSON, MANIFEST):
         same = [chunk for chunk in aero.chunks if chunk.fourcc == fourcc]
         if len(same) > 1:
-            report.warn(
+            findings.warn(
                 f"{len(same)} {fourcc.decode()} chunks, the first is used",
                 "fourcc",
                 aero.header.entry_offset(same[1].place),
                 same[1],
             )
     if aero.first(INDEX) is None:
-        report.warn("no TIDX chunk, so no tensors", "fourcc", start)
+        findings.warn("no TIDX chunk, so no tensors", "fourcc", start)
 
 
-def _check_names(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
+def _check_names(aero: Aero, findings: Findings) -> None:
     most = min(MAX_NAMES, NAMES_A_BYTE * len(aero.data))
     if aero.names_length > most:
-        report.error(
+        findings.error(
             f"chunk names have over {most} bytes together",
             "name_len",
             aero.header.toc_offset,
@@ -187,27 +184,27 @@ def _check_names(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
         try:
             name.decode()
         except UnicodeDecodeError:
-            report.warn("chunk name is not UTF-8", "name_off", at, chunk)
+            findings.warn("chunk name is not UTF-8", "name_off", at, chunk)
         if b"\0" in name:
-            report.warn("chunk name holds a NUL", "name_off", at, chunk)
+            findings.warn("chunk name holds a NUL", "name_off", at, chunk)
         if name and (chunk.fourcc, name) in taken:
-            report.warn("chunk name is there twice, the first is used", "name_off", at, chunk)
+            findings.warn("chunk name is there twice, the first is used", "name_off", at, chunk)
         taken.add((chunk.fourcc, name))
 
 
-def _check_placement(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
+def _check_placement(aero: Aero, findings: Findings) -> None:
     """Check alignment, overlaps and gaps of header, TOC, string table and payloads."""
     for chunk in aero.chunks:
         at = aero.header.entry_offset(chunk.place) + OFFSET_AT
         if chunk.length == 0 and chunk.offset > len(aero.data):
-            report.warn(
+            findings.warn(
                 f"chunk_offset {chunk.offset} of an empty chunk is past the file's end",
                 "chunk_offset",
                 at,
                 chunk,
             )
         elif chunk.length and chunk.offset % PAYLOAD_ALIGNMENT:
-            report.warn(
+            findings.warn(
                 f"chunk_offset {chunk.offset} is no multiple of {PAYLOAD_ALIGNMENT}",
                 "chunk_offset",
                 at,
@@ -216,14 +213,14 @@ def _check_placement(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
     end, before = 0, FILE_HEADER
     for start, stop, what in sorted(extents(aero)):
         if start < end:
-            report.warn(
+            findings.warn(
                 f"{_called(aero, what)} overlaps {_called(aero, before)}", "chunk_offset", start
             )
         else:
-            _check_gap(aero.data, end, start, report)
+            _check_gap(aero.data, end, start, findings)
         if stop > end:
             end, before = stop, what
-    _check_gap(aero.data, end, len(aero.data), report)
+    _check_gap(aero.data, end, len(aero.data), findings)
 
 
 def extents(aero: Aero) -> Iterator[Extent]:
@@ -240,14 +237,11 @@ def _called(aero: Aero, what: int) -> str:
     return _CALLED.get(what) or f"chunk {aero.label(aero.chunks[what])!a}"
 
 
-def _check_gap(data: ByteView, start: int, end: int, report: ChunkProblems[AeroChunk]) -> None:
-    for pos in range(start, end, BLOCK):
-        block = bytes(data[pos : min(pos + BLOCK, end)])
-        if block.count(0) != len(block):
-            report.warn(
-                f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
-            )
-            return
+def _check_gap(data: ByteView, start: int, end: int, findings: Findings) -> None:
+    if not is_zeros(data[start:end]):
+        findings.warn(
+            f"bytes {start} to {end} are in no chunk and not all zero", "chunk_offset", start
+        )
 
 
 def lists_no_shards(aero: Aero) -> bool:
@@ -255,7 +249,7 @@ def lists_no_shards(aero: Aero) -> bool:
     return aero.first(SHARD) is None and mmsg(aero).get("shards") == []
 
 
-def _check_manifest(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
+def _check_manifest(aero: Aero, findings: Findings) -> None:
     """Warn where the manifest lists other chunks than the TOC."""
     chunk = aero.first(MANIFEST)
     if chunk is None:
@@ -267,7 +261,7 @@ def _check_manifest(aero: Aero, report: ChunkProblems[AeroChunk]) -> None:
             problem = _disagreement(aero, key, item) if isinstance(item, dict) else None
             if problem is not None:
                 place = ascii(item.get("toc_index"))[:20]
-                report.warn(
+                findings.warn(
                     f"manifest and TOC disagree: TOC entry {place} {problem}",
                     key,
                     chunk.offset,
@@ -290,7 +284,7 @@ def _disagreement(aero: Aero, key: str, item: dict[str, object]) -> str | None:
     return None if item.get("size_bytes") == listed.ulen else "has another size"
 
 
-def _check_index(aero: Aero, report: ChunkProblems[AeroChunk], *, shards_elsewhere: bool) -> None:
+def _check_index(aero: Aero, findings: Findings, *, shards_elsewhere: bool) -> None:
     """Check the TIDX's entries; `shards_elsewhere` is for the index of a set of files."""
     chunk = aero.first(INDEX)
     if chunk is None:
@@ -298,15 +292,17 @@ def _check_index(aero: Aero, report: ChunkProblems[AeroChunk], *, shards_elsewhe
     names: set[str] = set()
     for entry in aero.entries:
         if entry.name in names:
-            report.warn(f"tensor {quoted(entry.name)} is there twice", "name", chunk.offset, chunk)
+            findings.warn(
+                f"tensor {quoted(entry.name)} is there twice", "name", chunk.offset, chunk
+            )
         names.add(entry.name)
-        for say, problem, field in _entry_problems(aero, entry, report, shards_elsewhere):
+        for say, problem, field in _entry_problems(aero, entry, findings, shards_elsewhere):
             say(f"tensor {quoted(entry.name)} {problem}", field, chunk.offset, chunk)
     shard_id = attrgetter("shard_id")
     with_bytes = sorted((entry for entry in aero.entries if entry.data_len > 0), key=shard_id)
     for _, entries in groupby(with_bytes, shard_id):
         for entry, before in overlaps(entries, attrgetter("span")):
-            report.warn(
+            findings.warn(
                 f"tensor {quoted(entry.name)} shares bytes with {quoted(before.name)}",
                 "data_off",
                 chunk.offset,
@@ -315,25 +311,25 @@ def _check_index(aero: Aero, report: ChunkProblems[AeroChunk], *, shards_elsewhe
 
 
 def _entry_problems(
-    aero: Aero, entry: IndexEntry, report: ChunkProblems[AeroChunk], shards_elsewhere: bool
+    aero: Aero, entry: IndexEntry, findings: Findings, shards_elsewhere: bool
 ) -> Iterator[tuple[Callable[[str, str, int, AeroChunk], None], str, str]]:
     """What is wrong with an entry by itself: how bad it is, the words, and the field."""
     least = entry.least_size()
     if any(dim < 0 for dim in entry.shape):
-        yield report.error, "has a negative dimension", "shape"
+        yield findings.error, "has a negative dimension", "shape"
     elif entry.dtype not in DTYPES and entry.dtype != PACKED:
-        yield report.warn, f"has the unknown dtype {entry.dtype}", "dtype"
+        yield findings.warn, f"has the unknown dtype {entry.dtype}", "dtype"
     elif least is not None and entry.data_len < least:
-        yield report.error, f"has {entry.data_len} bytes, fewer than its shape needs", "data_len"
+        yield findings.error, f"has {entry.data_len} bytes, fewer than its shape needs", "data_len"
     elif least is not None and entry.data_len - least > MOST_PADDING:
-        yield report.warn, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
+        yield findings.warn, f"has {entry.data_len} bytes, its shape needs {least}", "data_len"
     # Upstream readers take an empty hash for none.
     if entry.extra.get(HASH_KEY) and entry.digest is None:
-        yield report.error, "has a hash_b3 that is no BLAKE3 in hex", HASH_KEY
+        yield findings.error, "has a hash_b3 that is no BLAKE3 in hex", HASH_KEY
     if shards_elsewhere:
         return
     shard = aero.shard(entry.shard_id)
     if shard is None:
-        yield report.error, f"is in shard {entry.shard_id}, which is not there", "shard_id"
+        yield findings.error, f"is in shard {entry.shard_id}, which is not there", "shard_id"
     elif not entry.is_inside(shard):
-        yield report.error, f"reaches outside of shard {entry.shard_id}", "data_off"
+        yield findings.error, f"reaches outside of shard {entry.shard_id}", "data_off"

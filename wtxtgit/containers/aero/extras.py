@@ -39,8 +39,7 @@ from wtxtgit.containers.aero.read import (
 from wtxtgit.containers.cursor import unpack_at
 from wtxtgit.containers.intervals import Span
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import pieces
+from wtxtgit.io.view import hashed, pieces
 from wtxtgit.model.tensor import ReadOptions
 
 RESERVED, TOC_RESERVED, GAPS = "reserved", "reserved in the TOC", "gaps"

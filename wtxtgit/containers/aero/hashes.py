@@ -39,38 +39,38 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import fail, quoted
 from wtxtgit.containers.intervals import Span
-from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.model.findings import Findings
 
 ALGORITHM = "blake3-256"
+# The map of an IHSH is padded with zeros to this length ("IHSH").
 PAYLOAD_SIZE = 256
-"""The map is padded with zeros to this length."""
+# Page hashes of one shard: a page may be one byte, so a shard could have as many as bytes.
 MAX_PAGES = MAX_TENSORS
-"""Page hashes of one shard."""
 
 
-def check_seal(aero: Aero, report: ChunkProblems[AeroChunk], allowance: Allowance) -> None:
+def check_seal(aero: Aero, findings: Findings, allowance: Allowance) -> None:
     """Check the digest in the first IHSH chunk; a file needs none."""
     chunk = aero.first(INTEGRITY)
     if chunk is None:
         return
     try:
-        _check_seal_digest(aero, chunk, report, allowance)
+        _check_seal_digest(aero, chunk, findings, allowance)
     except FormatError as error:
-        report.refuse(error, chunk)
+        findings.refuse(error, chunk)
     first = min((one.offset for one in aero.chunks if one.length), default=chunk.offset)
     if chunk.offset != first:
-        report.warn("IHSH is not the first payload", "chunk_offset", chunk.offset, chunk)
+        findings.warn("IHSH is not the first payload", "chunk_offset", chunk.offset, chunk)
 
 
 def _check_seal_digest(
-    aero: Aero, chunk: AeroChunk, report: ChunkProblems[AeroChunk], allowance: Allowance
+    aero: Aero, chunk: AeroChunk, findings: Findings, allowance: Allowance
 ) -> None:
     value = _parsed_seal(aero, chunk)
     if value["algo"] != ALGORITHM:
-        report.warn(
+        findings.warn(
             f"the algorithm is not {ALGORITHM}, so the control region can't be checked",
             "algo",
             chunk.offset,
@@ -83,7 +83,7 @@ def _check_seal_digest(
     if not isinstance(wanted, bytes) or len(wanted) != DIGEST_SIZE:
         fail("ihsh has a wrong digest", offset=chunk.offset, field="digest")
     if intervals.gaps(spans, aero.header.control_end):
-        report.warn(
+        findings.warn(
             "IHSH does not cover all of header, TOC and string table",
             "covered_ranges",
             chunk.offset,
@@ -92,7 +92,7 @@ def _check_seal_digest(
     allowance.hash(sum(end - start for start, end in spans), chunk.offset)
     got = control_digest(aero.data, aero.header.toc_offset, len(aero.chunks), spans)
     if got != wanted:
-        report.error(
+        findings.error(
             f"BLAKE3 of the control region is {short(got)}, IHSH has {short(wanted)}",
             "digest",
             chunk.offset,
@@ -213,7 +213,7 @@ def parse_pages(aero: Aero, chunk: AeroChunk) -> PageHashes:
     return PageHashes(name, size, digests)
 
 
-def check_contents(aero: Aero, report: ChunkProblems[AeroChunk], allowance: Allowance) -> None:
+def check_contents(aero: Aero, findings: Findings, allowance: Allowance) -> None:
     """Check the content of every chunk against its length and hashes."""
     claims: Claims = {}
     for entry in aero.entries:
@@ -227,9 +227,9 @@ def check_contents(aero: Aero, report: ChunkProblems[AeroChunk], allowance: Allo
         if chunk.fourcc == PAGES and not chunk.is_compressed:
             try:
                 allowance.parse(chunk)
-                _add_pages(aero, chunk, claims, paged, report)
+                _add_pages(aero, chunk, claims, paged, findings)
             except FormatError as error:
-                report.refuse(error, chunk)
+                findings.refuse(error, chunk)
     looked_at: set[tuple[object, ...]] = set()
     for chunk in aero.chunks:
         said = claims.pop(chunk, []) if chunk.fourcc == SHARD else []
@@ -239,16 +239,16 @@ def check_contents(aero: Aero, report: ChunkProblems[AeroChunk], allowance: Allo
             continue
         looked_at.add(key)
         try:
-            _check_content(aero, chunk, said, report, allowance)
+            _check_content(aero, chunk, said, findings, allowance)
         except FormatError as error:
-            report.refuse(error, chunk)
+            findings.refuse(error, chunk)
 
 
 def _check_content(
     aero: Aero,
     chunk: AeroChunk,
     claims: list[Claim],
-    report: ChunkProblems[AeroChunk],
+    findings: Findings,
     allowance: Allowance,
 ) -> None:
     check_length(chunk)
@@ -265,9 +265,9 @@ def _check_content(
             message = f"BLAKE3 of {claim.what} is {got}, {claim.source} has {short(claim.digest)}"
             # Content that is compressed stands nowhere in the file byte for byte.
             at = chunk.offset + (0 if chunk.is_compressed else claim.span[0])
-            report.error(message, claim.field, at, chunk, kind="blake3")
+            findings.error(message, claim.field, at, chunk, kind="blake3")
     if blocks.unused:
-        report.warn(
+        findings.warn(
             f"{blocks.unused} bytes after the zstd frame",
             "chunk_length",
             chunk.end - blocks.unused,
@@ -280,14 +280,14 @@ def _add_pages(
     chunk: AeroChunk,
     claims: Claims,
     paged: set[AeroChunk],
-    report: ChunkProblems[AeroChunk],
+    findings: Findings,
 ) -> None:
     """Take the digests of a PHSH chunk as claims on its shard, of the first one for it."""
     pages = parse_pages(aero, chunk)
     name, digests = quoted(pages.shard_name), pages.digests
     shard = aero.shards.get(pages.shard_name.encode())
     if shard is None:
-        report.warn(
+        findings.warn(
             f"page hashes of {name}, which is no chunk of the file",
             "shard_name",
             chunk.offset,
@@ -295,7 +295,7 @@ def _add_pages(
         )
         return
     if shard in paged:
-        report.warn(
+        findings.warn(
             f"{name} has page hashes already, the first are used", "shard_name", chunk.offset, chunk
         )
         return
@@ -317,7 +317,7 @@ def _add_pages(
     )
     usual = pages.shard_name.encode() + PAGES_SUFFIX
     if aero.name(chunk) != usual:
-        report.warn(
+        findings.warn(
             f"page hashes of {name} are not called {quoted(usual.decode())}",
             "name_off",
             chunk.offset,

@@ -19,6 +19,7 @@ from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.ranges import MAX_TENSORS, Range, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES
 
 HEADER = Struct("<4sHHIQQQQQ16s28s")
@@ -202,20 +203,11 @@ class IndexEntry:
     def least_size(self) -> int | None:
         """Bytes that dtype and shape need, None for dtypes without a size.
 
-        No more than `data_len` + 1 is ever given, so that no product grows long.
+        Where they need more than `data_len` it is any number over that.
         """
-        element = self.element
-        if element is None or any(dim < 0 for dim in self.shape):
+        if self.element is None or any(dim < 0 for dim in self.shape):
             return None
-        # A dimension of 0 comes first: the product of the others could be over any limit.
-        if 0 in self.shape:
-            return 0
-        size = ITEM_BYTES[element]
-        for dim in self.shape:
-            size *= dim
-            if size > self.data_len:
-                return self.data_len + 1
-        return size
+        return bounded_product(ITEM_BYTES[self.element], self.shape, self.data_len)
 
 
 def parse_index(raw: bytes, offset: int) -> list[IndexEntry]:

@@ -18,7 +18,6 @@ from wtxtgit.containers.aero.check import TOC, extents
 from wtxtgit.containers.aero.chunks import (
     Payload,
     assemble,
-    check_payloads,
     metadata_payload,
     stored_payload,
 )
@@ -39,7 +38,6 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span, groups
-from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
@@ -67,15 +65,13 @@ def repack(container: Aero, compression: str, options: ReadOptions) -> Iterator[
     allowance = Allowance(len(container.data), options)
     _refuse_damage(container, allowance)
     payloads = [_repacked(container, chunk, compression, allowance) for chunk in container.chunks]
-    check_payloads(payloads)
     return assemble(payloads, container.header.uuid)
 
 
 def _refuse_damage(aero: Aero, allowance: Allowance) -> None:
-    findings = Findings()
-    report = ChunkProblems(findings, aero.label)
-    check.check_control(aero, report)
-    hashes.check_seal(aero, report, allowance)
+    findings = Findings(label=aero.label)
+    check.check_control(aero, findings)
+    hashes.check_seal(aero, findings, allowance)
     for chunk in aero.chunks:
         if chunk.fourcc == PAGES and chunk.is_compressed:
             # No check reads them, and what is not compressed is checked.
@@ -147,7 +143,6 @@ def written(
             allowance.hash(chunk.length, chunk.offset)
             payloads.append(stored_payload(aero, chunk))
     payloads += added
-    check_payloads(payloads)
     return assemble(payloads, aero.header.uuid)
 
 

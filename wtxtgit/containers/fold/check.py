@@ -9,8 +9,6 @@ Spec: `docs/spec/fold.md`, "Checks".
 from __future__ import annotations
 
 import json
-import zlib
-from functools import reduce
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
@@ -28,6 +26,7 @@ from wtxtgit.containers.fold.payloads import (
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     HEADER,
+    JSON_CTYPE,
     MERKLE_ROOT,
     TRUST_BLOCK,
     UNCOMPRESSED,
@@ -37,7 +36,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
-from wtxtgit.containers.problems import ChunkProblems
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
@@ -53,35 +52,34 @@ HEADER_FIELDS = (
     ("ecc_len", 28),
 )
 """Integers that a chunk header and the index both have, and where the header has them."""
-JSON_CTYPE = b"JSON"
+# Longest JSON chunk that is parsed, in bytes once decoded: the rest of the check goes through it
+# block by block.
 MAX_JSON_CHUNK = 16 * 1024 * 1024
-"""Longest JSON chunk that is parsed, in bytes once decoded."""
+# Blocks of a chunk whose parity is checked although its hash holds: making parity is far slower
+# than hashing, and a writer that makes it wrongly does so from the first block on.
 PARITY_BLOCKS = 16
-"""Blocks of a chunk whose parity is checked although its hash holds."""
-# Making parity is far slower than hashing.
+# The same of all chunks together: a file may have a million of them.
 MAX_PARITY_BLOCKS = 4096
-"""The same of all chunks together."""
 
 _SHOWN_DIGITS = 16
 
 
 def check(container: Fold, options: ReadOptions) -> Findings:
     """Check everything that the file says of itself; raises nothing."""
-    findings = Findings()
-    report: ChunkProblems[FoldChunk] = ChunkProblems(findings, attrgetter("name"))
-    _check_index(container, report)
-    _check_layout(container, report)
-    _check_trust_block(container, report)
-    keyed = check_metadata(container, options.integrity_key, report)
-    chunks = _ChunkCheck(container, options, report)
+    findings = Findings(label=attrgetter("name"))
+    _check_index(container, findings)
+    _check_layout(container, findings)
+    _check_trust_block(container, findings)
+    keyed = check_metadata(container, options.integrity_key, findings)
+    chunks = _ChunkCheck(container, options, findings)
     for chunk in container.chunks:
-        check_chunk(chunk, report)
+        check_chunk(chunk, findings)
         chunks.check(chunk)
     keyed += chunks.keyed
     unchecked = keyed.count(None)
     if unchecked:
         hashes = "1 hash" if unchecked == 1 else f"{unchecked} hashes"
-        report.warn(
+        findings.warn(
             f"{hashes} can't be checked: HMACs need their key",
             "sha256",
             container.index_start,
@@ -89,7 +87,7 @@ def check(container: Fold, options: ReadOptions) -> Findings:
         )
     if chunks.locked:
         locked = counted(chunks.locked, "encrypted chunk")
-        report.warn(
+        findings.warn(
             f"content of {locked} can't be checked: no key is given",
             "encrypted",
             container.index_start,
@@ -100,19 +98,19 @@ def check(container: Fold, options: ReadOptions) -> Findings:
     return findings
 
 
-def _check_index(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
+def _check_index(fold: Fold, findings: Findings) -> None:
     """What readers want of the index as a whole."""
     index, offset = fold.index, fold.index_start
     version = index.get("version")
     if index.get("format") != FORMAT:
-        report.warn('format of the index is not "fold"', "format", offset)
+        findings.warn('format of the index is not "fold"', "format", offset)
     if not isinstance(version, str) or version not in VERSIONS:
-        report.warn(f"version {shown(version)} of the index is unknown", "version", offset)
+        findings.warn(f"version {shown(version)} of the index is unknown", "version", offset)
     if not isinstance(index.get("metadata"), dict):
-        report.error("metadata is not an object", "metadata", offset)
+        findings.error("metadata is not an object", "metadata", offset)
 
 
-def _check_layout(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
+def _check_layout(fold: Fold, findings: Findings) -> None:
     """Warn of bytes that two parts have, and of bytes that no part has."""
     # The index (None) comes before the chunks that start where it does.
     parts: list[tuple[int, int, int, FoldChunk | None]] = [
@@ -123,17 +121,19 @@ def _check_layout(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
     for start, _, end, chunk in sorted(parts, key=lambda part: part[:3]):
         what = "index" if chunk is None else f"chunk {quoted(chunk.name)}"
         if start < reached:
-            report.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
+            findings.warn(f"{what} overlaps what stands before it", "offset", start, chunk)
         elif start > reached:
-            report.warn(
+            findings.warn(
                 f"{start - reached} bytes before {what} are in no chunk", "offset", reached, chunk
             )
         reached = max(reached, end)
     if reached < len(fold.data):
-        report.warn(f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached)
+        findings.warn(
+            f"{len(fold.data) - reached} bytes follow the last part", "index_len", reached
+        )
 
 
-def _check_trust_block(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
+def _check_trust_block(fold: Fold, findings: Findings) -> None:
     """A trust block is a JSON object in a string; what it signs is not checked."""
     text = fold.index.get(TRUST_BLOCK)
     try:
@@ -142,35 +142,35 @@ def _check_trust_block(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
     except (FormatError, UnicodeEncodeError):
         block = None
     if text is not None and not isinstance(block, dict):
-        report.warn("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
+        findings.warn("trust_block is no JSON object in a string", TRUST_BLOCK, fold.index_start)
 
 
-def check_chunk(chunk: FoldChunk, report: ChunkProblems[FoldChunk]) -> None:
+def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
     """Hold a chunk's header against the index."""
     entry, at = chunk.entry, chunk.offset
     if entry.get("ctype") != chunk.ctype_text:
-        report.error(
+        findings.error(
             f"ctype is {quoted(chunk.ctype_text)}, index has {shown(entry.get('ctype'))}",
             "ctype",
             at,
             chunk,
         )
     for field, place in HEADER_FIELDS:
-        stated, held = entry.get(field), getattr(chunk, field)
-        if type(stated) is not int or stated != held:
-            report.error(f"{field} is {held}, index has {shown(stated)}", field, at + place, chunk)
+        stated, own = entry.get(field), getattr(chunk, field)
+        if type(stated) is not int or stated != own:
+            findings.error(f"{field} is {own}, index has {shown(stated)}", field, at + place, chunk)
     header_len = entry.get("header_len")
     if type(header_len) is not int or header_len != CHUNK_HEADER.size:
-        report.error(
+        findings.error(
             f"header_len in the index is {shown(header_len)}, not {CHUNK_HEADER.size}",
             "header_len",
             at,
             chunk,
         )
     if chunk.flags not in (UNCOMPRESSED, ZSTD):
-        report.error(f"flags {chunk.flags:#x} are unknown", "flags", at + 4, chunk)
+        findings.error(f"flags {chunk.flags:#x} are unknown", "flags", at + 4, chunk)
     if payloads.parse_hash(entry.get("sha256")) is None:
-        report.error(
+        findings.error(
             f"sha256 in the index is {shown(entry.get('sha256'))}, which is no hash",
             "sha256",
             at,
@@ -178,14 +178,14 @@ def check_chunk(chunk: FoldChunk, report: ChunkProblems[FoldChunk]) -> None:
         )
     # The original writer binds an encrypted chunk to its name.
     if chunk.encrypted and entry.get("aad", chunk.name) != chunk.name:
-        report.warn("aad in the index is not the chunk's name", "aad", at, chunk)
+        findings.warn("aad in the index is not the chunk's name", "aad", at, chunk)
     n, algorithm = parity_bytes(chunk.ecc_algo), shown(chunk.ecc_algo)
     if n is None:
-        report.error(
+        findings.error(
             f"ecc_algo in the index is {algorithm}, not none or rs(n)", "ecc_algo", at + 28, chunk
         )
     elif parity_len(chunk.comp_len, n) != chunk.ecc_len:
-        report.error(
+        findings.error(
             f"ecc_len is {chunk.ecc_len}, {algorithm} of {chunk.comp_len} bytes has "
             f"{parity_len(chunk.comp_len, n)}",
             "ecc_len",
@@ -194,17 +194,15 @@ def check_chunk(chunk: FoldChunk, report: ChunkProblems[FoldChunk]) -> None:
         )
 
 
-def check_metadata(
-    fold: Fold, key: bytes | None, report: ChunkProblems[FoldChunk]
-) -> list[bool | None]:
+def check_metadata(fold: Fold, key: bytes | None, findings: Findings) -> list[bool | None]:
     """Check the hashes over hashes; return what becomes of the ones that need a key."""
     metadata, offset = fold.index.get("metadata"), fold.index_start
     keyed: list[bool | None] = []
     if isinstance(metadata, dict):
         if CHUNK_HASHES in metadata:
-            _check_chunk_hashes(fold, metadata[CHUNK_HASHES], report)
+            _check_chunk_hashes(fold, metadata[CHUNK_HASHES], findings)
             if MANIFEST_HASH not in metadata:
-                report.warn(
+                findings.warn(
                     "metadata has chunk_hashes and no manifest_hash, which no writer leaves out",
                     MANIFEST_HASH,
                     offset,
@@ -216,13 +214,13 @@ def check_metadata(
             if wanted is not None and wanted.needs_key:
                 keyed.append(holds)
             if holds is False:
-                report.error(
+                findings.error(
                     "manifest_hash is not that of the metadata",
                     MANIFEST_HASH,
                     offset,
                     kind="manifest",
                 )
-    _check_merkle_root(fold, report)
+    _check_merkle_root(fold, findings)
     return keyed
 
 
@@ -235,10 +233,10 @@ def shown(value: object) -> str:
     return str(value) if isinstance(value, int | float) else "something else"
 
 
-def _check_chunk_hashes(fold: Fold, hashes: object, report: ChunkProblems[FoldChunk]) -> None:
+def _check_chunk_hashes(fold: Fold, hashes: object, findings: Findings) -> None:
     offset = fold.index_start
     if not isinstance(hashes, dict):
-        report.error("chunk_hashes is not an object", CHUNK_HASHES, offset, kind="manifest")
+        findings.error("chunk_hashes is not an object", CHUNK_HASHES, offset, kind="manifest")
         return
     last = {chunk.name: chunk for chunk in fold.chunks}
     for chunk in fold.chunks:
@@ -246,7 +244,7 @@ def _check_chunk_hashes(fold: Fold, hashes: object, report: ChunkProblems[FoldCh
             continue
         if last[chunk.name] is not chunk:
             # The original writer keeps one hash a name.
-            report.warn(
+            findings.warn(
                 "chunk_hashes has the hash of a later chunk of the same name",
                 CHUNK_HASHES,
                 offset,
@@ -255,7 +253,7 @@ def _check_chunk_hashes(fold: Fold, hashes: object, report: ChunkProblems[FoldCh
             )
         else:
             differs = chunk.name in hashes
-            report.error(
+            findings.error(
                 f"chunk_hashes {'and sha256 differ' if differs else 'lacks the chunk'}",
                 CHUNK_HASHES,
                 offset,
@@ -264,16 +262,16 @@ def _check_chunk_hashes(fold: Fold, hashes: object, report: ChunkProblems[FoldCh
             )
     for name in hashes:
         if name not in last:
-            report.findings.error(
-                "manifest",
+            findings.error(
                 "chunk_hashes has a chunk that the index lacks",
-                offset=offset,
-                field=CHUNK_HASHES,
-                chunk=name,
+                CHUNK_HASHES,
+                offset,
+                name,
+                kind="manifest",
             )
 
 
-def _check_merkle_root(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
+def _check_merkle_root(fold: Fold, findings: Findings) -> None:
     stated, metadata = fold.index.get(MERKLE_ROOT), fold.index.get("metadata")
     features = metadata.get("security_features") if isinstance(metadata, dict) else None
     # Without chunks there is no root.
@@ -281,7 +279,7 @@ def _check_merkle_root(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
         return
     if stated is None:
         if isinstance(features, dict) and features.get("merkle") is True:
-            report.warn(
+            findings.warn(
                 "security_features say that there is a merkle_root, and there is none",
                 MERKLE_ROOT,
                 fold.index_start,
@@ -292,7 +290,7 @@ def _check_merkle_root(fold: Fold, report: ChunkProblems[FoldChunk]) -> None:
         (chunk.name, chunk.offset, chunk.entry.get("sha256")) for chunk in fold.chunks
     )
     if stated != root:
-        report.error(
+        findings.error(
             "merkle_root is not that of the chunks", MERKLE_ROOT, fold.index_start, kind="merkle"
         )
 
@@ -304,10 +302,10 @@ class _ChunkCheck:
     of encrypted chunks for which there is none.
     """
 
-    def __init__(self, fold: Fold, options: ReadOptions, report: ChunkProblems[FoldChunk]) -> None:
+    def __init__(self, fold: Fold, options: ReadOptions, findings: Findings) -> None:
         self._data = fold.data
         self._options = options
-        self._report = report
+        self._findings = findings
         self._payloads = Payloads(fold.data, options)
         message = "chunks decode to too much for a file of this size"
         self._decoding = Budget(most_decoded(len(fold.data), options), message, "uncomp_len")
@@ -322,7 +320,7 @@ class _ChunkCheck:
             if chunk.flags == ZSTD:
                 self._decoding.take(chunk.uncomp_len, chunk.offset + 8)
         except FormatError as error:
-            self._report.refuse(error, chunk)
+            self._findings.refuse(error, chunk)
             return
         self._check_payload(chunk)
 
@@ -339,7 +337,7 @@ class _ChunkCheck:
             if new_verdict.intact:
                 stored, digests, verdict = mended.payload, new_digests, new_verdict
                 content, failure = self._decode(stored, chunk, None)
-                self._report.warn(
+                self._findings.warn(
                     f"payload is damaged in {mended.damaged} blocks, which its parity can mend",
                     "ecc_payload",
                     chunk.payload_start,
@@ -348,7 +346,7 @@ class _ChunkCheck:
                 )
             elif mended.damaged:
                 blocks = f"{mended.given_up} of {mended.damaged} damaged blocks"
-                self._report.error(
+                self._findings.error(
                     f"parity can't mend {blocks if mended.given_up else 'the payload'}",
                     "ecc_payload",
                     chunk.payload_end,
@@ -359,7 +357,7 @@ class _ChunkCheck:
             self._check_parity(stored, chunk)
         self._tell_hashes(stored, chunk, digests, verdict)
         if verdict.intact and failure is not None:
-            self._report.refuse(failure, chunk)
+            self._findings.refuse(failure, chunk)
         elif verdict.intact and content is not None:
             self._check_json(chunk, content)
 
@@ -389,7 +387,7 @@ class _ChunkCheck:
         if wanted is not None and wanted.needs_key:
             self.keyed.append(verdict.hash_holds)
         if wanted is not None and verdict.hash_holds is False:
-            self._report.error(
+            self._findings.error(
                 f"sha256 of the payload is {digests.sha256[:_SHOWN_DIGITS]}..., "
                 f"index has {str(wanted)[: _SHOWN_DIGITS + len('hmac-sha256:')]}...",
                 "sha256",
@@ -399,11 +397,8 @@ class _ChunkCheck:
             )
         if verdict.crc_holds:
             return
-        if (
-            verdict.hash_holds
-            and reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0) == chunk.crc32c
-        ):
-            self._report.warn(
+        if verdict.hash_holds and crc32_of(pieces(stored)) == chunk.crc32c:
+            self._findings.warn(
                 "crc32c holds the CRC-32 of zlib, as an old writer put it there",
                 "crc32c",
                 chunk.offset + 24,
@@ -411,7 +406,7 @@ class _ChunkCheck:
                 kind="crc32c",
             )
             return
-        self._report.error(
+        self._findings.error(
             f"crc32c of the payload is {digests.crc32c:08x}, header has {chunk.crc32c:08x}",
             "crc32c",
             chunk.payload_start,
@@ -429,7 +424,7 @@ class _ChunkCheck:
 
         parity = self._data[chunk.payload_end : chunk.end]
         if not reed_solomon.is_parity(stored, parity, n, PARITY_BLOCKS):
-            self._report.warn(
+            self._findings.warn(
                 "parity is not that of the payload, as an old writer made it: it can mend nothing",
                 "ecc_payload",
                 chunk.payload_end,
@@ -446,7 +441,7 @@ class _ChunkCheck:
         except FormatError:
             reason = "content is not JSON that can be read" if content else "content is empty"
         if reason is not None:
-            self._report.warn(reason, "comp_payload", chunk.payload_start, chunk)
+            self._findings.warn(reason, "comp_payload", chunk.payload_start, chunk)
 
 
 def _wrong_locked_length(chunk: FoldChunk) -> FormatError | None:
@@ -467,10 +462,6 @@ def _has_constants(content: bytes) -> bool:
     """Whether a JSON text that was parsed before has NaN or Infinity as values."""
     if b"NaN" not in content and b"Infinity" not in content:
         return False
-    found: list[str] = []
-    json.loads(content, parse_constant=found.append)
-    return bool(found)
-
-
-def _zlib_crc32(stored: ByteView) -> int:
-    return reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0)
+    constants: list[str] = []
+    json.loads(content, parse_constant=constants.append)
+    return bool(constants)

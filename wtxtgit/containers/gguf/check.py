@@ -25,61 +25,55 @@ from wtxtgit.containers.gguf.read import (
     STRING,
     Gguf,
     KeyValue,
-    aligned,
     read_array_head,
 )
-from wtxtgit.containers.intervals import overlaps
-from wtxtgit.containers.problems import ChunkProblems
-from wtxtgit.io.view import ByteView, pieces
+from wtxtgit.containers.intervals import aligned, overlaps
+from wtxtgit.io.view import ByteView, is_zeros, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
 ALIGNMENT_UNIT = 8
 """The spec wants an alignment that is a multiple of it."""
 QUANTIZATION_KEY = "general.quantization_version"
-BLOCK = 1 << 20
-"""Bytes that are compared with zeros at a time."""
 
-_ZEROS = bytes(BLOCK)
 _NO_BOOL = re.compile(rb"[^\0\1]")
 
 
 def check(container: Gguf, options: ReadOptions) -> Findings:
     """Check metadata, tensor infos and the bytes around the tensors; raises nothing."""
     findings = Findings()
-    report: ChunkProblems[object] = ChunkProblems(findings, str)
-    _check_entries(container, report)
-    _check_infos(container, report)
-    _check_placement(container, report)
+    _check_entries(container, findings)
+    _check_infos(container, findings)
+    _check_placement(container, findings)
     return findings
 
 
-def _check_entries(container: Gguf, report: ChunkProblems[object]) -> None:
+def _check_entries(container: Gguf, findings: Findings) -> None:
     seen: dict[str, KeyValue] = {}
     for entry in container.entries:
         key = quoted(entry.key)
         if entry.key in seen:
-            report.error(f"key {key} is there twice", "key", entry.offset)
+            findings.error(f"key {key} is there twice", "key", entry.offset)
         seen[entry.key] = entry
         if not entry.key or not entry.key.isascii() or len(entry.key) > MAX_KEY:
-            report.warn(f"key {key} is not 1 to {MAX_KEY} ASCII characters", "key", entry.offset)
-        _Value(entry, report).check(container.cursor(entry.start), entry.value_type)
+            findings.warn(f"key {key} is not 1 to {MAX_KEY} ASCII characters", "key", entry.offset)
+        _Value(entry, findings).check(container.cursor(entry.start), entry.value_type)
     if container.alignment % ALIGNMENT_UNIT:
-        report.warn(
+        findings.warn(
             f"alignment {container.alignment} is no multiple of {ALIGNMENT_UNIT}",
             ALIGNMENT_KEY,
             seen[ALIGNMENT_KEY].start,
         )
     architecture = seen.get(ARCHITECTURE_KEY)
     if architecture is None or architecture.value_type != STRING:
-        report.warn(f"{ARCHITECTURE_KEY} is missing or no string", ARCHITECTURE_KEY, None)
+        findings.warn(f"{ARCHITECTURE_KEY} is missing or no string", ARCHITECTURE_KEY, None)
     for info in container.infos:
         if not info.is_known:
             named, dtype = f"tensor {quoted(info.tensor.name)}", info.tensor.dtype
-            report.warn(f"{named} has the unknown type {dtype}", "type", info.offset)
+            findings.warn(f"{named} has the unknown type {dtype}", "type", info.offset)
     is_quantised = any(info.tensor.element is None for info in container.infos)
     if QUANTIZATION_KEY not in seen and is_quantised:
-        report.warn(
+        findings.warn(
             f"{QUANTIZATION_KEY} is missing, and there are quantised tensors",
             QUANTIZATION_KEY,
             None,
@@ -88,11 +82,11 @@ def _check_entries(container: Gguf, report: ChunkProblems[object]) -> None:
 
 @dataclass(slots=True)
 class _Value:
-    """A value that is walked for wrong strings and booleans; the first of each kind is told."""
+    """A value that is walked for wrong strings and booleans; the first of each kind is reported."""
 
     entry: KeyValue
-    report: ChunkProblems[object]
-    told: set[int] = field(default_factory=set)
+    findings: Findings
+    reported: set[int] = field(default_factory=set)
 
     def check(self, cursor: Cursor, value_type: int) -> None:
         """Check a value and move past it; it is nested no deeper than `read` lets pass."""
@@ -131,14 +125,14 @@ class _Value:
                 start += len(piece)
 
     def _tell(self, value_type: int, what: str, offset: int, name: str) -> None:
-        if value_type not in self.told:
-            self.told.add(value_type)
+        if value_type not in self.reported:
+            self.reported.add(value_type)
             # Only a boolean that is neither 0 nor 1 leaves open what is meant.
-            say = self.report.error if value_type == BOOL else self.report.warn
+            say = self.findings.error if value_type == BOOL else self.findings.warn
             say(f"key {quoted(self.entry.key)} has {what}", name, offset)
 
 
-def _check_infos(container: Gguf, report: ChunkProblems[object]) -> None:
+def _check_infos(container: Gguf, findings: Findings) -> None:
     seen: set[str] = set()
     expected = container.data_start
     in_order = True
@@ -146,38 +140,38 @@ def _check_infos(container: Gguf, report: ChunkProblems[object]) -> None:
         tensor, at = info.tensor, info.offset
         named, name_bytes = f"tensor {quoted(tensor.name)}", len(tensor.name.encode())
         if tensor.name in seen:
-            report.error(f"{named} is there twice", "name", at)
+            findings.error(f"{named} is there twice", "name", at)
         seen.add(tensor.name)
         if name_bytes > GGML_NAME:
-            report.warn(
+            findings.warn(
                 f"{named} has a name of {name_bytes} bytes, ggml has room for {GGML_NAME}",
                 "name",
                 at,
             )
         if len(tensor.shape) > GGML_DIMENSIONS:
-            report.warn(
+            findings.warn(
                 f"{named} has {len(tensor.shape)} dimensions, ggml has {GGML_DIMENSIONS}",
                 "n_dimensions",
                 at,
             )
         if 0 in tensor.shape:
-            report.warn(f"{named} has a dimension of 0", "dimensions", at)
+            findings.warn(f"{named} has a dimension of 0", "dimensions", at)
         start, wanted = tensor.start - container.data_start, expected - container.data_start
         # Nothing is lost: the bytes are where the info says ("Checks").
         if start % container.alignment:
-            report.warn(
+            findings.warn(
                 f"{named} has the offset {start}, no multiple of {container.alignment}",
                 "offset",
                 at,
             )
         elif in_order and tensor.start != expected:
-            # What follows is moved as well: told once.
+            # What follows is moved as well: reported once.
             in_order = False
-            report.warn(f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at)
+            findings.warn(f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at)
         expected = aligned(tensor.end, container.alignment)
 
 
-def _check_placement(container: Gguf, report: ChunkProblems[object]) -> None:
+def _check_placement(container: Gguf, findings: Findings) -> None:
     """Look at bytes that several tensors have, and at those that belong to nothing."""
     data, alignment = container.data, container.alignment
     span = attrgetter("start", "end")
@@ -186,27 +180,24 @@ def _check_placement(container: Gguf, report: ChunkProblems[object]) -> None:
         both = f"{quoted(before.name)} and {quoted(tensor.name)}"
         if span(tensor) == span(before):
             # Nothing is ambiguous: both have these bytes.
-            report.warn(f"tensors {both} share all their bytes", "offset", tensor.start)
+            findings.warn(f"tensors {both} share all their bytes", "offset", tensor.start)
         else:
-            report.error(f"tensors {both} overlap", "offset", tensor.start)
+            findings.error(f"tensors {both} overlap", "offset", tensor.start)
     end = container.infos_end
     for tensor in sorted(placed, key=span):
-        _check_zeros(data, end, tensor.start, report)
+        _check_zeros(data, end, tensor.start, findings)
         end = max(end, tensor.end)
     wanted = aligned(end, alignment)
     if placed and len(data) < wanted:
         missing = wanted - len(data)
-        report.warn(
+        findings.warn(
             f"file ends {missing} bytes before the padding of the last tensor", "padding", len(data)
         )
-    _check_zeros(data, end, min(wanted, len(data)), report)
+    _check_zeros(data, end, min(wanted, len(data)), findings)
     if len(data) > wanted:
-        report.warn(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
+        findings.warn(f"{len(data) - wanted} bytes follow the last tensor", "tensor_data", wanted)
 
 
-def _check_zeros(data: ByteView, start: int, end: int, report: ChunkProblems[object]) -> None:
-    for pos in range(start, end, BLOCK):
-        stop = min(pos + BLOCK, end)
-        if data[pos:stop] != _ZEROS[: stop - pos]:
-            report.warn(f"padding from byte {start} to {end} is not zero", "padding", start)
-            return
+def _check_zeros(data: ByteView, start: int, end: int, findings: Findings) -> None:
+    if not is_zeros(data[start:end]):
+        findings.warn(f"padding from byte {start} to {end} is not zero", "padding", start)

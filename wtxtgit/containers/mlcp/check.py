@@ -8,8 +8,6 @@ Spec: `docs/spec/mlcp.md`, "Checks".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp.read import (
@@ -23,23 +21,21 @@ from wtxtgit.containers.mlcp.read import (
     TensorRecord,
     shard_list,
 )
-from wtxtgit.containers.problems import ChunkProblems
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
-# Sizes are int64.
+# Largest size that a record can state: sizes are int64.
 MAX_SIZE = 2**63 - 1
-"""Largest size that a record can state."""
 
 
 def check(container: Mlcp, _options: ReadOptions) -> Findings:
     """Check everything in the file; raises nothing."""
     findings = Findings()
-    report: ChunkProblems[object] = ChunkProblems(findings, str)
-    _check_version(container, report)
-    _check_shards(container, report)
+    _check_version(container, findings)
+    _check_shards(container, findings)
     for record in container.body.records:
-        _check_record(record, report)
+        _check_record(record, findings)
     placement, body = container.body.placement, container.body
     if placement is not Placement.NOWHERE:
         first = next((record.end for record in body.records), body.end)
@@ -47,50 +43,44 @@ def check(container: Mlcp, _options: ReadOptions) -> Findings:
             f"bytes of tensors stand {placement.value}, which the original reader does not read"
         )
         at = first if placement is Placement.AFTER_EACH else body.end
-        report.warn(message, "tensor bytes", at)
+        findings.warn(message, "tensor bytes", at)
     return findings
 
 
-def _check_version(container: Mlcp, report: ChunkProblems[object]) -> None:
+def _check_version(container: Mlcp, findings: Findings) -> None:
     metadata, at = container.metadata, container.metadata_start
     if not isinstance(metadata, dict):
-        report.warn("metadata is not a JSON object, the original reader refuses it", "metadata", at)
+        findings.warn(
+            "metadata is not a JSON object, the original reader refuses it", "metadata", at
+        )
     elif metadata.get("version") != container.version:
         before, inside = quoted(container.version), _word(metadata.get("version"))
-        report.warn(f"version is {inside} in the metadata, {before} before it", "version", at)
+        findings.warn(f"version is {inside} in the metadata, {before} before it", "version", at)
 
 
-def _check_shards(container: Mlcp, report: ChunkProblems[object]) -> None:
+def _check_shards(container: Mlcp, findings: Findings) -> None:
     """The metadata says how many shards to read; the records say how many there are."""
     metadata = container.metadata if isinstance(container.metadata, dict) else {}
     body, at = container.body, container.metadata_start
     listed, shards = metadata.get("shards"), shard_list(metadata)
     if listed is not None and not isinstance(listed, list):
-        report.warn(f"shards is {_word(listed)}, not a list", "shards", at)
+        findings.warn(f"shards is {_word(listed)}, not a list", "shards", at)
     message = f"the metadata lists {len(shards)} shards, the file "
     if len(shards) > body.shard_count:
-        report.error(f"{message}ends after {body.shard_count}", "shards", body.end)
+        findings.error(f"{message}ends after {body.shard_count}", "shards", body.end)
     elif len(shards) < body.shard_count:
         message += f"has {body.shard_count}: the original reader leaves out the others"
-        report.warn(message, "shards", at)
-    for number, records in _records_of(body.records, min(len(shards), body.shard_count)):
-        shard = shards[number]
+        findings.warn(message, "shards", at)
+    by_shard = container.by_shard()
+    for number, shard in enumerate(shards[: body.shard_count]):
         tensors = shard.get("tensors") if isinstance(shard, dict) else None
         if isinstance(tensors, list):
-            _compare(tensors, records, f"shard {number}", at, report)
+            _compare(tensors, by_shard.get(number, ()), f"shard {number}", at, findings)
         elif tensors is not None or not isinstance(shard, dict):
-            report.warn(f"shard {number} has no list of tensors", "tensors", at)
+            findings.warn(f"shard {number} has no list of tensors", "tensors", at)
     tensors = metadata.get("tensorInfos")
     if isinstance(tensors, list):
-        _compare(tensors, body.records, "tensorInfos", at, report)
-
-
-def _records_of(
-    records: Sequence[TensorRecord], count: int
-) -> Iterator[tuple[int, Sequence[TensorRecord]]]:
-    """The first `count` shards with their records, of which some have none."""
-    groups = {shard: tuple(group) for shard, group in groupby(records, attrgetter("shard"))}
-    return ((number, groups.get(number, ())) for number in range(count))
+        _compare(tensors, body.records, "tensorInfos", at, findings)
 
 
 def _compare(
@@ -98,11 +88,11 @@ def _compare(
     records: Sequence[TensorRecord],
     where: str,
     at: int,
-    report: ChunkProblems[object],
+    findings: Findings,
 ) -> None:
     """Warn where a list of tensors in the metadata is not that of the records."""
     if len(listed) != len(records):
-        report.warn(
+        findings.warn(
             f"{where}: the metadata lists {len(listed)} tensors, the file has {len(records)}",
             "tensors",
             at,
@@ -111,13 +101,13 @@ def _compare(
     for item, record in zip(listed, records, strict=True):
         name = quoted(record.name)
         if not isinstance(item, dict):
-            report.warn(
+            findings.warn(
                 f"{where}: what is listed for {name} is {_word(item)}", "tensors", record.start
             )
             continue
         for field in _different(item, record):
             said = f"{where}: {field} of tensor {name} is {_word(item.get(field))}"
-            report.warn(f"{said} in the metadata, not as in its record", field, record.start)
+            findings.warn(f"{said} in the metadata, not as in its record", field, record.start)
 
 
 def _different(item: dict[str, object], record: TensorRecord) -> Iterator[str]:
@@ -150,39 +140,27 @@ def _is_dtype(value: object, dtype: str) -> bool:
     return value == dtype
 
 
-def _check_record(record: TensorRecord, report: ChunkProblems[object]) -> None:
+def _check_record(record: TensorRecord, findings: Findings) -> None:
     size_at = record.end - DIM_SIZE
     shape_at = size_at - DIM_SIZE * len(record.shape)
     name = f"tensor {quoted(record.name)}"
     if record.dtype not in DTYPE_NUMBERS:
         at = shape_at - COUNT_SIZE - len(record.dtype.encode())
-        report.warn(f"{name} has the unknown dtype {quoted(record.dtype)}", "dtype", at)
+        findings.warn(f"{name} has the unknown dtype {quoted(record.dtype)}", "dtype", at)
     negative = next((dim for dim in record.shape if dim < 0), None)
     if negative is not None:
-        report.warn(f"{name} has the dimension {negative}", "shape", shape_at)
+        findings.warn(f"{name} has the dimension {negative}", "shape", shape_at)
     if record.size < 0:
-        report.warn(f"{name} has the size {record.size}", "size", size_at)
+        findings.warn(f"{name} has the size {record.size}", "size", size_at)
     elif negative is None and record.dtype in DTYPE_NUMBERS:
-        wanted = _size(record)
+        wanted = bounded_product(ITEM_BYTES[ELEMENTS[record.dtype]], record.shape, MAX_SIZE)
         if wanted != record.size:
-            makes = "more than a size can say" if wanted is None else f"{wanted} bytes"
-            report.warn(
+            makes = "more than a size can say" if wanted > MAX_SIZE else f"{wanted} bytes"
+            findings.warn(
                 f"{name} has the size {record.size}, its dtype and shape make {makes}",
                 "size",
                 size_at,
             )
-
-
-def _size(record: TensorRecord) -> int | None:
-    """Bytes that dtype and shape make, None where no size can say so many."""
-    if 0 in record.shape:
-        return 0
-    total = ITEM_BYTES[ELEMENTS[record.dtype]]
-    for dim in record.shape:
-        total *= dim
-        if total > MAX_SIZE:
-            return None
-    return total
 
 
 def _word(value: object) -> str:

@@ -14,8 +14,7 @@ from wtxtgit.containers import replacing
 from wtxtgit.containers.npy.file import TENSOR, Npy
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
-from wtxtgit.io.blocks import hashed
-from wtxtgit.io.view import Buffer, pieces
+from wtxtgit.io.view import Buffer, hashed, pieces
 from wtxtgit.model.tensor import Entry, PlacedEntry, ReadOptions
 
 AFTER = "after the array"
@@ -60,7 +59,7 @@ def reseal(
     source = cast(Npy, placed[0].source)
     part = WrittenTensor(source.stored, source.data, placed[0].content)
     replacing.check_lengths([part])
-    if _form(source) == _form(container) and part.nbytes == _length(container):
+    if _form(source) == _form(container) and part.nbytes == container.stored.nbytes:
         return replacing.replaced(container.data, [container.stored], [part])
     end = container.stored.end
     if source.header.has_objects and end < len(container.data):
@@ -78,7 +77,3 @@ def reseal(
 
 def _form(container: Npy) -> Hashable:
     return container.stored.dtype, container.stored.shape, container.stored.order
-
-
-def _length(container: Npy) -> int:
-    return container.stored.end - container.stored.start

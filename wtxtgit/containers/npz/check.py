@@ -10,7 +10,6 @@ from collections import Counter
 from wtxtgit.containers import npy_header, zip_read
 from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.npz.read import Npz, array_name, decoded_header
-from wtxtgit.containers.problems import ChunkProblems
 from wtxtgit.containers.signatures import NPY_SUFFIX, ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
     DEFLATED,
@@ -31,38 +30,33 @@ from wtxtgit.model.tensor import ReadOptions
 
 def check(container: Npz, options: ReadOptions) -> Findings:
     """Check everything in the file."""
-    findings = Findings()
-    report: ChunkProblems[ZipMember] = ChunkProblems(findings, lambda member: member.name)
-    good = _check_members(container.data, container.directory, options, report)
+    findings = Findings(label=lambda member: member.name)
+    good = _check_members(container.data, container.directory, options, findings)
     for n, member in enumerate(container.directory.members):
         array = container.arrays.get(n)
         if not member.name.endswith(NPY_SUFFIX):
-            report.warn("member is no array", "name", member.start, member)
+            findings.warn("member is no array", "name", member.start, member)
         elif array is not None:
-            npy_header.check_array(
-                array.header, array.stored, member.end, findings, chunk=member.name
-            )
+            npy_header.check_array(*array, member.end, findings, chunk=member.name)
         elif n in good:
-            _check_decoded(container.data, member, report)
+            _check_decoded(container.data, member, findings)
     return findings
 
 
-def _check_decoded(data: ByteView, member: ZipMember, report: ChunkProblems[ZipMember]) -> None:
+def _check_decoded(data: ByteView, member: ZipMember, findings: Findings) -> None:
     """Check the array of a member whose bytes hold; a stored one has told nothing in `read`."""
     try:
         header = decoded_header(data, member)
         stored = header.stored(array_name(member), member.size)
     except FormatError as error:
         # Offsets in what was inflated are none of the file.
-        report.error(error.message, error.field, member.start, member, kind=error.kind)
+        findings.error(error.message, error.field, member.start, member, kind=error.kind)
         return
-    npy_header.check_array(
-        header, stored, member.size, report.findings, base=None, chunk=member.name
-    )
+    npy_header.check_array(header, stored, member.size, findings, base=None, chunk=member.name)
 
 
 def _check_members(
-    data: ByteView, directory: Directory, options: ReadOptions, report: ChunkProblems[ZipMember]
+    data: ByteView, directory: Directory, options: ReadOptions, findings: Findings
 ) -> frozenset[int]:
     """Check every member's size and CRC-32, each byte of the file once; no encrypted one's.
 
@@ -72,47 +66,61 @@ def _check_members(
     shared = zip_read.overlapping(directory.members, directory.start)
     good: set[int] = set()
     for n, member in enumerate(directory.members):
-        _check_local(data, member, report)
+        _check_local(data, member, findings)
         name, at = quoted(member.name), member.entry
         if n in shared:
             # Any number of members may claim the same bytes, which are gone through once.
-            message = f"member {name} shares bytes with another one or the directory"
-            report.error(message, "payload", member.start, member)
+            findings.error(
+                f"member {name} shares bytes with another one or the directory",
+                "payload",
+                member.start,
+                member,
+            )
         elif member.encrypted:
-            report.warn(f"member {name} is encrypted and not checked", "flags", at, member)
+            findings.warn(f"member {name} is encrypted and not checked", "flags", at, member)
         elif member.method not in (STORED, DEFLATED):
-            message = f"compression method {member.method} is not read, the member is not checked"
-            report.warn(message, "method", at, member)
-        elif _check_content(data, member, options, report):
+            findings.warn(
+                f"compression method {member.method} is not read, the member is not checked",
+                "method",
+                at,
+                member,
+            )
+        elif _check_content(data, member, options, findings):
             good.add(n)
     last = {member.name: member for member in directory.members}
     for name, count in Counter(member.name for member in directory.members).items():
         if count > 1:
-            message = f"{count} members are called {quoted(name)}"
-            report.warn(message, "name", directory.start, last[name])
+            findings.warn(
+                f"{count} members are called {quoted(name)}", "name", directory.start, last[name]
+            )
     return frozenset(good)
 
 
 def _check_content(
-    data: ByteView, member: ZipMember, options: ReadOptions, report: ChunkProblems[ZipMember]
+    data: ByteView, member: ZipMember, options: ReadOptions, findings: Findings
 ) -> bool:
     try:
         crc32 = crc32_of(zip_read.blocks(data, member, options.max_chunk))
     except FormatError as error:
-        report.refuse(error, member)
+        findings.refuse(error, member)
         return False
     if crc32 != member.crc32:
-        message = f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}"
-        report.error(message, "crc32", member.start, member, kind="crc32")
+        findings.error(
+            f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}",
+            "crc32",
+            member.start,
+            member,
+            kind="crc32",
+        )
     return crc32 == member.crc32
 
 
-def _check_local(data: ByteView, member: ZipMember, report: ChunkProblems[ZipMember]) -> None:
+def _check_local(data: ByteView, member: ZipMember, findings: Findings) -> None:
     """Warn where a local header is at odds with the directory, which alone is read."""
     if data[member.header : member.header + len(ZIP_MAGIC)] != ZIP_MAGIC or (
         member.header + LOCAL.size > len(data)
     ):
-        report.warn("empty member has no local header", "local header", member.entry, member)
+        findings.warn("empty member has no local header", "local header", member.entry, member)
         return
     _, _, flags, method, _, _, crc32, length, size, name_length, _ = unpack_at(
         LOCAL, data, member.header
@@ -134,5 +142,6 @@ def _check_local(data: ByteView, member: ZipMember, report: ChunkProblems[ZipMem
         }
     for field, holds in agreements.items():
         if not holds:
-            message = f"local header has another {field} than the directory"
-            report.warn(message, field, member.header, member)
+            findings.warn(
+                f"local header has another {field} than the directory", field, member.header, member
+            )

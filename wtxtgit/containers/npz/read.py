@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from wtxtgit.containers import npy_header, ranges, zip_read
 from wtxtgit.containers.budget import DecodedParts
-from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.signatures import NPY_SUFFIX
@@ -19,30 +18,20 @@ from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 HEADER_ROLE = "_npy"
 DIRECTORY_ROLE = "_directory"
-MAX_HEADERS = 4
-"""All headers of arrays have at most so many times the bytes of the file, and MAX_TEXT."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredArray:
-    """An npy file that is a member's payload."""
-
-    header: NpyHeader
-    stored: Stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Npz:
     """An npz file that was read.
 
-    `arrays` are by position of their member; `shared` are the positions of
+    `arrays`, each with its header, are by position of their member; `shared` are the positions of
     the members that lose bytes to others or reach into the directory: they
     are not inflated.
     """
 
     data: ByteView
     directory: Directory
-    arrays: dict[int, StoredArray]
+    arrays: dict[int, tuple[NpyHeader, Stored]]
     shared: frozenset[int]
 
     def ranges(self) -> Iterator[ranges.Range]:
@@ -51,8 +40,9 @@ class Npz:
             if array is None:
                 yield ranges.payload(member.start, member.end, member.name)
             else:
-                yield ranges.part(member.start, array.header.data, HEADER_ROLE)
-                yield ranges.tensor(array.stored)
+                header, stored = array
+                yield ranges.part(member.start, header.data, HEADER_ROLE)
+                yield ranges.tensor(stored)
         yield ranges.part(self.directory.start, len(self.data), DIRECTORY_ROLE)
 
 
@@ -64,7 +54,7 @@ def describe(container: Npz, options: ReadOptions) -> Description:
     for n, member in enumerate(container.directory.members):
         array = container.arrays.get(n)
         if array is not None:
-            tensors.append(array.stored.listed(container.data))
+            tensors.append(array[1].listed(container.data))
         elif not member.name.endswith(NPY_SUFFIX):
             others.append(member.name)
         elif n in container.shared and not member.encrypted:
@@ -93,28 +83,9 @@ def read(data: ByteView) -> Npz:
     """
     directory = zip_read.read(data)
     shared = zip_read.overlapping(directory.members, directory.start)
-    left = MAX_HEADERS * len(data) + npy_header.MAX_TEXT
-    arrays: dict[int, StoredArray] = {}
-    for n, member in enumerate(directory.members):
-        if not member.stored or not member.name.endswith(NPY_SUFFIX):
-            continue
-        try:
-            left -= npy_header.measure(data, member.start, member.end)
-            if left >= 0:
-                arrays[n] = read_array(data, member.start, member.end, array_name(member))
-        except FormatError:
-            continue
-        if left < 0:
-            fail(
-                "headers of arrays are too long", offset=member.start, field="header", kind="limit"
-            )
+    message = "headers of arrays are too long"
+    arrays = npy_header.read_members(data, directory.members, message)
     return Npz(data, directory, arrays, shared)
-
-
-def read_array(data: ByteView, start: int, end: int, name: str) -> StoredArray:
-    """Read the npy file that is data[start:end]; raises FormatError."""
-    header = npy_header.read(data, start, end)
-    return StoredArray(header, header.stored(name, end))
 
 
 def array_name(member: ZipMember) -> str:
@@ -129,10 +100,10 @@ def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> memoryv
     is not what the directory says.
     """
     raw = mapped(zip_read.content(data, member, options.max_chunk))
-    found = zlib.crc32(raw)
-    if found != member.crc32:
+    crc32 = zlib.crc32(raw)
+    if crc32 != member.crc32:
         raise FormatError(
-            f"crc32 is {found:08x}, the directory has {member.crc32:08x}",
+            f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}",
             kind="crc32",
             offset=member.start,
         )
@@ -156,8 +127,8 @@ def _packed(
     absent = None
     if member.size > options.max_chunk:
         absent = f"{member.size} bytes inflated are over {options.max_chunk}"
-    held = whole.part(stored.start, stored.end - stored.start)
-    return replace(stored.listed(data[:0], absent), held=held, offset=None)
+    content = whole.part(stored.start, stored.nbytes)
+    return replace(stored.listed(data[:0], absent), held=content, offset=None)
 
 
 def _nothing(member: ZipMember, why: str) -> Tensor:

@@ -14,14 +14,15 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER, Safetensors
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
 from wtxtgit.containers.tensor_header import ALIGNMENT, METADATA_KEY
+from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
 REFUSED = "the reference library refuses the file"
 BYTE = 8
 """Bits of one."""
+# More bits than any two offsets can be apart.
 MAX_BITS = BYTE * (2**64 - 1)
-"""More bits than any two offsets are apart."""
 
 
 def check(container: Safetensors, _options: ReadOptions) -> Findings:
@@ -37,23 +38,28 @@ def check(container: Safetensors, _options: ReadOptions) -> Findings:
 def _check_header(container: Safetensors, findings: Findings) -> None:
     length = container.header.end - SAFETENSORS_LENGTH_SIZE
     if length > MAX_HEADER:
-        message = f"header of {length} bytes is over {MAX_HEADER}: {REFUSED}"
-        findings.warn("limit", message, offset=0, field="header length")
+        findings.warn(
+            f"header of {length} bytes is over {MAX_HEADER}: {REFUSED}",
+            "header length",
+            0,
+            kind="limit",
+        )
     if length % ALIGNMENT:
-        message = f"header of {length} bytes is not padded to {ALIGNMENT}"
-        findings.warn("structure", message, offset=0, field="header length")
+        findings.warn(f"header of {length} bytes is not padded to {ALIGNMENT}", "header length", 0)
     metadata = container.header.metadata
     if metadata is None:
         return
     at = SAFETENSORS_LENGTH_SIZE
     if not isinstance(metadata, dict):
-        message = f"{METADATA_KEY} is not an object: {REFUSED}"
-        findings.warn("structure", message, offset=at, field=METADATA_KEY)
+        findings.warn(f"{METADATA_KEY} is not an object: {REFUSED}", METADATA_KEY, at)
         return
     for key, value in metadata.items():
         if not isinstance(value, str):
-            message = f"{METADATA_KEY} has {quoted(key)}, which is not a string: {REFUSED}"
-            findings.warn("structure", message, offset=at, field=METADATA_KEY)
+            findings.warn(
+                f"{METADATA_KEY} has {quoted(key)}, which is not a string: {REFUSED}",
+                METADATA_KEY,
+                at,
+            )
 
 
 def _check_tensor(tensor: Stored, findings: Findings) -> None:
@@ -62,42 +68,27 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     bits = ITEM_BITS.get(tensor.dtype)
     if bits is None:
         findings.warn(
-            "structure",
             f"tensor {name} has the dtype {quoted(tensor.dtype)}: {REFUSED}",
-            offset=SAFETENSORS_LENGTH_SIZE,
-            field="dtype",
+            "dtype",
+            SAFETENSORS_LENGTH_SIZE,
         )
         if tensor.element is None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
-    length = tensor.end - tensor.start
-    wanted = _bits(bits, tensor.shape)
-    if wanted == BYTE * length:
+    wanted = bounded_product(bits, tensor.shape, MAX_BITS)
+    if wanted == BYTE * tensor.nbytes:
         return
-    if wanted is None:
+    if wanted > MAX_BITS:
         said = "more than offsets can say"
     elif wanted % BYTE:
         said = f"{wanted} bits, which are no whole bytes"
     else:
         said = str(wanted // BYTE)
     findings.error(
-        "structure",
-        f"tensor {name} has {length} bytes, its dtype and shape make {said}",
-        offset=tensor.start,
-        field="data_offsets",
+        f"tensor {name} has {tensor.nbytes} bytes, its dtype and shape make {said}",
+        "data_offsets",
+        tensor.start,
     )
-
-
-def _bits(item: int, shape: tuple[int, ...]) -> int | None:
-    """Bits of all items; None where they are over MAX_BITS, without long products."""
-    if 0 in shape:
-        return 0
-    total = item
-    for dim in shape:
-        total *= dim
-        if total > MAX_BITS:
-            return None
-    return total
 
 
 def _check_coverage(container: Safetensors, findings: Findings) -> None:
@@ -106,15 +97,20 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
     for tensor in sorted(container.header.tensors, key=attrgetter("start", "end")):
         name = quoted(tensor.name)
         if tensor.start > end and tensor.end > tensor.start:
-            message = f"{tensor.start - end} bytes before tensor {name} are no tensor's: {REFUSED}"
-            findings.warn("structure", message, offset=end, field="data_offsets")
+            findings.warn(
+                f"{tensor.start - end} bytes before tensor {name} are no tensor's: {REFUSED}",
+                "data_offsets",
+                end,
+            )
         elif tensor.start != end:
             what = "begins inside of another" if tensor.start < end else "of 0 bytes is far off"
-            message = f"tensor {name} {what}: {REFUSED}"
-            findings.warn("structure", message, offset=tensor.start, field="data_offsets")
+            findings.warn(f"tensor {name} {what}: {REFUSED}", "data_offsets", tensor.start)
         if tensor.end > tensor.start:
             end = max(end, tensor.end)
     size = len(container.data)
     if end < size:
-        message = f"{size - end} bytes after the last tensor are no tensor's: {REFUSED}"
-        findings.warn("structure", message, offset=end, field="data_offsets")
+        findings.warn(
+            f"{size - end} bytes after the last tensor are no tensor's: {REFUSED}",
+            "data_offsets",
+            end,
+        )

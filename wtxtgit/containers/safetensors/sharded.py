@@ -7,12 +7,19 @@ Spec: `docs/spec/safetensors.md`, "Sharded models".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from wtxtgit.containers import json_text
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.format import Opening
+from wtxtgit.containers.format import (
+    MAX_SET_FILES,
+    SET_HEAD,
+    FileSet,
+    Opening,
+    OpenMember,
+    is_in_folder,
+)
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors import check as shard_check
 from wtxtgit.containers.safetensors import claims
@@ -25,25 +32,22 @@ from wtxtgit.model.findings import Findings, MemberFindings
 from wtxtgit.model.tensor import Description, ReadOptions, Tensor
 
 FORMAT = "safetensors-index"
-MAX_FILES = 99_999
-HEAD = 1 << 16
-"""Bytes at the start of an index that tell that it is one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShardedModel:
+class ShardedModel(FileSet):
     """An index that was read; `open_member` opens its files, which are not yet."""
 
     weight_map: dict[str, str]
     metadata: object
-    open_member: Callable[[str], ByteView]
+    open_member: OpenMember
 
     def describe(self, options: ReadOptions) -> Description:
         """All tensors of all files, in the order of the index.
 
         Raises FormatError for a file that can't be read or has not its tensors.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         tags: list[Mapping[str, str]] = []
         untold: dict[str, None] = {}
         size = 0
@@ -55,13 +59,13 @@ class ShardedModel:
             for name in names:
                 if name not in listed:
                     raise FormatError(_missing(name, file), field="weight_map")
-                found[name] = replace(listed[name], offset=None)
+                tensors[name] = replace(listed[name], offset=None)
             tags.append(inner.tags)
             untold |= dict.fromkeys(inner.untold)
         common, at_odds = _merged(tags)
         return Description(
             FORMAT,
-            tuple(found[name] for name in self.weight_map),
+            tuple(tensors[name] for name in self.weight_map),
             {"metadata": self.metadata, "files": list(self._by_file())},
             tags=common,
             untold=(*untold, *at_odds, *self._untold()),
@@ -72,10 +76,6 @@ class ShardedModel:
         """What the index says beside the size of its tensors."""
         metadata = self.metadata if isinstance(self.metadata, dict) else {}
         return [f"metadata {quoted(key)}" for key in metadata if key != "total_size"]
-
-    def check(self, options: ReadOptions) -> Findings:
-        """Check each file, and that the index lists what they have; raises nothing."""
-        return self.combine(self.check_members(self.members, options))
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class ShardedModel:
                 yield findings.of_member()
                 continue
             _check_shard(shard, file, listed[file], options, findings)
-            sizes = {tensor.name: tensor.end - tensor.start for tensor in shard.header.tensors}
+            sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
             yield findings.of_member(sum(sizes.get(name, 0) for name in listed[file]))
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
@@ -117,7 +117,7 @@ class ShardedModel:
     def _open(self, file: str) -> Safetensors:
         """Raises FormatError, whatever is wrong with the file."""
         # Paths lead to files that are opened: none may lead out of the folder.
-        if not is_inside(file):
+        if not is_in_folder(file):
             raise FormatError(
                 f"shard {quoted(file)} is not a path in the index's folder", field="weight_map"
             )
@@ -145,21 +145,19 @@ class ShardedModel:
         listed = self.metadata.get("total_size") if isinstance(self.metadata, dict) else None
         if listed is not None and (isinstance(listed, bool) or listed != total):
             shown = listed if isinstance(listed, int | float) else "no number"
-            message = f"total_size is {shown}, the tensors have {total} bytes"
-            findings.warn("structure", message, offset=0, field="total_size")
+            findings.warn(f"total_size is {shown}, the tensors have {total} bytes", "total_size", 0)
 
 
 def is_index(data: ByteView) -> bool:
     """Whether a JSON file is an index of safetensors files, by its first bytes."""
-    head = bytes(data[:HEAD])
+    head = bytes(data[:SET_HEAD])
     return b'"weight_map"' in head and b'.safetensors"' in head and len(data) <= MAX_JSON
 
 
-def read(data: ByteView, open_member: Callable[[str], ByteView]) -> ShardedModel:
+def read(data: ByteView, open_member: OpenMember) -> ShardedModel:
     """Read an index.
 
-    `open_member` gives the bytes of a file by its path in the index's folder,
-    and raises InputError. Raises FormatError.
+    `open_member` opens its files when they are needed. Raises FormatError.
     """
     value = json_text.parse(data, "index", unique_keys=True)
     weight_map = value.get("weight_map") if isinstance(value, dict) else None
@@ -174,15 +172,9 @@ def read(data: ByteView, open_member: Callable[[str], ByteView]) -> ShardedModel
             fail(f"tensor {quoted(name)} has no file", offset=0, field="weight_map")
         json_text.check_name(file, "file name", offset=0)
     files = len(set(weight_map.values()))
-    if files > MAX_FILES:
+    if files > MAX_SET_FILES:
         fail(f"index lists {files} files", offset=0, field="weight_map", kind="limit")
     return ShardedModel(weight_map, value.get("metadata"), open_member)
-
-
-def is_inside(file: str) -> bool:
-    """Whether a path stays in its folder, in its one spelling."""
-    parts = file.split("/")
-    return not (set(parts) & {"", ".", ".."} or set(file) & set("\\:\0"))
 
 
 def _check_shard(
@@ -190,15 +182,18 @@ def _check_shard(
 ) -> None:
     inner = shard_check.check(shard, options)
     for problems, tell in ((inner.errors, findings.error), (inner.warnings, findings.warn)):
-        for found in problems:
-            tell(found.kind, found.message, offset=found.offset, field=found.field, chunk=file)
-    held = {tensor.name for tensor in shard.header.tensors}
+        for problem in problems:
+            tell(problem.message, problem.field, problem.offset, file, kind=problem.kind)
+    own = {tensor.name for tensor in shard.header.tensors}
     for name in names:
-        if name not in held:
-            findings.error("structure", _missing(name, file), field="weight_map", chunk=file)
-    for name in sorted(held.difference(names)):
-        message = f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not"
-        findings.warn("structure", message, field="weight_map", chunk=file)
+        if name not in own:
+            findings.error(_missing(name, file), "weight_map", chunk=file)
+    for name in sorted(own.difference(names)):
+        findings.warn(
+            f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not",
+            "weight_map",
+            chunk=file,
+        )
 
 
 def _missing(name: str, file: str) -> str:

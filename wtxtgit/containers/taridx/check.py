@@ -35,10 +35,10 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
+# Rows among which repeated ones are looked for: 8 bytes of memory each, 2 GiB for so many.
 MAX_ROWS = 1 << 28
-"""Rows among which repeated ones are looked for: 8 bytes of memory each."""
+# Bytes that a tar can have at most: offsets of files are signed.
 MAX_FILE = (1 << 63) - 1
-"""Bytes that a tar can have at most."""
 MAX_LISTED = 5
 """Names or numbers that a message lists."""
 
@@ -50,8 +50,8 @@ def check(container: Taridx, options: ReadOptions) -> Findings:
     findings = Findings()
     rows = container.rows()
     _check_header(container, findings)
-    extensions = _table(container.extensions, findings)
-    stems = _table(container.crash_stems, findings)
+    extensions = table(container.extensions, findings)
+    stems = table(container.crash_stems, findings)
     _check_count("n_ext", container.header.n_ext, container.extension_block, findings)
     _check_count("n_crash", container.header.n_crash, container.crash_block, findings)
     _check_names("extension", "n_ext", extensions, findings)
@@ -71,14 +71,19 @@ def row_offset(container: Taridx, place: int) -> int:
 def _check_header(container: Taridx, findings: Findings) -> None:
     header = container.header
     if header.minor > MINOR:
-        message = f"minor is {header.minor}, what is known is {MINOR}"
-        findings.warn("structure", message, offset=field_offset("minor"), field="minor")
+        findings.warn(
+            f"minor is {header.minor}, what is known is {MINOR}", "minor", field_offset("minor")
+        )
     if header.flags & ~CONTIGUOUS:
-        message = f"flags are 0x{header.flags:02x}, bits that are reserved are set"
-        findings.warn("structure", message, offset=field_offset("flags"), field="flags")
+        findings.warn(
+            f"flags are 0x{header.flags:02x}, bits that are reserved are set",
+            "flags",
+            field_offset("flags"),
+        )
 
 
-def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+def table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+    """A table of the index; one that is over its limit is refused, and empty."""
     try:
         return lines()
     except FormatError as error:
@@ -87,22 +92,27 @@ def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
 
 
 def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) -> None:
-    found = count_lines(block, claimed)
-    if found != claimed:
-        message = f"{field} is {claimed}, the block has {found} lines"
-        findings.error("structure", message, offset=field_offset(field), field=field)
+    lines = count_lines(block, claimed)
+    if lines != claimed:
+        findings.error(
+            f"{field} is {claimed}, the block has {lines} lines", field, field_offset(field)
+        )
 
 
 def _check_names(what: str, field: str, names: list[str], findings: Findings) -> None:
     """Warn of names that the format's own reader, which splits at any space, gets wrong."""
     spaced = [name for name in names if name.split() != [name]]
     if spaced:
-        message = f"{what} {_listed(spaced)} is empty or has spaces: the original reader fails"
-        findings.warn("structure", message, offset=field_offset(field), field=field)
+        findings.warn(
+            f"{what} {_listed(spaced)} is empty or has spaces: the original reader fails",
+            field,
+            field_offset(field),
+        )
     if len(set(names)) < len(names):
         twice = [name for name, count in Counter(names).items() if count > 1]
-        message = f"{what} {_listed(twice)} is there more than once"
-        findings.warn("structure", message, offset=field_offset(field), field=field)
+        findings.warn(
+            f"{what} {_listed(twice)} is there more than once", field, field_offset(field)
+        )
 
 
 def _check_rows(container: Taridx, rows: Rows, findings: Findings) -> None:
@@ -123,10 +133,9 @@ def _check_rows(container: Taridx, rows: Rows, findings: Findings) -> None:
                 count += int(np.count_nonzero(bad))
         if count:
             findings.error(
-                "structure",
                 f"{_rows(count)} with {what}, the first is row {first}",
-                offset=row_offset(container, first),
-                field=field,
+                field,
+                row_offset(container, first),
             )
 
 
@@ -146,23 +155,28 @@ def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: F
     if fids.any():
         gaps = np.flatnonzero(~fids[: int(np.flatnonzero(fids)[-1])])
         if len(gaps):
-            message = (
-                f"no row has fid {_listed(gaps.tolist())}: an empty shard, or a filtered index"
+            findings.warn(
+                f"no row has fid {_listed(gaps.tolist())}: an empty shard, or a filtered index",
+                "fid",
+                container.header.off_arr,
             )
-            findings.warn("structure", message, offset=container.header.off_arr, field="fid")
     used = extids[: len(extensions)].tolist()
     unused = [name for name, is_used in zip(extensions, used, strict=False) if not is_used]
     if unused:
-        message = f"no row has extension {_listed(unused)}: a filtered index"
-        findings.warn("structure", message, offset=field_offset("n_ext"), field="n_ext")
+        findings.warn(
+            f"no row has extension {_listed(unused)}: a filtered index",
+            "n_ext",
+            field_offset("n_ext"),
+        )
 
 
 def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings: Findings) -> None:
     """Warn of rows whose keyhash is not that of their crash stem, and of stems without rows."""
     bits = key_bits(rows)
     if bits < KEY_BITS:
-        message = f"keyhash holds {bits} bits of xxh64 alone"
-        findings.warn("structure", message, offset=container.header.off_arr, field="keyhash")
+        findings.warn(
+            f"keyhash holds {bits} bits of xxh64 alone", "keyhash", container.header.off_arr
+        )
     if not stems:
         return
     keys = np.array([keyhash(stem) for stem in stems], np.uint64) & np.uint64((1 << bits) - 1)
@@ -178,47 +192,54 @@ def _check_crash_keys(container: Taridx, rows: Rows, stems: list[str], findings:
             count += len(bad)
     if count:
         findings.warn(
-            "structure",
             f"{_rows(count)} with a keyhash that is not the xxh64 of their crash stem, "
             f"the first is row {first}",
-            offset=row_offset(container, first),
-            field="keyhash",
+            "keyhash",
+            row_offset(container, first),
         )
     if not used.all():
         unused = [stem for stem, is_used in zip(stems, used.tolist(), strict=True) if not is_used]
-        message = f"no row has crash stem {_listed(unused)}: a filtered index"
-        findings.warn("structure", message, offset=field_offset("n_crash"), field="n_crash")
+        findings.warn(
+            f"no row has crash stem {_listed(unused)}: a filtered index",
+            "n_crash",
+            field_offset("n_crash"),
+        )
 
 
 def _check_groups(container: Taridx, rows: Rows, findings: Findings) -> None:
     """Check what says how rows are grouped: flags bit 0, n_stems; warn of members told twice."""
     header = container.header
     if len(rows) > MAX_ROWS:
-        message = f"{len(rows)} rows: groups are checked for up to {MAX_ROWS}"
-        findings.warn("limit", message, offset=field_offset("n_rows"), field="n_rows")
+        findings.warn(
+            f"{len(rows)} rows: groups are checked for up to {MAX_ROWS}",
+            "n_rows",
+            field_offset("n_rows"),
+            kind="limit",
+        )
         return
     runs = sum(len(places) for places, _, _ in run_starts(rows))
     again = repeated(lambda: run_starts(rows), runs)
     if header.flags & CONTIGUOUS and len(again):
         findings.error(
-            "structure",
             "flags say that rows of a stem follow one another, "
             f"{len(again)} times they do not, first at row {again[0]}",
-            offset=row_offset(container, int(again[0])),
-            field="flags",
+            "flags",
+            row_offset(container, int(again[0])),
         )
     stems = runs - len(again)
     if stems != header.n_stems:
-        message = f"n_stems is {header.n_stems}, the rows have {stems} stems: a filtered index"
-        findings.warn("structure", message, offset=field_offset("n_stems"), field="n_stems")
+        findings.warn(
+            f"n_stems is {header.n_stems}, the rows have {stems} stems: a filtered index",
+            "n_stems",
+            field_offset("n_stems"),
+        )
     twice = repeated(lambda: members(rows), len(rows))
     if len(twice):
         findings.warn(
-            "structure",
             f"{_rows(len(twice))} for a stem and extension that a row before is for, "
             f"the first is row {twice[0]}",
-            offset=row_offset(container, int(twice[0])),
-            field="keyhash",
+            "keyhash",
+            row_offset(container, int(twice[0])),
         )
 
 

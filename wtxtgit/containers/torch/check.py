@@ -5,7 +5,6 @@ Spec: `docs/spec/torch.md`, "Checks"; torch/_weights_only_unpickler.py of torch 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 
 from wtxtgit.containers import zip_read
@@ -15,6 +14,7 @@ from wtxtgit.containers.torch.pickle_read import Global, Pickle
 from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
 from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
 from wtxtgit.containers.zip_read import ZipMember
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -74,17 +74,16 @@ def check(container: Torch, options: ReadOptions) -> Findings:
     start = container.pickle_member.start
     check_storages(findings, container.named, places, start)
     check_views(findings, container.listing.tensors, places)
-    _check_unused(findings, container)
-    _check_alignment(findings, container)
+    _check_members_of_storages(findings, container)
     if container.member(CONSTANTS) is not None:
-        message = "TorchScript archive: torch.jit.load runs the code in it"
-        findings.warn("structure", message, offset=start, field=CONSTANTS)
+        findings.warn("TorchScript archive: torch.jit.load runs the code in it", CONSTANTS, start)
     else:
         check_pickle(findings, container.pickle, start, PICKLE)
     end = container.pickle.end if container.pickle_member.stored else None
     if end is not None and end < container.pickle_member.end:
-        message = f"{container.pickle_member.end - end} bytes follow the end of the pickle"
-        findings.warn("structure", message, offset=end, field=PICKLE)
+        findings.warn(
+            f"{container.pickle_member.end - end} bytes follow the end of the pickle", PICKLE, end
+        )
     return findings
 
 
@@ -99,20 +98,20 @@ def check_storages(
     `places` are start and size in bytes by key, `start` is where the pickle
     stands.
     """
-    told: set[str] = set()
+    missing: set[str] = set()
     for storage in named:
         place = places.get(storage.key)
         if place is None:
-            if storage.numel and storage.key not in told:
-                told.add(storage.key)
-                message = f"storage {quoted(storage.key)} is missing"
-                findings.error("structure", message, offset=start, field="storage")
+            if storage.numel and storage.key not in missing:
+                missing.add(storage.key)
+                findings.error(f"storage {quoted(storage.key)} is missing", "storage", start)
         elif storage.nbytes is not None and place[1] != storage.nbytes:
-            message = (
+            findings.error(
                 f"storage {quoted(storage.key)} has {place[1]} bytes, "
-                f"{storage.numel} items of {storage.dtype} have {storage.nbytes}"
+                f"{storage.numel} items of {storage.dtype} have {storage.nbytes}",
+                "numel",
+                place[0],
             )
-            findings.error("structure", message, offset=place[0], field="numel")
 
 
 def check_views(
@@ -124,33 +123,32 @@ def check_views(
 
     A tensor of several names is told by the first one.
     """
-    told: set[int] = set()
+    checked: set[int] = set()
     for name, view in tensors:
         place = places.get(view.storage.key) if view.storage is not None else None
-        if place is None or id(view) in told:
+        if place is None or id(view) in checked:
             continue
-        told.add(id(view))
+        checked.add(id(view))
         why = why_outside(view, place[1])
         if why is not None:
-            message = f"tensor {quoted(name)} {why}"
-            findings.error("structure", message, offset=place[0], field="storage")
+            findings.error(f"tensor {quoted(name)} {why}", "storage", place[0])
 
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
     """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
-    for made in pickle.globals:
-        if not is_safe(made):
-            message = f"loading with pickle would import and may call {_shown(made)}"
-            findings.warn("structure", message, offset=start, field="global")
+    for named in pickle.globals:
+        if not is_safe(named):
+            findings.warn(
+                f"loading with pickle would import and may call {quoted(named.path)}",
+                "global",
+                start,
+            )
     if pickle.opcodes - OPCODES:
-        message = (
-            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read"
+        findings.warn(
+            f"pickle of protocol {pickle.protocol} has opcodes that weights_only does not read",
+            field,
+            start,
         )
-        findings.warn("structure", message, offset=start, field=field)
-
-
-def _shown(made: Global) -> str:
-    return quoted(made.path)
 
 
 def _check_members(findings: Findings, container: Torch, options: ReadOptions) -> None:
@@ -158,19 +156,24 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
     seen: set[str] = set()
     for member in members:
         if member.name in seen:
-            message = f"member {quoted(member.name)} is there twice"
-            findings.warn("structure", message, offset=member.entry, field="name")
+            findings.warn(f"member {quoted(member.name)} is there twice", "name", member.entry)
         seen.add(member.name)
     if members and not any(member.crc32 for member in members):
-        message = "written without CRC-32: zip tools call it damaged"
-        findings.warn("crc32", message, offset=container.directory.start, field="crc32")
+        findings.warn(
+            "written without CRC-32: zip tools call it damaged",
+            "crc32",
+            container.directory.start,
+            kind="crc32",
+        )
         return
     overlapping = zip_read.overlapping(members, container.directory.start)
     for number, member in enumerate(members):
         if number in overlapping:
-            message = f"member {quoted(member.name)} shares bytes with another one"
             findings.error(
-                "structure", message, offset=member.start, field="payload", chunk=member.name
+                f"member {quoted(member.name)} shares bytes with another one",
+                "payload",
+                member.start,
+                member.name,
             )
         else:
             _check_crc32(findings, container.data, member, options)
@@ -179,46 +182,50 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
 def _check_crc32(
     findings: Findings, data: ByteView, member: ZipMember, options: ReadOptions
 ) -> None:
-    crc32 = 0
     most = max(options.max_chunk, member.end - member.start if member.stored else 0)
     try:
-        for block in zip_read.blocks(data, member, most):
-            crc32 = zlib.crc32(block, crc32)
+        crc32 = crc32_of(zip_read.blocks(data, member, most))
     except FormatError as error:
         findings.refuse(error, chunk=member.name)
         return
     if crc32 != member.crc32:
-        message = f"crc32 is {crc32:08x}, file has {member.crc32:08x}"
-        findings.error("crc32", message, offset=member.start, field="crc32", chunk=member.name)
+        findings.error(
+            f"crc32 is {crc32:08x}, file has {member.crc32:08x}",
+            "crc32",
+            member.start,
+            member.name,
+            kind="crc32",
+        )
 
 
-def _check_unused(findings: Findings, container: Torch) -> None:
+def _check_members_of_storages(findings: Findings, container: Torch) -> None:
+    """Warn of storages that nothing refers to, and of those that start in odd places."""
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:
-            message = f"storage {quoted(key)} belongs to no tensor"
             findings.warn(
-                "structure", message, offset=member.start, field=STORAGE, chunk=member.name
+                f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member.name
             )
 
-
-def _check_alignment(findings: Findings, container: Torch) -> None:
     alignment = container.alignment
     stored = [m for m in container.storages.values() if m.stored and m.size]
     off = [member for member in stored if member.start % alignment]
     if off:
-        message = f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}"
-        findings.warn("structure", message, offset=off[0].start, field=ALIGNMENT)
+        findings.warn(
+            f"{len(off)} of {len(stored)} storages do not start at multiples of {alignment}",
+            ALIGNMENT,
+            off[0].start,
+        )
 
 
-def is_safe(made: Global) -> bool:
+def is_safe(named: Global) -> bool:
     """Whether a load with `weights_only=True` takes the global."""
-    module = _PYTHON_2.get(made.module, made.module)
-    if (module, made.name) in _SAFE:
+    module = _PYTHON_2.get(named.module, named.module)
+    if (module, named.name) in _SAFE:
         return True
-    if module == "torch" and made.name in SIZES:
+    if module == "torch" and named.name in SIZES:
         return True
-    kind = made.name
+    kind = named.name
     if kind.endswith(_TENSOR_SUFFIX):
         kind = kind.removesuffix(_TENSOR_SUFFIX) + "Storage"
     return module in _STORAGE_MODULES and kind in STORAGES

@@ -11,7 +11,6 @@ caffe2/serialize/inline_container.cc
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +22,6 @@ from wtxtgit.containers.cursor import quoted, unpack_at
 from wtxtgit.containers.replacing import Edit, spliced
 from wtxtgit.containers.torch.read import DEFAULT_ALIGNMENT, Torch
 from wtxtgit.containers.zip_read import (
-    BLOCK,
     DEFLATED,
     LOCAL,
     MAX_16,
@@ -86,18 +84,17 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     """
     if compression != "none":
         raise FormatError(f"torch has no {compression} in its files", field="method")
-    data, members = container.data, container.directory.members
-    # Stored apart they could be any number of times larger than the file.
-    if zip_read.overlapping(members, container.directory.start):
-        raise FormatError("members share bytes", field="payload")
-    has_crc32 = any(member.crc32 for member in members)
-    contents = []
-    for member in members:
-        most = max(options.max_chunk, member.end - member.start)
-        blocks = partial(zip_read.blocks, data, member, most)
-        check_crc32(member, blocks, has_crc32=has_crc32)
-        contents.append(new_member(encoded_name(member), member.size, blocks))
-    return build(contents, container.alignment)
+    container.refuse_shared_bytes()
+    return laid_out(container, {}, options, compresses=False)
+
+
+def check_crc32(container: Torch, member: ZipMember, options: ReadOptions) -> int:
+    """The CRC-32 of a member's content.
+
+    Raises FormatError where the directory has another one, unless it has none at all.
+    """
+    blocks = container.blocks(member, options)
+    return zip_write.checked_crc32(member, blocks, is_in_directory=container.has_crc32)
 
 
 def encoded_name(member: ZipMember) -> bytes:
@@ -106,24 +103,6 @@ def encoded_name(member: ZipMember) -> bytes:
     if len(name) > MAX_16:
         raise FormatError(f"name {quoted(member.name)} is too long in UTF-8", field="name")
     return name
-
-
-def check_crc32(
-    member: ZipMember, blocks: Callable[[], Iterable[Buffer]], *, has_crc32: bool
-) -> int:
-    """The CRC-32 of a member's content, which `blocks` gives.
-
-    Raises FormatError where the directory has another one, unless it has none
-    at all.
-    """
-    found = zip_write.crc32_of(blocks())
-    if has_crc32 and found != member.crc32:
-        raise FormatError(
-            f"member {quoted(member.name)} has another crc32 than the directory",
-            offset=member.start,
-            field="crc32",
-        )
-    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,66 +114,53 @@ class ChangedMember:
     crc32: int
 
 
-def in_place(
-    data: ByteView, directory: Directory, changed: Sequence[ChangedMember], *, has_crc32: bool
-) -> Iterator[Buffer]:
-    """The bytes of the zip with other contents of stored members, everything else as it is.
+def in_place(container: Torch, changed: Sequence[ChangedMember]) -> Iterator[Buffer]:
+    """The bytes of the file with other contents of stored members, everything else as it is.
 
     Raises FormatError before the first of the bytes where members share bytes.
     """
-    limits = _limits(directory)
-    patches: list[Edit] = []
+    data, limits = container.data, _limits(container.directory)
+    edits: list[Edit] = []
     for one in changed:
         member = one.member
-        patches.append((member.start, member.end, one.blocks))
-        if has_crc32:
+        edits.append((member.start, member.end, one.blocks))
+        if container.has_crc32:
+            crc32 = partial(iter, (pack("<I", one.crc32),))
             places = _crc32_places(data, member, limits[member.entry])
-            blocks = partial(iter, (pack("<I", one.crc32),))
-            patches += [(place, place + 4, blocks) for place in places]
-    return spliced(data, sorted(patches, key=lambda patch: patch[0]))
+            edits += [(place, place + 4, crc32) for place in places]
+    return spliced(data, sorted(edits, key=lambda edit: edit[0]))
 
 
 def laid_out(
-    data: ByteView,
-    directory: Directory,
+    container: Torch,
     changed: Mapping[int, ChangedMember],
-    alignment: int,
-    most: int,
+    options: ReadOptions,
     *,
-    has_crc32: bool,
+    compresses: bool = True,
 ) -> Iterator[Buffer]:
-    """The bytes of a zip as torch lays it out, with other contents of some members.
+    """The bytes of the file as torch lays it out, with other contents of some members.
 
     `changed` has them by the place of their entries. Members are compressed as
-    they were. Raises FormatError before the first of the bytes for members
-    that can't be read, inflate to over `most` bytes, or do not have the CRC-32
-    that the directory says, where it says any.
+    they were, or stored where it `compresses` none. Raises FormatError before
+    the first of the bytes for members that can't be read, inflate to over
+    `max_chunk` bytes, or do not have the CRC-32 that the directory says, where
+    it says any.
     """
     contents = []
-    for member in directory.members:
+    for member in container.directory.members:
         name = encoded_name(member)
         one = changed.get(member.entry)
-        if one is None:
-            limit = max(most, member.end - member.start)
-            blocks: Blocks = partial(zip_read.blocks, data, member, limit)
-            found = check_crc32(member, blocks, has_crc32=has_crc32)
-            if member.method == DEFLATED:
-                blocks = partial(pieces, data[member.start : member.end])
-            length = member.end - member.start
+        blocks: Blocks = partial(container.blocks, member, options)
+        crc32 = check_crc32(container, member, options) if one is None else one.crc32
+        packed: Blocks = partial(pieces, container.data[member.start : member.end])
+        if one is not None:
+            blocks, packed = one.blocks, partial(zip_write.deflated, one.blocks)
+        if member.method == DEFLATED and compresses:
+            length = sum(map(len, packed()))
+            contents.append(new_member(name, member.size, packed, (length, crc32)))
         else:
-            blocks, found, length = one.blocks, one.crc32, member.size
-            if member.method == DEFLATED:
-                blocks = partial(_deflated, one.blocks)
-                length = sum(len(block) for block in blocks())
-        contents.append(
-            new_member(
-                name,
-                member.size,
-                blocks,
-                (length, found) if member.method == DEFLATED else None,
-            )
-        )
-    return build(contents, alignment)
+            contents.append(new_member(name, member.size, blocks))
+    return build(contents, container.alignment)
 
 
 def _limits(directory: Directory) -> dict[int, int]:
@@ -224,15 +190,6 @@ def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int
         yield member.header + LOCAL_CRC32
     if not is_described:
         return
-    found = zip_read.find(data, member, limit)
-    if found is not None:
-        yield found[0]
-
-
-def _deflated(blocks: Blocks) -> Iterator[bytes]:
-    codec = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    for block in blocks():
-        view = memoryview(block).cast("B")
-        for start in range(0, len(view), BLOCK):
-            yield codec.compress(view[start : start + BLOCK])
-    yield codec.flush()
+    descriptor = zip_read.find(data, member, limit)
+    if descriptor is not None:
+        yield descriptor[0]

@@ -1,0 +1,145 @@
+"""What git calls for a file that both sides of a merge changed: `merge-driver`.
+
+Git starts it for each such file, and most were changed on one side alone since
+their common ancestor: nothing heavy is imported for those; click never is.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from pathlib import Path
+
+from wtxtgit.cli import boundary, environment
+from wtxtgit.cli.boundary import complain, note
+from wtxtgit.errors import MAX_NAME, CheckError, UsageError, WtxtgitError, clipped, counted
+from wtxtgit.merge.driver import SideNames, has_ledger, merge, merge_ledgers, side_names
+from wtxtgit.merge.policy import WHOLE
+from wtxtgit.report.merge import Conflict, MergeReport
+
+CONFLICT = CheckError.exit_code
+_MOST_NAMED = 3
+"""Conflicts that a message names."""
+_MOST_RANGES = 3
+PLAIN = SideNames("ours", "theirs")
+
+
+def main(arguments: list[str]) -> int:
+    """Merge one file for git, the result in OURS; `arguments` start with the command's name."""
+    return boundary.run(lambda: _run(arguments[1:]))
+
+
+def _run(words: list[str]) -> int:
+    end = words.index("--") if "--" in words else len(words)
+    options = {word for word in words[:end] if word.startswith("-")}
+    given = [word for word in words[:end] if word not in options] + words[end + 1 :]
+    # %O %A %B, then %L for drivers that write markers, and %P: gitattributes(5).
+    if not 3 <= len(given) <= 5 or options - {"--ledger"}:
+        raise UsageError("merge-driver takes [--ledger] BASE OURS THEIRS [MARKER_SIZE] [PATH]")
+    base, ours, theirs = map(Path, given[:3])
+    path = given[4] if len(given) > 4 else None
+    if options:
+        return _merge_ledgers(base, ours, theirs, path or os.fspath(ours))
+    return _merge(base, ours, theirs, path)
+
+
+def _merge_ledgers(base: Path, ours: Path, theirs: Path, shown: str) -> int:
+    if merge_ledgers(base, ours, theirs) is not None:
+        return 0
+    complain(
+        f"{shown}: both sides went on, ours is kept for now: "
+        "settle what it seals, git add that, then wtxtgit seal --reseal"
+    )
+    return CONFLICT
+
+
+def _merge(base: Path, ours: Path, theirs: Path, path: str | None) -> int:
+    from wtxtgit.git.repository import Repository
+
+    shown = path or os.fspath(ours)
+    from_top = None if path is None else os.fsencode(path)
+    try:
+        # Each file that both sides have starts this: git is asked once.
+        repo = Repository.find()
+        report = merge(repo, base, ours, theirs, from_top, threads=environment.threads())
+    except WtxtgitError as error:
+        complain(f"{shown}: {error.message}; ours is kept for now", error.hint)
+        return CONFLICT
+    names = PLAIN if repo is None else side_names(repo, environment.git_action())
+    if not report.ok:
+        _complain(shown, report, names)
+    elif report.taken is None or report.decided:
+        note(f"{shown}: {outcome(report, names)}")
+    for line in report.notes:
+        note(f"{shown}: {line}")
+    if not report.ok:
+        return CONFLICT
+    if report.taken is not None or repo is None or from_top is None:
+        return 0
+    if has_ledger(repo, from_top):
+        # What to do is told where the ledger conflicts, and by the hooks.
+        note(sealing(shown)[0])
+    return 0
+
+
+def _complain(path: str, report: MergeReport, names: SideNames) -> None:
+    named = [_named(one) for one in report.conflicts[:_MOST_NAMED]]
+    more = len(report.conflicts) - len(named)
+    what = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    # Git starts this at the top level, and takes paths from where it was called.
+    quoted = shlex.quote(os.path.relpath(path, environment.git_prefix() or "."))
+    complain(
+        f"{path}: both sides changed it, {names.ours} is kept for now: {what}; "
+        f"nothing of {names.theirs} is in the file yet",
+        f"wtxtgit resolve {quoted} shows all, and settles it with --take NAME=theirs; "
+        f"git checkout --theirs -- {quoted} takes the other file, then git add -- {quoted}",
+    )
+
+
+def _named(conflict: Conflict) -> str:
+    if conflict.name == WHOLE:
+        return conflict.reason
+    name = clipped(conflict.name, MAX_NAME)
+    if conflict.rows is None:
+        return f"{name}: {conflict.reason}"
+    return f"{name} {rows_of(conflict)}"
+
+
+def rows_of(conflict: Conflict) -> str:
+    """Rows in words: `rows 3-5, 9`."""
+    if conflict.rows is None or conflict.ranges is None:
+        return ""
+    if len(conflict.ranges) > _MOST_RANGES or not conflict.exact:
+        return counted(conflict.rows, "row")
+    spans = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in conflict.ranges]
+    return f"{'row' if conflict.rows == 1 else 'rows'} {', '.join(spans)}"
+
+
+def outcome(report: MergeReport, names: SideNames) -> str:
+    """What a merge without conflicts came to, in words."""
+    sides = {"ours": names.ours, "theirs": names.theirs}
+    if report.taken is not None:
+        by = ", as the strategy says" if report.decided else ""
+        return f"{sides.get(report.taken, report.taken)} is taken{by}"
+    counts = Counter((one.how, one.strategy is not None) for one in report.settled)
+    words = {
+        ("ours", False): f"from {names.ours}",
+        ("theirs", False): f"from {names.theirs}",
+        ("both", False): "row by row",
+        ("equal", False): "changed alike",
+        ("ours", True): f"decided for {names.ours}",
+        ("theirs", True): f"decided for {names.theirs}",
+        ("base", True): "decided for the base",
+        ("average", True): "by average",
+        ("task", True): "by task",
+    }
+    parts = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
+    return f"merged, {', '.join(parts)}" if parts else "merged"
+
+
+def sealing(path: str) -> tuple[str, str]:
+    return (
+        f"{path}: what is merged is sealed by nobody yet",
+        f"once git has it staged: wtxtgit seal --reseal -- {shlex.quote(path)}",
+    )

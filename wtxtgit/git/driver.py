@@ -1,0 +1,89 @@
+"""The keys of the driver `wtxt` in git's configuration, and whose a value of them is.
+
+A value is ours when it is the constant that we set, or a command that starts
+wtxtgit. Any other value is somebody else's: it is not overwritten unless
+forced, and never unset.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import NamedTuple
+
+UNFILTERED = (
+    *("-c", "filter.wtxt.process="),
+    *("-c", "filter.wtxt.clean="),
+    *("-c", "filter.wtxt.required=false"),
+)
+"""Options with which git compares contents as they are.
+
+It does that for files as young as the index, even where it is asked for stat
+fields alone; without the filter that takes no time, and such files are found
+to differ.
+"""
+
+COMMANDS = {
+    "filter.wtxt.process": "filter-process",
+    "filter.wtxt.clean": "clean -- %f",
+    "filter.wtxt.smudge": "smudge -- %f",
+    "diff.wtxt.command": "diff-driver --",
+    "merge.wtxt.driver": "merge-driver -- %O %A %B %L %P",
+    "merge.wtxt-ledger.driver": "merge-driver --ledger -- %O %A %B %L %P",
+}
+"""Keys whose value is our command with these arguments.
+
+Git replaces and quotes `%f` and `%P`; what a diff is of it adds.
+"""
+
+CONSTANTS = {
+    "filter.wtxt.required": "true",
+    "diff.wtxt.xfuncname": "^arr name=([A-Za-z0-9_]+)",
+    "merge.wtxt.name": "wtxtgit: merge of model checkpoints",
+    # Ancestors that a criss-cross merge makes up have no sides: of what both
+    # changed, the base stays, so that nothing looks settled that is not.
+    "merge.wtxt.recursive": "binary",
+    "merge.wtxt-ledger.name": "wtxtgit: merge of ledgers",
+    "merge.wtxt-ledger.recursive": "binary",
+}
+
+KEYS = (*COMMANDS, *CONSTANTS)
+
+PROGRAMS = ("wtxtgit", "git-wtxt")
+"""Names of the installed console scripts."""
+
+
+class Launcher(NamedTuple):
+    """How git starts wtxtgit: a program by absolute path, and its first arguments."""
+
+    arguments: tuple[str, ...]
+
+    def command(self, rest: str = "") -> str:
+        """Spell it for git, which gives the line to `sh`."""
+        return f"{shlex.join(self.arguments)} {rest}".rstrip()
+
+    def values(self) -> dict[str, str]:
+        """The value of every key that install sets."""
+        commands = {key: self.command(rest) for key, rest in COMMANDS.items()}
+        return {**commands, **CONSTANTS}
+
+
+def is_ours(key: str, value: str) -> bool:
+    """Tell whether a value is one that some install of wtxtgit set."""
+    if key in CONSTANTS:
+        return value == CONSTANTS[key]
+    return launcher_of(key, value) is not None
+
+
+def launcher_of(key: str, value: str) -> Launcher | None:
+    """How a command starts wtxtgit; None where it is not one that some install of ours set."""
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        return None
+    rest = COMMANDS[key].split()
+    start = words[: -len(rest)]
+    if words[-len(rest) :] != rest or not start:
+        return None
+    is_module = start[-2:] == ["-m", "wtxtgit"]
+    is_script = len(start) == 1 and start[0].rpartition("/")[2] in PROGRAMS
+    return Launcher(tuple(start)) if is_module or is_script else None
