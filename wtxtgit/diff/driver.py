@@ -18,7 +18,7 @@ from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
 from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
-from wtxtgit.io.view import ByteView, Pages, view_of
+from wtxtgit.io.view import ByteView, Pages, same_bytes, view_of
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
@@ -114,7 +114,7 @@ def _equal(a: Side, b: Side, pages: Pages) -> bool:
     if a.text is not None or b.text is not None:
         return True
     before, after = a.data, b.data
-    return len(before) == len(after) and pages.equal(before, after)
+    return same_bytes(before, after, pages.advance)
 
 
 def _content(file: Path, name: str) -> ByteView:
