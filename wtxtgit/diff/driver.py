@@ -17,8 +17,8 @@ from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
-from wtxtgit.io.files import NotRegularFile, failures, opened_regular, shown, shown_path
-from wtxtgit.io.view import ByteView, Pages, view_of
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
+from wtxtgit.io.view import ByteView, Pages, same_bytes, view_of
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
@@ -79,6 +79,7 @@ def compare_pair(
             if _is_empty(report) and not _equal(before, after, pages):
                 return replace(report, notes=(*report.notes, OTHER_BYTES))
             return report
+        # One side alone: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:
             return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
@@ -109,10 +110,11 @@ def _is_empty(report: DiffReport) -> bool:
 
 def _equal(a: Side, b: Side, pages: Pages) -> bool:
     """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
+    # Of texts the arrays were compared, and git shows the rest of their lines on request.
     if a.text is not None or b.text is not None:
         return True
     before, after = a.data, b.data
-    return len(before) == len(after) and pages.equal(before, after)
+    return same_bytes(before, after, pages.advance)
 
 
 def _content(file: Path, name: str) -> ByteView:
@@ -123,8 +125,10 @@ def _content(file: Path, name: str) -> ByteView:
         try:
             with opened_regular(file) as (descriptor, _):
                 return view_of(descriptor)
-        except NotRegularFile:
-            raise InputError(f"{name}: no regular file") from None
+        except OSError as error:
+            if error.strerror != NOT_REGULAR:
+                raise
+            raise InputError(f"{name}: {NOT_REGULAR}") from None
 
 
 def _no_member(path: str) -> ByteView:

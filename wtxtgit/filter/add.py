@@ -25,7 +25,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import NotRegularFile, failures, opened_regular, shown, shown_path
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
@@ -65,6 +65,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     )
     chosen = set(filtered)
     others = tuple(path for path in (*paths.tracked, *paths.untracked) if path not in chosen)
+    # Git compares with what its own filter gives: another driver would never give our texts.
     if filtered and not is_driven(repo):
         raise EnvironmentFailure(
             "the filter is not set up here: git would show the files as changed",
@@ -97,6 +98,7 @@ def add(
         ):
             work = _AddWork(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
+            # The index names these blobs next, so they have to be in the repository now.
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
@@ -132,11 +134,15 @@ class _AddWork:
                     oid = self.known.blob_of(digest, len(data))
                     if oid is None or not self.store.keep(oid):
                         oid = self._blob(path, data, digest)
-            except NotRegularFile:
-                raise EnvironmentFailure(f"{shown(name)}: no regular file any more") from None
+            except OSError as error:
+                if error.strerror != NOT_REGULAR:
+                    raise
+                raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
+        # The index would say that the blob is what the file holds now.
         if moment_of(before) != moment_of(after):
             raise _changed(name)
+        # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)

@@ -23,6 +23,7 @@ from wtxtgit.errors import (
 )
 from wtxtgit.io.view import ByteView, mapped, pieces, view_of, write_all
 
+NOT_REGULAR = "no regular file"
 _UMASK_PROBE = 0o666
 _UMASK_LOCK = Lock()
 
@@ -47,18 +48,14 @@ def map_file(path: Path, folder: Path | None = None) -> memoryview:
     return mapped(view_file(path, folder))
 
 
-class NotRegularFile(OSError):
-    """What stands at a path is no regular file."""
-
-
 @contextlib.contextmanager
 def opened_regular(
     file: Path, *, follow_links: bool = False
 ) -> Iterator[tuple[int, os.stat_result]]:
     """Open a regular file, to be read by its descriptor; gives its stat, too.
 
-    Raises NotRegularFile for a pipe or a device, and OSError for a link unless
-    `follow_links`, and for what can't be read.
+    Raises OSError for a link unless `follow_links`, for what can't be read, and,
+    with the words NOT_REGULAR, for a pipe or a device.
     """
     # Opening a pipe would block for ever; a link may lead out of the folder that it stands in.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
@@ -66,7 +63,7 @@ def opened_regular(
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise NotRegularFile(f"{file}: no regular file")
+            raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(file))
         yield descriptor, status
     finally:
         os.close(descriptor)

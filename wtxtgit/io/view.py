@@ -29,7 +29,6 @@ PIECE = 1024 * 1024
 """Bytes of a view that are given at a time."""
 # Bytes compared at a time: a copy of so many stays in a processor's cache.
 _COMPARED = 128 * 1024
-_EQUAL_STEP = 1024 * 1024
 _ZEROS = bytes(64 * 1024)
 
 
@@ -116,15 +115,21 @@ def is_zeros(data: ByteView) -> bool:
     return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
-def same_bytes(a: ByteView, b: ByteView) -> bool:
-    """Whether two views hold the same bytes; reads up to the first difference."""
+def same_bytes(a: ByteView, b: ByteView, advance: Callable[[int], None] | None = None) -> bool:
+    """Whether two views hold the same bytes; reads up to the first difference.
+
+    `advance` gets counts of bytes that are the same.
+    """
     if len(a) != len(b):
         return False
     for start in range(0, len(a), _COMPARED):
         end = start + _COMPARED
         # Views compare item by item, a bytearray all at once with any buffer.
-        if bytearray(mapped(a[start:end])) != mapped(b[start:end]):
+        piece = bytearray(mapped(a[start:end]))
+        if piece != mapped(b[start:end]):
             return False
+        if advance is not None:
+            advance(len(piece))
     return True
 
 
@@ -262,15 +267,6 @@ class Pages:
             # Of a file that is mapped for reading nothing is lost: pages are read again.
             for mapping in self._maps.values():
                 mapping.madvise(_DONT_NEED)
-
-    def equal(self, a: ByteView, b: ByteView) -> bool:
-        """Whether two pieces of one length hold equal bytes."""
-        for start in range(0, len(a), _EQUAL_STEP):
-            piece = a[start : start + _EQUAL_STEP]
-            if not same_bytes(piece, b[start : start + _EQUAL_STEP]):
-                return False
-            self.advance(len(piece))
-        return True
 
 
 pass

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from wtxtgit.errors import TextError
@@ -239,6 +240,8 @@ MAX_CHUNKS = 1_000_000
 """Chunks of one array: `ix` has exactly 6 digits."""
 
 
+# A checkpoint may have a hundred thousand arrays, and few shapes.
+@lru_cache(maxsize=1024)
 def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
     """The blocking that our writer chooses: a pure function of dtype and shape.
 

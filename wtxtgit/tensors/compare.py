@@ -251,7 +251,7 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
 def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
     """Which segments of a block differ; a block that is no whole number of them is one."""
     if len(raw_a) % SEGMENT:
-        return np.array([not _equal(raw_a, raw_b)])
+        return np.array([not same_bytes(raw_a, raw_b)])
     a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
     changed: NDArray[np.bool_] = (a != b).reshape(-1, SEGMENT // 8).any(axis=1)
     return changed
@@ -259,10 +259,6 @@ def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]
 
 def _picked(raw: memoryview, segments: NDArray[np.bool_]) -> memoryview:
     return np.frombuffer(raw, np.uint8).reshape(-1, SEGMENT)[segments].reshape(-1).data
-
-
-def _equal(raw_a: memoryview, raw_b: memoryview) -> bool:
-    return bool((np.frombuffer(raw_a, np.uint8) == np.frombuffer(raw_b, np.uint8)).all())
 
 
 def _with_imaginary(values: F8, element: str) -> F8:
@@ -304,7 +300,7 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     done = changed = 0
     for raw_a, raw_b in aligned(a, 1, b, 1, BLOCK):
         if not same_bytes(raw_a, raw_b):
-            picks = np.flatnonzero(_u1(raw_a) != _u1(raw_b))
+            picks = np.flatnonzero(np.frombuffer(raw_a, np.uint8) != np.frombuffer(raw_b, np.uint8))
             changed += len(picks)
             if tracked is not None:
                 tracked.add(picks + done)
@@ -445,7 +441,3 @@ def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         index, at = divmod(index, size)
         place.append(at)
     return tuple(reversed(place))
-
-
-def _u1(raw: memoryview) -> NDArray[np.uint8]:
-    return np.frombuffer(raw, np.uint8)

@@ -24,10 +24,8 @@ from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.merge import Strategy
 from wtxtgit.tensors import numbers, tensor_bytes
 from wtxtgit.tensors.numbers import F8, RowChanges
-from wtxtgit.tensors.tensor_bytes import NUMPY
+from wtxtgit.tensors.tensor_bytes import BLOCK, NUMPY
 
-BLOCK = 4 * 1024 * 1024
-"""Bytes of a block, unless a row is larger."""
 _COMPUTED = frozenset({Strategy.AVERAGE, Strategy.TASK})
 
 _Truth = NDArray[np.bool_]
@@ -399,9 +397,8 @@ def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
 @cache
 def _finite(element: str) -> tuple[_Bits, F8]:
     """All finite numbers of a small float, ascending: their bits, and their values."""
-    width = ITEM_BYTES[element]
-    patterns = np.arange(2 ** (8 * width), dtype=f"<u{width}")
-    values = numbers.values(patterns.view(np.uint8).data, element)
+    values = numbers.value_table(element)
+    patterns = np.arange(len(values), dtype=f"<u{ITEM_BYTES[element]}")
     finite = np.isfinite(values)
     patterns, values = patterns[finite], values[finite]
     # Of the two zeros the positive one, which has the smaller bits, comes first and stays.

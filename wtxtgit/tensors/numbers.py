@@ -307,14 +307,8 @@ def value_table(element: str) -> NDArray[np.float64]:
     if element in SMALL_FLOATS:
         return np.array([_small_float(byte, element) for byte in range(256)])
     width = ITEM_BYTES[element]
-    patterns: NDArray[Any] = np.arange(256**width, dtype=f"<u{width}")
-    if element == "bool":
-        patterns = patterns != 0
-    elif element == "bf16":
-        patterns = (patterns.astype("<u4") << 16).view("<f4")
-    else:
-        patterns = patterns.view("<" + NUMPY[element])
-    return patterns.astype(np.float64)
+    patterns = np.arange(256**width, dtype=f"<u{width}")
+    return values(patterns.view(np.uint8).data, element)
 
 
 def _small_float(byte: int, element: str) -> float:

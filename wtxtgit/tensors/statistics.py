@@ -114,7 +114,7 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
     mean = float((values * counts).sum()) / finite_count
     std = sqrt(float((np.square(values - mean) * counts).sum()) / finite_count)
     least, most = float(values.min()), float(values.max())
-    if not _is_float(element):
+    if element in numbers.INTEGERS:
         least, most = int(least), int(most)
     zeros = int(counts[values == 0].sum())
     return Statistics(count, least, most, mean, std, zeros, nans, infs)
@@ -175,10 +175,6 @@ class _Sums:
         self.mean += apart * (count / joined)
         self.squares += squares + apart * apart * (self.count * (count / joined))
         self.count = joined
-
-
-def _is_float(element: str) -> bool:
-    return element[0] in "fbc" and element != "bool"
 
 
 BINS = 48

@@ -32,7 +32,7 @@ from typing import IO
 import numpy as np
 
 from wtxtgit.errors import CheckError, TextError
-from wtxtgit.io.view import Buffer, ByteView, Pages, view_of, write_at
+from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout
 from wtxtgit.model.findings import Problem
@@ -144,7 +144,7 @@ class TextFile:
     def same_lines(self, array: ArrayIndex, other: TextFile, model: ArrayIndex) -> bool:
         """Whether an array's lines are those of another one, and so its bytes."""
         lines, theirs = self._lines(array), other._lines(model)
-        return len(lines) == len(theirs) and self._pages.equal(lines, theirs)
+        return same_bytes(lines, theirs, self._pages.advance)
 
     def _lines(self, array: ArrayIndex) -> ByteView:
         last = array.chunks - 1

@@ -33,7 +33,6 @@ from wtxtgit.model.array import (
     Extent,
     Layout,
     Meta,
-    Rows,
     Snapshot,
     bounded_product,
     default_rows,
@@ -190,24 +189,17 @@ def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot
             _refuse(f'gives "{extent.array}" a name that is no Unicode')
     raw = memoryview(format_layout(layout))
     everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
-    ordered = sorted(map(_Blocking().given, everything), key=attrgetter("name"))
+    ordered = sorted(map(_with_rows, everything), key=attrgetter("name"))
     return Snapshot(meta, tuple(ordered), (*CAP, CAP_LAYOUT), layout=layout)
 
 
-class _Blocking:
-    """The default blocking of rows; of many arrays few have a shape of their own."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[int, ...]], Rows] = {}
-
-    def given(self, array: Array) -> Array:
-        """The array, with the default blocking where it has none."""
-        if array.rows is not None:
-            return array
-        name, dtype, shape = array.name, array.dtype, array.shape
-        if (rows := self._known.get((dtype, shape))) is None:
-            rows = self._known[dtype, shape] = default_rows(dtype, shape)
-        return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
+def _with_rows(array: Array) -> Array:
+    """The array, with the default blocking where it has none."""
+    if array.rows is not None:
+        return array
+    name, dtype, shape = array.name, array.dtype, array.shape
+    rows = default_rows(dtype, shape)
+    return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
 
 
 def _extent_record(extent: Extent) -> dict[str, Any]:

@@ -20,6 +20,7 @@ by run, with a bounded number of runs in flight.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,6 @@ from functools import partial
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, mapped, pieces, write_at
@@ -248,26 +248,11 @@ def _body_size(plan: ArrayPlan) -> int:
     return size
 
 
-class Buffers:
-    """Buffers of `size` bytes for as many threads as ask for one."""
+class _RunText(threading.local):
+    """The text of a run, a buffer for each thread: fresh pages cost as much as hashing them."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._free: list[NDArray[np.uint8]] = []
-
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """One of at least `size` bytes, of any content: to be given back."""
-        if size > self._size:
-            return np.empty(size, dtype=np.uint8)
-        try:
-            return self._free.pop()
-        except IndexError:
-            return np.empty(self._size, dtype=np.uint8)
-
-    def give(self, buffer: NDArray[np.uint8]) -> None:
-        """Give a buffer back; nothing may look at it any more."""
-        if buffer.nbytes == self._size:
-            self._free.append(buffer)
+    def __init__(self) -> None:
+        self.text: armor.U1 = np.empty(RUN_TEXT, dtype=np.uint8)
 
 
 # hash_all is fed in steps of this size, so that progress can be told.
@@ -325,7 +310,7 @@ class TextWriter:
         self._meta_line = grammar.format_meta(snapshot.meta)
         self._cap_line = grammar.format_cap(snapshot.cap)
         self._root: grammar.Root | None = None
-        self._buffers = Buffers(RUN_TEXT)
+        self._run_text = _RunText()
         self.raw_size = sum(array.data.nbytes for array in snapshot.arrays)
         audit = b"" if snapshot.audit is None else grammar.format_audit(snapshot.audit)
         self._footer = audit + grammar.LAST_LINE
@@ -476,10 +461,10 @@ class TextWriter:
 
     def _place_run(self, run: BlockRun, place: Place) -> None:
         size = self.spans[run.span].size
-        text = self._buffers.take(size)
+        # A single block of large chunks may be longer than the runs that are put together.
+        text = self._run_text.text if size <= RUN_TEXT else np.empty(size, dtype=np.uint8)
         self._armor(run, text)
         place(run.span, text.data[:size])
-        self._buffers.give(text)
 
     def _render_run(self, run: BlockRun) -> memoryview:
         text = np.empty(self.spans[run.span].size, dtype=np.uint8)
