@@ -31,13 +31,20 @@ def main() -> int:
     module_name = PLUMBING.get(arguments[0]) if arguments and not asks_help else None
     if arguments == ["hook", "pre-commit"]:
         module_name = "commit_hooks"
+    if module_name == "diff_driver":
+        from wtxtgit.cli import diff_helper
+
+        answer = diff_helper.run(arguments)
+        if answer is not None:
+            return answer
     if module_name is not None:
         module = import_module(f"wtxtgit.cli.{module_name}")
         code: int = module.main(arguments)
         return code
     from wtxtgit.cli import front_page
 
-    if front_page.is_asked_for(arguments):
+    # "-h -V" is click's to read: which of the two counts is its rule.
+    if not arguments or (len(arguments) == 1 and arguments[0] in front_page.OPTIONS):
         return front_page.main(arguments)
     from wtxtgit.cli.main import main as porcelain
 

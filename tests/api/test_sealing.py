@@ -14,15 +14,14 @@ from nacl.signing import SigningKey
 
 import wtxtgit
 from tests.data import FIXTURES, signers_lines, ssh_wire
-from wtxtgit.checkpoint.emit import NewGeneration, emit, write_wsum, wsum_path
-from wtxtgit.checkpoint.verify import Keys, verify_files
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text, write_wsum, wsum_path
+from wtxtgit.checkpoint.verify import demands, verify_files
 from wtxtgit.errors import InputError, TextError, WtxtgitError
 from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text import digest
 from wtxtgit.text.digest import SignatureState, keyid
 from wtxtgit.text.verify import verify
-from wtxtgit.trust.keys import KeyFileError, SecretKey, parse_secret_key
-from wtxtgit.trust.signers import parse_signers
+from wtxtgit.trust.openssh import KeyFileError, SecretKey, parse_secret_key, parse_signers
 
 SEED = bytes(range(32))
 PUBLIC = bytes(SigningKey(SEED).verify_key)
@@ -112,9 +111,9 @@ def test_a_generation_that_is_rotated_has_other_salts() -> None:
 def pending(tmp_path: Path, **more: Any) -> tuple[bytes, bytes, Path]:
     out = tmp_path / "m.wtxt"
     emission = emit(MODEL, NewGeneration(gen=4, pending=True, **more))
-    emission.write_to(out)
-    assert emission.text is not None
-    write_wsum(emission.text, wsum_path(out))
+    write_text(emission, out)
+    assert emission.writer is not None
+    write_wsum(emission.writer, wsum_path(out))
     return out.read_bytes(), wsum_path(out).read_bytes(), out
 
 
@@ -127,14 +126,14 @@ def test_a_pending_text_holds_with_its_wsum_and_never_alone(tmp_path: Path) -> N
     assert report.is_container
     assert wsum.startswith(b"WSUM 1 sha256_all=")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.wtxt", "m.wtxt.wsum"]
-    assert verify_files([out], Keys(wsum=wsum_path(out))).ok
+    assert verify_files([out], demands(wsum=wsum_path(out))).ok
 
 
 def test_the_wsum_of_a_pending_text_is_the_root_of_the_finished_one(tmp_path: Path) -> None:
     _, wsum, _ = pending(tmp_path)
     done = emit(MODEL, NewGeneration(gen=4))
-    assert done.text is not None
-    root = done.text.root
+    assert done.writer is not None
+    root = done.writer.root
     assert wsum == (
         b"WSUM 1 sha256_all=%b merkle_prev=%b merkle_this=%b\n"
         % tuple(
@@ -180,12 +179,12 @@ def test_a_pending_text_is_signed_in_its_wsum(tmp_path: Path, key_file: Path) ->
     assert b" sign=" in wsum
     public = key_file.with_suffix(".pub")
     for given, state in (((), "unknown-key"), ((public,), "valid")):
-        keys = Keys(wsum=wsum_path(out), signers=given[0] if given else None)
+        keys = demands(wsum=wsum_path(out), signers=given[0] if given else None)
         verdict = verify_files([out], keys)
         assert verdict.ok
         assert verdict.files[0].signature == state
     (tmp_path / "others").write_bytes(signers_lines((OTHER,)))
-    verdict = verify_files([out], Keys(wsum=wsum_path(out), signers=tmp_path / "others"))
+    verdict = verify_files([out], demands(wsum=wsum_path(out), signers=tmp_path / "others"))
     assert verdict.exit_code == 4
 
 
@@ -193,8 +192,10 @@ def test_a_key_of_ssh_keygen_signs_and_its_pub_file_verifies(
     tmp_path: Path, key_file: Path
 ) -> None:
     out = tmp_path / "m.wtxt"
-    emit(MODEL, NewGeneration(gen=1, sign=key_file)).write_to(out)
-    verdict = verify_files([out], Keys(signers=key_file.with_suffix(".pub"), require_signed=True))
+    write_text(emit(MODEL, NewGeneration(gen=1, sign=key_file)), out)
+    verdict = verify_files(
+        [out], demands(signers=key_file.with_suffix(".pub"), require_signed=True)
+    )
     assert verdict.ok
     assert verdict.files[0].signature == "valid"
     secret = parse_secret_key(key_file.read_bytes(), "k")
@@ -310,7 +311,7 @@ def test_a_line_that_is_no_ed25519_signer_is_refused(content: bytes) -> None:
 
 
 def test_a_container_is_not_signed_and_a_demand_for_a_signature_says_so() -> None:
-    verdict = verify_files([MODEL], Keys(require_signed=True))
+    verdict = verify_files([MODEL], demands(require_signed=True))
     assert not verdict.ok
 
 
@@ -319,13 +320,13 @@ def test_an_empty_or_huge_key_file_is_refused(tmp_path: Path) -> None:
     for content in (b"", bytes(2**20 + 1)):
         path.write_bytes(content)
         with pytest.raises(InputError):
-            verify_files([MODEL], Keys(hmac_key=path))
+            verify_files([MODEL], demands(hmac_key=path))
 
 
 def test_a_text_that_is_emitted_again_is_another_generation(tmp_path: Path) -> None:
     path, out = tmp_path / "a.wtxt", tmp_path / "b.wtxt"
     path.write_bytes(TEXT)
-    emit(path, NewGeneration(gen=5, build="x", audit="a=1")).write_to(out)
+    write_text(emit(path, NewGeneration(gen=5, build="x", audit="a=1")), out)
     weights = wtxtgit.load(out)
     assert (weights.meta.gen, weights.meta.build) == (5, "x")
     assert weights.snapshot.signature is None

@@ -13,8 +13,7 @@ from wtxtgit.errors import CheckError, EnvironmentFailure, InputError, UsageErro
 from wtxtgit.setup import keys
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import Keyring
-from wtxtgit.trust.keys import KeyFileError, PublicKey, fingerprint, format_public
-from wtxtgit.trust.signers import HEADER
+from wtxtgit.trust.openssh import HEADER, KeyFileError, PublicKey, fingerprint, format_public
 
 KEYS = [PublicKey(bytes([number]) * 32, f"of {number}") for number in range(1, 5)]
 LINES = [format_public(key) for key in KEYS]

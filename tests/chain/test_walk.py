@@ -20,12 +20,12 @@ from wtxtgit.filter.content import examine
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import PathReader
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.model.array import Signature
 from wtxtgit.model.ledger import NO_REPO, SIGNERS_LEDGER, SIGNERS_PATH, Ledger, LedgerHead
 from wtxtgit.text.digest import keyid
 from wtxtgit.text.ledger import covered, format_ledger, next_record, with_signature
-from wtxtgit.trust.keys import PublicKey, format_public
+from wtxtgit.trust.openssh import PublicKey, format_public
 from wtxtgit.trust.state import TrustState, Violation, join
 from wtxtgit.trust.step import step
 
@@ -355,9 +355,10 @@ def test_what_stands_at_the_paths(repo: Repo) -> None:
         "others": {b"x": b"a"},
     }
     oids = {name: made.tree(files) for name, files in trees.items()}
-    with PathReader(repo.repository, (SIGNERS_PATH, SIGNERS_LEDGER)) as reader:
-        found = {name: reader.entries(oid) for name, oid in oids.items()}
-        assert reader.entries(made.tree({})) == {}
+    places = (SIGNERS_PATH, SIGNERS_LEDGER)
+    with TreeReader(repo.repository) as reader:
+        found = {name: reader.at(oid, places) for name, oid in oids.items()}
+        assert reader.at(made.tree({}), places) == {}
     assert {name for name, entries in found.items() if entries} == {"file", "link"}
     assert found["file"][SIGNERS_PATH].is_file
     assert not found["link"][SIGNERS_PATH].is_file

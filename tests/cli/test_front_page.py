@@ -13,7 +13,7 @@ from tests.cli.command import Command, Done
 from tests.kit.starts import PYTHON
 from wtxtgit import __version__
 from wtxtgit.cli import front_page
-from wtxtgit.cli.commands import ABOUT, SECTIONS
+from wtxtgit.cli.front_page import ABOUT, SECTIONS
 from wtxtgit.cli.main import cli
 
 
@@ -54,10 +54,11 @@ def test_the_version(wtxtgit: Command, arguments: tuple[str, ...]) -> None:
     assert done == Done(0, f"wtxtgit {__version__}\n".encode(), "")
 
 
-def test_nothing_but_the_first_page_is_asked_for() -> None:
-    assert front_page.is_asked_for([])
-    for arguments in (["-h", "-V"], ["status"], ["status", "--help"], ["--hel"], [""]):
-        assert not front_page.is_asked_for(arguments)
+@pytest.mark.parametrize("arguments", [("status", "--help"), ("--hel",), ("",)])
+def test_what_asks_for_more_than_the_first_page(
+    wtxtgit: Command, arguments: tuple[str, ...]
+) -> None:
+    assert wtxtgit(*arguments, stdin=b" ").out != f"{front_page.page(80)}\n".encode()
 
 
 def test_a_closed_pipe_is_told() -> None:

@@ -18,7 +18,7 @@ from tests.trust.age_files import armored, encrypted
 from tests.trust.peers import keygen, needs_keygen, new_key
 from tests.trust.secrets_shown import assert_not_shown
 from wtxtgit.trust.keyring import unprotect
-from wtxtgit.trust.keys import format_secret_key, generate, parse_secret_key
+from wtxtgit.trust.openssh import format_secret_key, generate, parse_secret_key
 
 WORDS = "pass words, zwölf"
 
@@ -310,7 +310,7 @@ class TestSigning:
 
 
 def keygen_line(public_key: bytes) -> bytes:
-    from wtxtgit.trust.keys import PublicKey, format_public
+    from wtxtgit.trust.openssh import PublicKey, format_public
 
     return format_public(PublicKey(public_key)).encode() + b"\n"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import tasks
 from wtxtgit.cluster.client import answer
-from wtxtgit.cluster.verify import _parted
+from wtxtgit.cluster.tasks import _parted
 from wtxtgit.errors import (
     EnvironmentFailure,
     FormatError,

@@ -14,7 +14,7 @@ from wtxtgit.chain import audit
 from wtxtgit.checkpoint import emit, verify
 from wtxtgit.remotes import urls
 from wtxtgit.review import review
-from wtxtgit.cluster import client, clone, emit, verify
+from wtxtgit.cluster import client, tasks
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -32,6 +32,7 @@ from tests.containers.aero_files import (
     shard,
     tidx,
 )
+from tests.containers.resealing import OPTIONS, content, inverted, opened, refused, resealed
 from tests.containers.sources import models, source
 from tests.data import FIXTURES, entries, fixture
 from wtxtgit.containers import any_format
@@ -42,7 +43,6 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, TensorSource
 
-OPTIONS = ReadOptions()
 FILES = sorted((FIXTURES / "aero").rglob("*.aero"))
 SOUND = [item["file"] for item in entries() if item["format"] == "AERO"]
 SOUND = [name for name in SOUND if not check(fixture(name)).errors]
@@ -60,43 +60,10 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-def opened(data: bytes) -> Aero:
-    container = any_format.read(memoryview(data))
-    assert isinstance(container, Aero)
-    return container
-
-
-def given_bytes(raw: bytes) -> NewContent:
-    """New bytes, in blocks of odd sizes."""
-    step = 7 if len(raw) < 1000 else 2**16
-    return NewContent(len(raw), lambda: (raw[n : n + step] for n in range(0, len(raw), step)))
-
-
 def own(container: Aero, contents: Mapping[int, bytes] | None = None) -> list[PlacedEntry]:
     """All tensors of a file, some with new bytes."""
-    new = {number: given_bytes(raw) for number, raw in (contents or {}).items()}
+    new = {number: content(raw) for number, raw in (contents or {}).items()}
     return [PlacedEntry(container, n, new.get(n)) for n in range(len(container.entries))]
-
-
-def resealed(
-    container: Aero,
-    placed: Sequence[PlacedEntry],
-    values: Mapping[str, object] | None = None,
-    **options: Any,
-) -> bytes:
-    return b"".join(aero.reseal(container, placed, values, ReadOptions(**options)))
-
-
-def refused(
-    container: Aero,
-    placed: Sequence[PlacedEntry],
-    values: Mapping[str, object] | None = None,
-    **options: Any,
-) -> FormatError:
-    """The error, which comes before the first piece."""
-    with pytest.raises(FormatError) as caught:
-        aero.reseal(container, placed, values, ReadOptions(**options))
-    return caught.value
 
 
 def held(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]]:
@@ -110,10 +77,6 @@ def facts(container: Aero) -> list[tuple[str, object, tuple[int, ...], bytes]]:
         for one in aero.entries(container, OPTIONS)
         if one.tensor is not None
     ]
-
-
-def flipped(raw: bytes) -> bytes:
-    return bytes(byte ^ 0xFF for byte in raw)
 
 
 def values_of(container: Aero) -> dict[str, Any]:
@@ -141,10 +104,10 @@ def test_each_tensor_of_files_of_the_original_writer(name: str) -> None:
     container = opened(data)
     before = facts(container)
     for number, (_, _, _, raw) in enumerate(before):
-        made = resealed(container, own(container, {number: flipped(raw)}))
+        made = resealed(container, own(container, {number: inverted(raw)}))
         assert check(made).errors == []
         after = list(before)
-        after[number] = (*before[number][:3], flipped(raw))
+        after[number] = (*before[number][:3], inverted(raw))
         assert facts(opened(made)) == after
         assert made[52:68] == data[52:68]
         assert brief(check(made).warnings) == brief(check(data).warnings)
@@ -196,8 +159,8 @@ def test_all_that_can_be_done_with_two_files(
     for side, number, is_new in chosen:
         name, dtype, shape, raw = held(files[side])[number]
         if is_new:
-            raw = flipped(raw)
-        placed.append(PlacedEntry(sides[side], number, given_bytes(raw) if is_new else None))
+            raw = inverted(raw)
+        placed.append(PlacedEntry(sides[side], number, content(raw) if is_new else None))
         expected.append((name, dtype, shape, raw))
     values = values_of(sides[1])
     for wanted in (None, values):
@@ -349,10 +312,10 @@ def test_a_compressed_shard() -> None:
         assert found.errors == []
         assert [tensor[3] for tensor in held(made)] == expected
         assert opened(made).chunks[2].flags == 3
-    small = {"max_chunk": 399}
-    assert refused(container, own(container)[:1], **small).kind == "limit"
+    error = refused(container, own(container)[:1], options=ReadOptions(max_chunk=399))
+    assert error.kind == "limit"
     other = opened(model())
-    placed = [PlacedEntry(other, 0, given_bytes(bytes(200))), PlacedEntry(container, 1)]
+    placed = [PlacedEntry(other, 0, content(bytes(200))), PlacedEntry(container, 1)]
     assert [tensor[3] for tensor in held(resealed(other, placed))] == [bytes(200), WEIGHTS[200:]]
 
 
@@ -457,7 +420,7 @@ def test_further_keys_go_with_an_entry() -> None:
     params = {"quant_id": 3, "quant_params": {"ggml_type": 2, "x": [1, b"y"]}, "flags": 9}
     theirs = opened(file([tidx(entry("q", [8], 0, 20, dtype=0x8000, **params)), shard(bytes(20))]))
     ours = opened(model())
-    made = resealed(ours, [*own(ours), PlacedEntry(theirs, 0, given_bytes(b"x" * 20))])
+    made = resealed(ours, [*own(ours), PlacedEntry(theirs, 0, content(b"x" * 20))])
     assert index_of(made)[2] == entry("q", [8], 416, 20, dtype=0x8000, **params)
     forms = {
         facts(opened(file([tidx(one), shard(bytes(20))])))[0][1]
@@ -980,7 +943,7 @@ def test_the_rest_stays_where_tensors_change(name: str) -> None:
     if number is None:
         return
     tensor = container.tensors[number]
-    raw = flipped(bytes(container.data[tensor.start : tensor.end]))
+    raw = inverted(bytes(container.data[tensor.start : tensor.end]))
     try:
         data = resealed(container, own(container, {number: raw}))
     except FormatError:

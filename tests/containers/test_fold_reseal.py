@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.containers import resealing
 from tests.containers.fold_files import (
     AES_KEY,
     HMAC_KEY,
@@ -27,15 +28,15 @@ from tests.containers.fold_files import (
     index_of,
     model_file,
 )
-from tests.containers.placing import content, own
+from tests.containers.resealing import content, file_of, opened, own
 from tests.containers.samples import manifest_entries
 from tests.data import fixture
-from wtxtgit.containers.fold import payloads, read, reseal
+from wtxtgit.containers.fold import payloads, reseal
 from wtxtgit.containers.fold.read import Fold
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import MAX_CHUNK, Entry, NewContent, PlacedEntry, ReadOptions
+from wtxtgit.model.tensor import MAX_CHUNK, NewContent, PlacedEntry, ReadOptions
 
 ENTRIES = [
     entry
@@ -51,37 +52,24 @@ FLIPPED = "fold/none_rs16_flipped_a.fold"
 INDEX_LEN_AT = slice(20, 28)
 
 
-def opened(data: bytes) -> Fold:
-    return read.read(memoryview(data))
-
-
 def resealed(
     container: Fold,
     placed: Sequence[PlacedEntry],
     values: Mapping[str, object] | None = None,
     options: ReadOptions = OPTIONS,
 ) -> bytes:
-    return b"".join(reseal.reseal(container, placed, values, options))
+    return resealing.resealed(container, placed, values, options)
 
 
 def held_by(data: bytes, options: ReadOptions = OPTIONS) -> list[tuple[str, bytes]]:
     found = reseal.entries(opened(data), options)
-    return [(entry.name, held(entry)) for entry in found]
-
-
-def held(entry: Entry) -> bytes:
-    assert entry.file is not None, entry.unread
-    return bytes(entry.file if isinstance(entry.file, memoryview) else entry.file.open())
+    return [(entry.name, file_of(entry)) for entry in found]
 
 
 def with_content(data: bytes, contents: dict[int, bytes], **options: Any) -> bytes:
     """The file with other content in some of its chunks."""
     container = opened(data)
-    placed = [
-        PlacedEntry(one.source, one.number, content(contents[n])) if n in contents else one
-        for n, one in enumerate(own(container, len(container.chunks)))
-    ]
-    return resealed(container, placed, **options)
+    return resealed(container, own(container, len(container.chunks), contents), **options)
 
 
 def spaced(data: bytes, trailing: bytes = b"") -> bytes:
@@ -121,7 +109,7 @@ def test_entries_are_the_chunks(path: str) -> None:
     found = reseal.entries(container, OPTIONS)
     assert [entry.name for entry in found] == [chunk.name for chunk in container.chunks]
     for entry, chunk in zip(found, container.chunks, strict=True):
-        assert held(entry) == bytes(payloads.payload(container.data, chunk, OPTIONS))
+        assert file_of(entry) == bytes(payloads.payload(container.data, chunk, OPTIONS))
         assert entry.tensor is None
         assert entry.form in {entry.form}
         if entry.stored is not None:
@@ -360,7 +348,7 @@ def test_encrypted_chunks_are_kept_and_get_no_content() -> None:
     assert all(entry.stored is not None and entry.file is None for entry in locked)
     wrong = reseal.entries(container, ReadOptions(decryption_key=bytes(32)))
     with pytest.raises(FormatError, match="decrypted"):
-        held(wrong[0])
+        file_of(wrong[0])
     contents = held_by(fixture(ENCRYPTED))
     after = resealed(
         container, [PlacedEntry(container, 1), PlacedEntry(container, 0)], None, NO_KEYS
@@ -589,15 +577,6 @@ def test_nothing_is_given_before_all_is_known() -> None:
 
     reseal.reseal(container, [PlacedEntry(container, 0, NewContent(2, blocks))], None, OPTIONS)
     assert asked == [1]
-
-
-def test_what_resealing_breaks() -> None:
-    def broken(name: str) -> tuple[str, ...]:
-        return reseal.broken(opened(fixture(f"fold/{name}.fold")))
-
-    assert broken("trust_block_high_a") == ("trust_block",)
-    assert broken("neuron_signed_high_a") == ("signature",)
-    assert broken("none_rs16_a") == ()
 
 
 def rest_of(data: bytes) -> dict[str, object]:

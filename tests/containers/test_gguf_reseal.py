@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.containers import gguf_files
+from tests.containers import gguf_files, resealing
 from tests.containers.gguf_files import (
     ARCHITECTURE,
     ARRAY,
@@ -25,28 +25,22 @@ from tests.containers.gguf_files import (
     info,
     string,
 )
-from tests.containers.placing import changed, content, inverted, own
+from tests.containers.resealing import OPTIONS, changed, content, inverted, opened, own, refused
 from tests.containers.sources import models
 from tests.data import fixture, golden_of
 from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.gguf import reseal as module
-from wtxtgit.containers.gguf.read import Gguf, read
+from wtxtgit.containers.gguf.read import Gguf
 from wtxtgit.containers.gguf.write import DTYPES, build_model
-from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions, TensorSource
+from wtxtgit.model.tensor import NewContent, PlacedEntry, TensorSource
 
-OPTIONS = ReadOptions()
 FILES = sorted(golden_of("gguf"))
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 KEYS = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8)
 TAGS = st.dictionaries(KEYS, TEXTS, max_size=3)
 Q8_0 = 8
 UNKNOWN = 99
-
-
-def opened(data: bytes) -> Gguf:
-    return read(memoryview(data))
 
 
 def all_of(container: Gguf) -> list[PlacedEntry]:
@@ -57,17 +51,9 @@ def resealed(
     container: Gguf, placed: Sequence[PlacedEntry], values: Mapping[str, object] | None = None
 ) -> bytes:
     """The file, which has no errors."""
-    data = b"".join(module.reseal(container, placed, values, OPTIONS))
+    data = resealing.resealed(container, placed, values)
     assert not check(memoryview(data)).errors
     return data
-
-
-def refused(
-    container: Gguf, placed: Sequence[PlacedEntry], values: Mapping[str, object] | None = None
-) -> FormatError:
-    with pytest.raises(FormatError) as caught:
-        module.reseal(container, placed, values, OPTIONS)
-    return caught.value
 
 
 def little(value_type: int, raw: bytes) -> module.Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.containers import samples
 from tests.containers.samples import check_cut, count, mlcp_record, spelled, words
+from wtxtgit.containers import cursor
 from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.cursor import Cursor
 from wtxtgit.containers.mlcp import read as mlcp_read
@@ -130,15 +130,19 @@ def test_zero_run() -> None:
 
 @given(st.binary(max_size=12) | st.text(max_size=6).map(str.encode), st.integers(-1, 14))
 def test_long_texts_are_decoded_in_steps(raw: bytes, length: int) -> None:
-    def tried(decode: Callable[[Cursor, int, str], str]) -> object:
+    def tried() -> object:
         try:
-            return decode(Cursor(memoryview(b"x" + raw), 1), length, "name")
+            return Cursor(memoryview(b"x" + raw), 1).text(length, "name")
         except FormatError as error:
             return error.message, error.offset, error.field
 
+    at_once = tried()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mlcp_read, "TEXT_STEP", 2)
-        assert tried(mlcp_read._text) == tried(Cursor.text)
+        patch.setattr(cursor, "TEXT_STEP", 2)
+        assert tried() == at_once
+    if 0 <= length <= len(raw):
+        is_text = raw[:length].decode(errors="ignore").encode() == raw[:length]
+        assert isinstance(at_once, str) == is_text
 
 
 def test_too_many_tensors(monkeypatch: pytest.MonkeyPatch) -> None:

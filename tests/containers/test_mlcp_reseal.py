@@ -13,45 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.containers import samples
+from tests.containers.resealing import OPTIONS, content, opened, own_by_name
 from tests.containers.samples import manifest_entries, mlcp_record
 from tests.containers.sources import models, source
 from tests.data import fixture
 from wtxtgit.containers.any_format import check, describe
-from wtxtgit.containers.mlcp.read import Mlcp, Placement, read
+from wtxtgit.containers.mlcp.read import Mlcp, Placement
 from wtxtgit.containers.mlcp.reseal import entries, reseal, rest, values
 from wtxtgit.containers.mlcp.write import DTYPES, build, build_model, format_json
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions, TensorSource
+from wtxtgit.model.tensor import NewContent, PlacedEntry, TensorSource
 
-OPTIONS = ReadOptions()
 FILES = [
     entry["file"]
     for entry in manifest_entries()
     if entry["format"] == "MLCP" and entry["file"].endswith(".checkpoint")
 ]
-
-
-def opened(data: bytes) -> Mlcp:
-    return read(memoryview(data))
-
-
-def content(raw: bytes) -> NewContent:
-    def blocks() -> Iterator[Buffer]:
-        for start in range(0, len(raw), 3):
-            yield raw[start : start + 3]
-
-    return NewContent(len(raw), blocks)
-
-
-def own(container: Mlcp, contents: Mapping[str, bytes] | None = None) -> list[PlacedEntry]:
-    given_bytes = contents or {}
-    listed = entries(container, OPTIONS)
-    assert given_bytes.keys() <= {entry.name for entry in listed}
-    return [
-        PlacedEntry(container, n, content(given_bytes[e.name]) if e.name in given_bytes else None)
-        for n, e in enumerate(listed)
-    ]
 
 
 def resealed(
@@ -60,7 +38,7 @@ def resealed(
     changed: Mapping[str, object] | None = None,
 ) -> bytes:
     container = opened(data)
-    return b"".join(reseal(container, own(container, contents), changed, OPTIONS))
+    return b"".join(reseal(container, own_by_name(container, contents), changed, OPTIONS))
 
 
 def put(
@@ -148,7 +126,7 @@ def test_bytes_after_all_records() -> None:
     (b_first,) = (entry for entry in entries(container, OPTIONS) if entry.name == "b")
     assert b_first.stored is not None
     assert bytes(b_first.stored) == b"\3\4\5"
-    made = put(container, *own(container), changed={"shards": {"0": 1, "1": 2, "2": 4}})
+    made = put(container, *own_by_name(container), changed={"shards": {"0": 1, "1": 2, "2": 4}})
     assert opened(made).body.placement is Placement.AFTER_ALL
     assert tensors(made) == tensors(data)
     # One tensor that is the last in the file has its bytes after it in either way.
@@ -227,7 +205,7 @@ def test_a_record_is_taken_out_of_each_file(path: str) -> None:
     """Nothing is warned of that was not before, or it is refused with words."""
     data = fixture(path)
     container = opened(data)
-    placed = own(container)
+    placed = own_by_name(container)
     before = findings(data)
     for number in range(min(len(placed), 3)):
         made = put(container, *placed[:number], *placed[number + 1 :])
@@ -242,7 +220,7 @@ def test_a_record_is_taken_out_of_each_file(path: str) -> None:
 def test_line_ends_of_windows_stay() -> None:
     data = fixture("mlcp/crlf_windows_a.checkpoint")
     container = opened(data)
-    made = opened(put(container, *own(container)[1:]))
+    made = opened(put(container, *own_by_name(container)[1:]))
     raw = bytes(made.data[made.metadata_start : made.header_end])
     assert raw.count(b"\n") == raw.count(b"\r\n") > 100
     shard = made.metadata["shards"][0]  # type: ignore[index]
@@ -276,13 +254,13 @@ def test_lists_that_are_not_those_of_the_records_can_not_be_brought_up_to_date()
     for tensors_of in ([], [{"name": "w"}, {"name": "c"}], [1, 2]):
         raw["shards"][0]["tensors"] = tensors_of
         container = opened(b"".join(build([[W, B]], format_json(raw), inline_data=True)))
-        assert put(container, *own(container, {"b": bytes(range(12))})) != container.data
+        assert put(container, *own_by_name(container, {"b": bytes(range(12))})) != container.data
         with pytest.raises(FormatError, match="can't be brought up to date") as caught:
-            put(container, *own(container)[:1])
+            put(container, *own_by_name(container)[:1])
         assert caught.value.field == "tensors"
     raw["shards"][0] = {"tensors": None, "fileSize": None}
     container = opened(b"".join(build([[W, B]], format_json(raw), inline_data=True)))
-    made = put(container, *own(container)[:1])
+    made = put(container, *own_by_name(container)[:1])
     assert metadata(made) == raw
     assert tensors(made)[0][0] == "w"
 
@@ -292,7 +270,7 @@ def test_offsets_that_do_not_count_bytes_stay() -> None:
     for item, offset in zip(raw["shards"][0]["tensors"], (4096, 8192), strict=True):
         item["offset"] = offset
     container = opened(b"".join(build([[W, B]], format_json(raw), inline_data=True)))
-    made = metadata(put(container, *own(container)[1:]))
+    made = metadata(put(container, *own_by_name(container)[1:]))
     assert made["shards"][0]["tensors"][0]["offset"] == 8192
 
 
@@ -441,9 +419,9 @@ def test_any_file_that_is_read_stays_or_is_refused(body: bytes, raw: bytes) -> N
         container = opened(samples.mlcp(raw, body))
     except FormatError:
         return
-    assert put(container, *own(container)) == container.data
+    assert put(container, *own_by_name(container)) == container.data
     try:
-        made = put(container, *own(container)[1:])
+        made = put(container, *own_by_name(container)[1:])
     except FormatError:
         return
     assert len(opened(made).body.records) == max(len(container.body.records) - 1, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from tests.containers.placing import content, inverted, own
+from tests.containers import resealing
+from tests.containers.resealing import OPTIONS, content, inverted, opened, own, refused
 from tests.containers.zip_files import npy, npy_fields, npy_text
 from tests.data import fixture, golden_of
 from wtxtgit.containers.any_format import check
 from wtxtgit.containers.npy import reseal as module
-from wtxtgit.containers.npy.file import Npy, read
-from wtxtgit.errors import FormatError
+from wtxtgit.containers.npy.file import Npy
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions
+from wtxtgit.model.tensor import NewContent, PlacedEntry
 
-OPTIONS = ReadOptions()
 ARRAYS = npst.arrays(
     st.sampled_from(["<f4", ">f8", "|u1", "<c8", "|S3", "<M8[ns]", [("a", "<i2"), ("b", "|b1")]]),
     npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
@@ -32,23 +31,11 @@ PICKLE = b"cos\nsystem\n(S'false'\ntR."
 OBJECTS = npy_fields("'|O'", data=PICKLE)
 
 
-def opened(data: bytes) -> Npy:
-    return read(memoryview(data))
-
-
 def resealed(container: Npy, placed: Sequence[PlacedEntry]) -> bytes:
     """The file, which has no errors."""
-    data = b"".join(module.reseal(container, placed, None, OPTIONS))
+    data = resealing.resealed(container, placed)
     assert not check(memoryview(data)).errors
     return data
-
-
-def refused(
-    container: Npy, placed: Sequence[PlacedEntry], values: Mapping[str, object] | None = None
-) -> FormatError:
-    with pytest.raises(FormatError) as caught:
-        module.reseal(container, placed, values, OPTIONS)
-    return caught.value
 
 
 @pytest.mark.parametrize("file", sorted(golden_of("npy")))

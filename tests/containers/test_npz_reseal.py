@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import tracemalloc
 import zipfile
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.containers.placing import content, own
+from tests.containers.resealing import OPTIONS, content, file_of, own, refused, resealed
 from tests.containers.zip_files import Entry, npy, zipped
 from tests.data import fixture, golden_of
 from wtxtgit.containers.any_format import check
@@ -24,10 +23,8 @@ from wtxtgit.containers.npz import reseal
 from wtxtgit.containers.npz.read import Npz
 from wtxtgit.errors import FormatError
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import Entry as Held
 from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions
 
-OPTIONS = ReadOptions()
 PATHS = sorted(golden_of("npz"))
 ONE, TWO = npy(np.arange(5.0)), npy(np.ones((3, 4), ">i2"))
 NOTE = b"hello " * 50
@@ -36,25 +33,12 @@ BROKEN = "broken.npy"
 
 
 def opened(data: bytes) -> Npz:
+    """The zip, also where nothing in it is an array."""
     return npz.read(memoryview(data))
 
 
-def resealed(
-    container: Npz,
-    placed: Sequence[PlacedEntry],
-    values: Mapping[str, object] | None = None,
-    options: ReadOptions = OPTIONS,
-) -> bytes:
-    return b"".join(reseal.reseal(container, placed, values, options))
-
-
-def held(entry: Held) -> bytes:
-    assert entry.file is not None, entry.unread
-    return bytes(entry.file if isinstance(entry.file, memoryview) else entry.file.open())
-
-
 def held_by(data: bytes) -> list[tuple[str, bytes]]:
-    return [(entry.name, held(entry)) for entry in reseal.entries(opened(data), OPTIONS)]
+    return [(entry.name, file_of(entry)) for entry in reseal.entries(opened(data), OPTIONS)]
 
 
 def check_read_by_others(data: bytes, wanted: list[tuple[str, bytes]]) -> None:
@@ -245,28 +229,26 @@ def test_members_that_can_not_be_opened_say_why() -> None:
     for damaged in (Entry(b"a.npy", ONE, 8, crc32=1), Entry(b"a.npy", ONE, 8, payload=b"\xff")):
         (entry,) = reseal.entries(opened(zipped([damaged])), OPTIONS)
         with pytest.raises(FormatError):
-            held(entry)
+            file_of(entry)
 
 
-def refused(data: bytes, field: str, **limits: Any) -> FormatError:
+def refused_first(data: bytes, field: str, **limits: Any) -> FormatError:
     """What is said where the first member of a file gets other content."""
     container = opened(data)
-    placed = own(container, len(container.directory.members))
-    placed[0] = PlacedEntry(container, 0, content(bytes(10)))
-    with pytest.raises(FormatError) as caught:
-        reseal.reseal(container, placed, None, ReadOptions(**limits))
-    assert caught.value.field == field
-    return caught.value
+    placed = own(container, len(container.directory.members), {0: bytes(10)})
+    error = refused(container, placed, None, ReadOptions(**limits))
+    assert error.field == field
+    return error
 
 
 def test_what_can_not_be_resealed_is_refused_at_once() -> None:
-    refused(zipped([Entry(b"a.npy", ONE), Entry(b"b.npy", offset=0, length=9)]), "payload")
-    refused(zipped([Entry(b"a.npy", ONE), Entry(b"b", ONE, flags=1)]), "flags")
-    refused(zipped([Entry(b"a.npy", ONE, 8, crc32=1)]), "crc32")
-    refused(zipped([Entry(b"a.npy", ONE, crc32=1)]), "crc32")
-    refused(zipped([Entry(b"a.npy", ONE, 8, payload=b"\xff")]), "payload")
-    refused(zipped([Entry(b"a.npy", ONE, 12)]), "payload")
-    assert refused(zipped([Entry(b"a.npy", b"", 8)]), "payload", max_chunk=9).kind == "limit"
+    refused_first(zipped([Entry(b"a.npy", ONE), Entry(b"b.npy", offset=0, length=9)]), "payload")
+    refused_first(zipped([Entry(b"a.npy", ONE), Entry(b"b", ONE, flags=1)]), "flags")
+    refused_first(zipped([Entry(b"a.npy", ONE, 8, crc32=1)]), "crc32")
+    refused_first(zipped([Entry(b"a.npy", ONE, crc32=1)]), "crc32")
+    refused_first(zipped([Entry(b"a.npy", ONE, 8, payload=b"\xff")]), "payload")
+    refused_first(zipped([Entry(b"a.npy", ONE, 12)]), "payload")
+    assert refused_first(zipped([Entry(b"a.npy", b"", 8)]), "payload", max_chunk=9).kind == "limit"
     container = opened(zipped([Entry(b"a.npy", ONE), Entry(b"b", ONE)]))
     for placed, values, field in (
         (own(container, 2), {"k": 1}, "metadata"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,28 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from tests.containers.placing import changed, content, inverted, own
+from tests.containers.resealing import (
+    OPTIONS,
+    changed,
+    content,
+    inverted,
+    opened,
+    own,
+    refused,
+    resealed,
+)
 from tests.containers.samples import manifest_entries, safetensors, tensor_item
 from tests.containers.sources import NAMES, models
 from tests.data import fixture
 from wtxtgit.containers.any_format import check, describe
 from wtxtgit.containers.safetensors import reseal as module
 from wtxtgit.containers.safetensors import write
-from wtxtgit.containers.safetensors.read import Safetensors, read
+from wtxtgit.containers.safetensors.read import Safetensors
 from wtxtgit.containers.safetensors.write import DTYPES, build_model
-from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
-from wtxtgit.model.tensor import NewContent, PlacedEntry, ReadOptions, TensorSource
+from wtxtgit.model.tensor import NewContent, PlacedEntry, TensorSource
 
-OPTIONS = ReadOptions()
 FILES = [entry["file"] for entry in manifest_entries() if entry["format"] == "safetensors"]
 TAGS = st.dictionaries(NAMES, NAMES, max_size=3)
 ITEMS = {"a": tensor_item("U8", [4], 0, 4), "b": tensor_item("I16", [2], 4, 8)}
 BYTES = bytes(range(1, 9))
-
-
-def opened(data: bytes) -> Safetensors:
-    return read(memoryview(data))
 
 
 def small(
@@ -43,24 +46,6 @@ def small(
 
 def all_of(container: Safetensors) -> list[PlacedEntry]:
     return own(container, len(container.header.tensors))
-
-
-def resealed(
-    container: Safetensors,
-    placed: Sequence[PlacedEntry],
-    values: Mapping[str, object] | None = None,
-) -> bytes:
-    return b"".join(module.reseal(container, placed, values, OPTIONS))
-
-
-def refused(
-    container: Safetensors,
-    placed: Sequence[PlacedEntry],
-    values: Mapping[str, object] | None = None,
-) -> FormatError:
-    with pytest.raises(FormatError) as caught:
-        module.reseal(container, placed, values, OPTIONS)
-    return caught.value
 
 
 def held(data: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.containers import samples
 from tests.containers.samples import words
+from wtxtgit.containers import cursor
 from wtxtgit.containers.any_format import describe, split
 from wtxtgit.containers.taridx import read as taridx
 from wtxtgit.errors import FormatError
@@ -88,6 +89,7 @@ def test_text_that_is_not_utf8(extensions: bytes, stems: bytes, offset: int) -> 
 
 
 def test_text_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "TEXT_STEP", 5)
     monkeypatch.setattr(taridx, "TEXT_BLOCK", 5)
     text = "é€😀".encode() * 7
     assert len(words(samples.taridx(text, text, ROWS))) == 4

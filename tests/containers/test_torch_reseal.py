@@ -7,7 +7,7 @@ import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.containers import zip_files
+from tests.containers.resealing import OPTIONS, content, opened, own_by_name
 from tests.containers.sources import models, source
 from tests.containers.torch_files import (
     archive,
@@ -41,45 +42,21 @@ from tests.data import fixture, golden_of
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.any_format import check
 from wtxtgit.containers.torch import overlay, write
-from wtxtgit.containers.torch.read import Torch, read
+from wtxtgit.containers.torch.read import read
 from wtxtgit.containers.torch.reseal import entries, reseal, rest, values
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import PIECE, Buffer
+from wtxtgit.io.view import PIECE
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions, TensorSource
 
-OPTIONS = ReadOptions()
 FILES = sorted(golden_of("torch"))
-
-
-def opened(data: bytes) -> Torch:
-    return read(memoryview(data))
-
-
-def content(raw: bytes) -> NewContent:
-    def blocks() -> Iterator[Buffer]:
-        for start in range(0, len(raw), 5):
-            yield memoryview(raw)[start : start + 5]
-
-    return NewContent(len(raw), blocks)
-
-
-def own(container: Torch, contents: Mapping[str, bytes] | None = None) -> list[PlacedEntry]:
-    """All tensors of a file, some with other bytes."""
-    given_bytes = contents or {}
-    listed = entries(container, OPTIONS)
-    assert given_bytes.keys() <= {entry.name for entry in listed}
-    return [
-        PlacedEntry(container, n, content(given_bytes[e.name]) if e.name in given_bytes else None)
-        for n, e in enumerate(listed)
-    ]
 
 
 def resealed(
     data: bytes, contents: Mapping[str, bytes] | None = None, options: ReadOptions = OPTIONS
 ) -> bytes:
     container = opened(data)
-    return b"".join(reseal(container, own(container, contents), None, options))
+    return b"".join(reseal(container, own_by_name(container, contents), None, options))
 
 
 def held(entry: Entry) -> bytes:
@@ -109,7 +86,7 @@ def test_a_file_without_changes_is_the_same(path: str) -> None:
     data = fixture(path)
     container = opened(data)
     assert resealed(data) == data
-    again = b"".join(reseal(container, own(container), values(container, OPTIONS), OPTIONS))
+    again = b"".join(reseal(container, own_by_name(container), values(container, OPTIONS), OPTIONS))
     assert again == data
 
 
@@ -380,7 +357,7 @@ def test_any_views_of_a_storage(
             for place in set(range(offset, offset + size // 4)) - places(found[n]):
                 struct.pack_into("4s", part, 4 * (place - offset), b"gap!")
         contents[entry.name] = bytes(part)
-    placed = data.draw(st.permutations(own(container, contents)))
+    placed = data.draw(st.permutations(own_by_name(container, contents)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overlay, "STEP", 33)
         sealed = b"".join(reseal(container, placed, None, OPTIONS))
@@ -667,7 +644,7 @@ def test_many_tensors_are_sealed_fast() -> None:
     data = archive(dict_of(*pairs), {"0": bytes(4 * count)})
     container = opened(data)
     started = time.process_time()
-    placed = own(container, {f"t{n}": b"abcd" for n in range(0, count, 2)})
+    placed = own_by_name(container, {f"t{n}": b"abcd" for n in range(0, count, 2)})
     made = b"".join(reseal(container, placed, None, OPTIONS))
     assert time.process_time() - started < 5
     start, end = _storage(made)

@@ -16,7 +16,7 @@ from tests.docs.pages import blocks, lines, page_names, spans, tables
 from tests.docs.shell import steps
 from tests.kit.starts import WTXTGIT
 from wtxtgit import errors
-from wtxtgit.cli.commands import SECTIONS
+from wtxtgit.cli.front_page import SECTIONS
 from wtxtgit.cli.main import cli
 
 NAMES = [name for section in SECTIONS.values() for name in section]

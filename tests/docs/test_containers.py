@@ -14,7 +14,7 @@ import pytest
 from tests.data import FIXTURES
 from tests.docs.pages import ROOT, blocks, lines, spans, tables
 from tests.docs.shell import Done, Step, assert_as_shown, run, steps
-from wtxtgit.cli.commands import SECTIONS
+from wtxtgit.cli.front_page import SECTIONS
 from wtxtgit.containers import registry
 from wtxtgit.model.tensor import ITEM_BYTES, MAX_CHUNK
 

@@ -13,9 +13,9 @@ from tests.docs.shell import assert_as_shown, run, steps
 from tests.kit import Repo
 from tests.trust.peers import keygen, needs_agent, needs_keygen, new_key
 from wtxtgit.setup.keys import CONFIG_KEY, VARIABLE
-from wtxtgit.trust import keyring, signers, signing
+from wtxtgit.trust import keyring, openssh, signing
 from wtxtgit.trust.keyring import unprotect
-from wtxtgit.trust.keys import KEY_TYPES
+from wtxtgit.trust.openssh import KEY_TYPES
 
 PAGE = "docs/keys.md"
 AGENT = "An ssh-agent"
@@ -61,8 +61,8 @@ def test_limits() -> None:
     assert 2**keyring.MAX_WORK * 8 * 128 == 2 * 1024**3
     assert f"It has {signing.LIST_SECONDS} seconds to list" in prose(PAGE, AGENT)
     assert signing.SIGN_SECONDS == 120
-    assert f"at most {signers.MAX_PRINCIPAL} characters" in prose(PAGE, "Signers")
-    assert f"from 1 to {signers.MAX_THRESHOLD}, says" in prose(PAGE, "Signers")
+    assert f"at most {openssh.MAX_PRINCIPAL} characters" in prose(PAGE, "Signers")
+    assert f"from 1 to {openssh.MAX_THRESHOLD}, says" in prose(PAGE, "Signers")
 
 
 def test_what_no_principal_holds() -> None:
@@ -70,9 +70,9 @@ def test_what_no_principal_holds() -> None:
     assert found
     key = new_line()
     for character in found[1].split():
-        with pytest.raises(signers.KeyFileError):
-            signers.parse(f"a{character}b {key}".encode(), "s")
-    assert signers.parse(f"a@b:c/d-e_f.g+h~ {key}".encode(), "s").signers.signers
+        with pytest.raises(openssh.KeyFileError):
+            openssh.parse(f"a{character}b {key}".encode(), "s")
+    assert openssh.parse(f"a@b:c/d-e_f.g+h~ {key}".encode(), "s").signers.signers
 
 
 def test_what_is_not_taken_is_refused_by_name() -> None:
@@ -88,8 +88,8 @@ def test_what_is_not_taken_is_refused_by_name() -> None:
             else [f"a {word}{more} ssh-ed25519 {key}" for more in ("", '="x"', '="x y"')]
         )
         for line in lines:
-            for read in (signers.parse, signers.parse_signers):
-                with pytest.raises(signers.KeyFileError, match=f's: line 1: "?{word}"? is a'):
+            for read in (openssh.parse, openssh.parse_signers):
+                with pytest.raises(openssh.KeyFileError, match=f's: line 1: "?{word}"? is a'):
                     read(line.encode(), "s")
     assert "SHA-256(application) || flags || counter || SHA-256(M)" in (
         blocks(PAGE, "", "What is not taken")[0].text
@@ -97,7 +97,7 @@ def test_what_is_not_taken_is_refused_by_name() -> None:
 
 
 def new_line() -> str:
-    return signers.format_signer(signers.Signer("x", b"\3" * 32)).removeprefix("x ")
+    return openssh.format_signer(openssh.Signer("x", b"\3" * 32)).removeprefix("x ")
 
 
 def test_the_table_has_the_names_of_the_program() -> None:

@@ -173,7 +173,7 @@ class TestCache:
         self, faulty: Sealed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plain = faulty.audit()
-        monkeypatch.setattr("wtxtgit.chain.contents.examine", None)
+        monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
         assert faulty.audit() == plain
         assert "TypeError" in faulty.call("audit", "--no-cache", ok=(70,)).err
 
@@ -309,7 +309,7 @@ class TestNonsense:
 @pytest.mark.slow
 def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.chain.contents.FEW", 0)
+    monkeypatch.setattr("wtxtgit.chain.reader.FEW", 0)
     monkeypatch.setenv("WTXTGIT_THREADS", "2")
     assert faulty.audit("--no-cache") == plain
 
@@ -317,5 +317,5 @@ def test_several_processes_say_the_same(faulty: Sealed, monkeypatch: pytest.Monk
 def test_large_blobs_say_the_same(faulty: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are written to a file while they are read, not kept in memory."""
     plain = faulty.audit("--no-cache")
-    monkeypatch.setattr("wtxtgit.chain.contents.spooled", partial(spooled, in_memory=0))
+    monkeypatch.setattr("wtxtgit.chain.reader.spooled", partial(spooled, in_memory=0))
     assert faulty.audit("--no-cache") == plain

@@ -11,12 +11,12 @@ import pytest
 from tests.cluster.processes import Processes, busy, with_write_end
 from tests.e2e.sealed import MODEL, OTHER, ROOT, Sealed, text
 from tests.kit import LAUNCHER, Repo
-from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.reader import Facts
 from wtxtgit.checkpoint import verify
 from wtxtgit.cli.options import CLUSTER_KEY
-from wtxtgit.cluster import verify as cluster_verify
+from wtxtgit.cluster import tasks as cluster_verify
 from wtxtgit.cluster.client import connected
-from wtxtgit.cluster.clone import examiner
+from wtxtgit.cluster.tasks import examiner
 from wtxtgit.filter.content import ContentCache
 
 pytestmark = pytest.mark.slow
@@ -188,8 +188,8 @@ def test_progress(topic: Sealed, shared: Processes) -> None:
     here: list[int] = []
     there: list[int] = []
     Facts(repo, 1).of(oids, here.append)
-    verify.verify_files(names, verify.Keys(), progress=here.append)
+    verify.verify_files(names, verify.demands(), progress=here.append)
     with connected(shared.address) as cluster:
         Facts(repo, 1, examiner=examiner(cluster, repo, None)).of(oids, there.append)
-        cluster_verify.verify_files(cluster, names, verify.Keys(), progress=there.append)
+        cluster_verify.verify_files(cluster, names, verify.demands(), progress=there.append)
     assert sum(here) == sum(there) > 0

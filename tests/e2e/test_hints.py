@@ -33,7 +33,7 @@ from wtxtgit.report import audit, check
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.report.check import LARGE_BLOB
 from wtxtgit.text.digest import sign
-from wtxtgit.trust.keys import SecretKey
+from wtxtgit.trust.openssh import SecretKey
 
 pytestmark = pytest.mark.slow
 

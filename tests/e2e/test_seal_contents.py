@@ -25,7 +25,7 @@ from wtxtgit.model.ledger import Record
 from wtxtgit.text import ledger as text_ledger
 from wtxtgit.text.digest import sign
 from wtxtgit.text.ledger import native_record, next_record
-from wtxtgit.trust.keys import SecretKey
+from wtxtgit.trust.openssh import SecretKey
 
 NATIVE = "notes.wtxt"
 RAW = "raw.bin"

@@ -13,7 +13,7 @@ from tests.cli.test_start import GREETING
 from tests.data import fixture
 from tests.e2e.sealed import Sealed, checkpoint, text
 from tests.kit.starts import BIN, FOLDER, TRUE_START
-from wtxtgit.cli.commands import COMMANDS
+from wtxtgit.cli.front_page import COMMANDS
 
 ONCE = [
     "install --local --hooks",

@@ -231,16 +231,16 @@ def test_an_aero_index_with_hostile_msgpack_is_read_within_its_own_size(payload:
 
 CHILD = """
 import resource, sys
-from wtxtgit.checkpoint.verify import Keys, verify_files
+from wtxtgit.checkpoint.verify import demands, verify_files
 from pathlib import Path
 limit = int(sys.argv[1])
 for name in sys.argv[2:]:
-    verify_files([Path(name)], Keys())
+    verify_files([Path(name)], demands())
 def used():
     return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used() + limit, resource.RLIM_INFINITY))
 for name in sys.argv[2:]:
-    verdict = verify_files([Path(name)], Keys(), threads=1)
+    verdict = verify_files([Path(name)], demands(), threads=1)
     assert not verdict.ok, name
 print("done")
 """

@@ -127,7 +127,8 @@ def test_blob_heads_of_small_and_big_blobs(repo: Repo) -> None:
     for entry, content in zip(entries, contents, strict=True):
         assert heads[entry.oid].size == len(content)
         assert heads[entry.oid].head == content[: work_tree.HEAD_SIZE]
-        assert b"".join(reader.blob_chunks(repo.repository, entry.oid)) == content
+        with blobs.BlobReader(repo.repository) as whole:
+            assert b"".join(whole.chunks(entry.oid)) == content
 
 
 def test_a_blob_that_is_not_there(repo: Repo) -> None:

@@ -10,7 +10,7 @@ from tests.git.histories import new_repo
 from tests.kit import Repo, safetensors
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git import index, run, staging
-from wtxtgit.git.staging import Staged
+from wtxtgit.git.trees import TreeEntry
 
 NAMES = [b"a.wsum", b"-n.wsum", b"x/new\nline.wsum", b"\xff\xfe.wsum", b":(top)s.wsum", b"*.wsum"]
 
@@ -21,7 +21,7 @@ def test_what_is_staged_is_what_was_given(tmp_path: Path, kind: str) -> None:
     repository = repo.repository
     contents = {name: b"ledger of %b\n" % name for name in NAMES}
     files = [
-        Staged(name, 0o100644, staging.write_blob(repository, content))
+        TreeEntry(name, 0o100644, staging.write_blob(repository, content))
         for name, content in contents.items()
     ]
     staging.stage(repository, files)
@@ -30,11 +30,11 @@ def test_what_is_staged_is_what_was_given(tmp_path: Path, kind: str) -> None:
     for name, content in contents.items():
         assert repo.git("cat-file", "blob", staged[name].oid) == content
         repo.write(name, content)
-    staging.refresh(repository, NAMES)
+    staging.add(repository, NAMES, "--refresh")
     repo.commit()
     assert repo.status() == b""
     staging.stage(repository, [])
-    staging.refresh(repository, [])
+    staging.add(repository, [], "--refresh")
 
 
 def test_no_filter_touches_a_blob(tracked: Repo) -> None:
@@ -54,10 +54,10 @@ def test_after_a_refresh_no_file_is_read_again(repo: Repo) -> None:
     repo.add()
     repo.write("a.wsum", "1\n")
     oid = staging.write_blob(repo.repository, b"1\n")
-    staging.stage(repo.repository, [Staged(b"a.wsum", 0o100644, oid)])
+    staging.stage(repo.repository, [TreeEntry(b"a.wsum", 0o100644, oid)])
     # Long ago: git takes no file that is as new as the index for unchanged.
     os.utime(repo.path / "a.wsum", (10**9, 10**9))
-    staging.refresh(repo.repository, [b"a.wsum"])
+    staging.add(repo.repository, [b"a.wsum"], "--refresh")
     mark.unlink()
     assert repo.status() == b"A  .gitattributes\0A  a.wsum\0"
     assert not mark.exists()
@@ -65,9 +65,9 @@ def test_after_a_refresh_no_file_is_read_again(repo: Repo) -> None:
 
 def test_a_refresh_stages_nothing(repo: Repo) -> None:
     oid = staging.write_blob(repo.repository, b"staged")
-    staging.stage(repo.repository, [Staged(b"a", 0o100644, oid)])
+    staging.stage(repo.repository, [TreeEntry(b"a", 0o100644, oid)])
     repo.write("a", b"in the work tree")
-    staging.refresh(repo.repository, [b"a"])
+    staging.add(repo.repository, [b"a"], "--refresh")
     assert repo.blob("a") == b"staged"
 
 
@@ -76,7 +76,7 @@ def test_a_conflict_ends_with_what_is_staged(repo: Repo) -> None:
     lines = [b"100644 %b %d\ta" % (oid.encode(), i) for i, oid in enumerate(oids) if i]
     repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines))
     assert [entry.stage for entry in index.entries(repo.repository)] == [1, 2, 3]
-    staging.stage(repo.repository, [Staged(b"a", 0o100644, oids[0])])
+    staging.stage(repo.repository, [TreeEntry(b"a", 0o100644, oids[0])])
     (entry,) = index.entries(repo.repository)
     assert (entry.stage, entry.oid) == (0, oids[0])
 
@@ -85,7 +85,7 @@ def test_a_locked_index_is_told(repo: Repo) -> None:
     oid = staging.write_blob(repo.repository, b"1")
     (repo.path / ".git/index.lock").write_bytes(b"")
     with pytest.raises(EnvironmentFailure, match=r"index\.lock"):
-        staging.stage(repo.repository, [Staged(b"a", 0o100644, oid)])
+        staging.stage(repo.repository, [TreeEntry(b"a", 0o100644, oid)])
 
 
 def test_the_index_is_the_one_of_the_environment(
@@ -93,7 +93,7 @@ def test_the_index_is_the_one_of_the_environment(
 ) -> None:
     monkeypatch.setenv("GIT_INDEX_FILE", str(repo.path / "other"))
     oid = staging.write_blob(repo.repository, b"1")
-    staging.stage(repo.repository, [Staged(b"a", 0o100644, oid)])
+    staging.stage(repo.repository, [TreeEntry(b"a", 0o100644, oid)])
     assert [entry.path for entry in index.entries(repo.repository)] == [b"a"]
     monkeypatch.delenv("GIT_INDEX_FILE")
     assert index.entries(repo.repository) == []
@@ -103,13 +103,13 @@ _HOOK = """\
 #!{python}
 import sys
 sys.path.insert(0, {package!r})
-from wtxtgit.git import staging
+from wtxtgit.git import staging, trees
 from wtxtgit.git.repository import Repository
 repo = Repository.discover()
 with open({told!r}, "a") as file:
     print(staging.is_partial_commit(repo), file=file)
 oid = staging.write_blob(repo, b"ledger")
-staging.stage(repo, [staging.Staged(b"a.wsum", 0o100644, oid)])
+staging.stage(repo, [trees.TreeEntry(b"a.wsum", 0o100644, oid)])
 """
 
 

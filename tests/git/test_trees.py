@@ -322,7 +322,7 @@ def test_folders_are_read_once(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> N
         for tree in made:
             assert len(reader.listing(tree)) == 4
             assert len(reader._folders) <= 3
-        assert reader._held == sum(map(len, reader._folders.values()))
+        assert reader._remembered == sum(map(len, reader._folders.values()))
 
 
 def test_folders_deeper_than_the_stack(repo: Repo) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wtxtgit.io import cache_file
-from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
+from wtxtgit.io.cache_file import MAX_VALUE, CacheFile
 
 SECRET = bytes(range(32))
 ROWS = {b"a": b"1", b"b": b"", b"c\0\xff": bytes(range(256))}
@@ -22,12 +22,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def put(file: Path, rows: Mapping[bytes, bytes], secret: bytes = SECRET) -> None:
-    with closing(KeptRows(file, secret)) as kept:
+    with closing(CacheFile(file, secret)) as kept:
         kept.put(rows)
 
 
 def get(file: Path, *names: bytes, secret: bytes = SECRET) -> dict[bytes, bytes]:
-    with closing(KeptRows(file, secret)) as kept:
+    with closing(CacheFile(file, secret)) as kept:
         return kept.get(names or ROWS)
 
 
@@ -49,7 +49,7 @@ def test_what_was_put_is_there(file: Path) -> None:
 
 
 def test_within_one_opening(file: Path) -> None:
-    with closing(KeptRows(file, SECRET)) as kept:
+    with closing(CacheFile(file, SECRET)) as kept:
         assert kept.get(ROWS) == {}
         kept.put(ROWS)
         assert kept.get(ROWS) == ROWS
@@ -212,7 +212,7 @@ def test_a_file_that_another_process_holds(file: Path, monkeypatch: pytest.Monke
 
 def test_several_at_once(file: Path) -> None:
     def work(number: int) -> None:
-        with closing(KeptRows(file, SECRET)) as kept:
+        with closing(CacheFile(file, SECRET)) as kept:
             for count in range(20):
                 kept.put({b"%d %d" % (number, count): b"x"})
 
@@ -239,7 +239,7 @@ def test_a_journal_that_another_process_has_just_removed(
 
 
 def test_threads_share_one(file: Path) -> None:
-    with closing(KeptRows(file, SECRET)) as kept, ThreadPoolExecutor(4) as pool:
+    with closing(CacheFile(file, SECRET)) as kept, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: kept.put({b"%d" % n: b"x"}), range(40)))
         found = list(pool.map(lambda n: kept.get([b"%d" % n]), range(40)))
     assert found == [{b"%d" % n: b"x"} for n in range(40)]
@@ -295,6 +295,6 @@ def test_a_foreign_file_that_stays_is_as_none(file: Path, monkeypatch: pytest.Mo
     file.parent.mkdir()
     with opened(file) as db:
         db.execute("CREATE TABLE other (a)")
-    monkeypatch.setattr(KeptRows, "_remove", lambda _self: None)
+    monkeypatch.setattr(CacheFile, "_remove", lambda _self: None)
     put(file, {b"a": b"1"})
     assert get(file, b"a") == {}

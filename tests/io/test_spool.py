@@ -1,19 +1,37 @@
-"""Spools: what comes in pieces, in memory or in a file, also where either has no room."""
+"""Spools: what comes in pieces, in memory or in a file, also where either has no room.
+
+Parts of bytes that still come: who asks waits, and is told when they never come.
+
+Pieces as one view are what they are put together.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillWaiting
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.data import seeded
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.io import spool as module
-from wtxtgit.io.spool import AMPLE, IN_MEMORY, Spool, ample, spooled
+from wtxtgit.io.spool import (
+    AMPLE,
+    IN_MEMORY,
+    IncomingBytes,
+    PieceWindows,
+    Spool,
+    ample,
+    spooled,
+    view_of_pieces,
+)
+from wtxtgit.io.view import Windowed, mapped
 
 MIB = 1024 * 1024
 
@@ -81,17 +99,17 @@ def test_what_is_expected_can_be_read_while_it_comes(
 ) -> None:
     data = os.urandom(size)
     spool = Spool(lambda: tmp_path, in_memory=in_memory, expected=size)
-    assert spool.arriving is not None
+    assert spool.incoming is not None
     for start in range(0, size, 1000):
         assert not spool.is_as_expected
         spool.write(data[start : start + 1000])
         come = min(size, start + 1000)
-        assert spool.arriving.window(start, come) == data[start:come]
+        assert spool.incoming.window(start, come) == data[start:come]
     assert spool.is_as_expected
     assert spool.view() == data
     spool.close()
-    assert spool.arriving.window(0, size) == data
-    assert spool.arriving.window(0, size).readonly
+    assert spool.incoming.window(0, size) == data
+    assert spool.incoming.window(0, size).readonly
 
 
 @pytest.mark.parametrize("in_memory", [0, 150_000, 300_000])
@@ -107,9 +125,9 @@ def test_another_number_than_expected_does_not_show(
     view = spool.view()
     assert len(view) == size
     assert view == data
-    assert spool.arriving is not None
+    assert spool.incoming is not None
     with pytest.raises(EnvironmentFailure):
-        spool.arriving.window(0, 100_000)
+        spool.incoming.window(0, 100_000)
     spool.close()
     assert view == data
 
@@ -120,7 +138,7 @@ def test_no_room_for_what_is_expected_does_not_show(
     in_memory: int, expected: int, tmp_path: Path
 ) -> None:
     spool = Spool(lambda: tmp_path, in_memory=in_memory, expected=expected)
-    assert spool.arriving is None
+    assert spool.incoming is None
     spool.write(b"some")
     assert not spool.is_as_expected
     assert spool.view() == b"some"
@@ -220,3 +238,105 @@ def test_ample_heeds_a_limit_on_the_address_space() -> None:
         [sys.executable, "-c", program], capture_output=True, check=True, timeout=60
     )
     assert int(done.stdout) <= 2**27
+
+
+DATA = bytes(range(100))
+PATIENCE = 60
+
+
+def part(start: int, end: int) -> memoryview:
+    return memoryview(DATA)[start:end]
+
+
+def is_waiting(future: Future[bytes]) -> bool:
+    try:
+        future.result(0.02)
+    except StillWaiting:
+        return True
+    return False
+
+
+def test_a_part_is_given_when_all_of_it_came() -> None:
+    incoming = IncomingBytes(len(DATA), part)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: bytes(Windowed(incoming)[10:20]))
+        for came in (0, 9, 19):
+            incoming.arrived(came)
+            assert is_waiting(asked)
+        incoming.arrived(20)
+        assert asked.result(PATIENCE) == DATA[10:20]
+    assert incoming.window(0, 20) == DATA[:20]
+    assert len(Windowed(incoming)) == len(DATA)
+
+
+def test_what_will_never_come_is_told() -> None:
+    incoming = IncomingBytes(len(DATA), part)
+    incoming.arrived(50)
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(incoming.window, 0, end) for end in (51, 100)]
+        incoming.end()
+        for future in asked:
+            with pytest.raises(EnvironmentFailure, match="50 of 100 bytes came"):
+                future.result(PATIENCE)
+    assert incoming.window(0, 50) == DATA[:50]
+
+
+def test_what_comes_late_or_is_too_much_is_not_given() -> None:
+    incoming = IncomingBytes(len(DATA), part)
+    incoming.arrived(101)
+    incoming.end()
+    incoming.arrived(100)
+    with pytest.raises(EnvironmentFailure, match="0 of 100 bytes came"):
+        incoming.window(0, 1)
+
+
+LARGE = 1 << 40
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1), st.data())
+def test_every_part_is_that_of_the_whole(pieces: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(pieces)
+    view = Windowed(PieceWindows(pieces))
+    assert len(view) == len(whole)
+    assert view == whole
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, len(whole)))
+    assert bytes(view[start:end]) == whole[start:end]
+    assert mapped(view[start:end]).readonly
+
+
+def test_a_part_of_one_piece_is_no_copy() -> None:
+    pieces = [bytes(10), b"0123456789"]
+    view = PieceWindows(pieces)
+    assert view.window(12, 15).obj is pieces[1]
+    assert view.window(10, 20).obj is pieces[1]
+    assert view.window(0, 10).obj is pieces[0]
+
+
+def test_short_pieces_take_no_memory_of_their_own() -> None:
+    pieces = [b"", *[b"ab"] * 1_000_000, bytes(70_000), b"c"]
+    view = view_of_pieces(pieces, in_memory=LARGE)
+    assert isinstance(view, Windowed)
+    assert view == b"".join(pieces)
+    assert len({id(mapped(view[at : at + 1]).obj) for at in range(0, len(view), 9_999)}) < 6
+
+
+@pytest.mark.parametrize("pieces", [[], [b""], [b"a"], [bytes(100_000)]])
+def test_one_piece_is_its_own_view(pieces: list[bytes]) -> None:
+    view = view_of_pieces(pieces, in_memory=LARGE)
+    assert bytes(view) == b"".join(pieces)
+
+
+def test_more_than_memory_may_take_goes_to_a_file(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def folder() -> Path:
+        asked.append(1)
+        return tmp_path
+
+    pieces = [seeded(number).randbytes(100_000) for number in range(9)]
+    for in_memory in (900_000, 899_999, 0):
+        view = view_of_pieces(pieces, folder, in_memory=in_memory)
+        assert bytes(view) == b"".join(pieces)
+        assert isinstance(view, Windowed) == (in_memory == 900_000)
+    assert len(asked) == 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from wtxtgit.merge.policy import ValueMerge, equal_values
+from wtxtgit.merge.policy import ValueMerge
+from wtxtgit.model.plain import equal_values
 from wtxtgit.report.merge import Strategy
 
 Data = dict[str, object]

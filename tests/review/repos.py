@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.kit import Repo, text_of
-from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.reader import Facts
 from wtxtgit.report.review import Review, Reviewed, Risk
 from wtxtgit.review.review import ReviewRequest, review
 

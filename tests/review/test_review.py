@@ -13,7 +13,7 @@ import wtxtgit as api
 from tests.data import FIXTURES
 from tests.kit import Repo, text_of
 from tests.review.repos import MODEL, file, only, put, reviewed, risks, started, weights
-from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.reader import Facts
 from wtxtgit.cli.environment import facts_key
 from wtxtgit.diff.diff import diff
 from wtxtgit.model.tensor import ReadOptions
@@ -411,7 +411,7 @@ def test_a_second_review_verifies_nothing(repo: Repo, monkeypatch: pytest.Monkey
     here, request = repo.repository, ReviewRequest("main...topic")
     plain = reviewed(repo)
     assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
-    monkeypatch.setattr("wtxtgit.chain.contents.examine", None)
+    monkeypatch.setattr("wtxtgit.chain.reader.examine", None)
     assert review(here, request, Facts(here, 1, key_file=facts_key()), threads=1) == plain
     with pytest.raises(TypeError):
         reviewed(repo)

@@ -16,7 +16,7 @@ from wtxtgit.errors import EnvironmentFailure, InputError, UsageError
 from wtxtgit.setup import keys
 from wtxtgit.setup.keys import KeySources, choose_key
 from wtxtgit.trust.keyring import Keyring
-from wtxtgit.trust.keys import KeyFileError, SecretKey, format_secret_key, generate
+from wtxtgit.trust.openssh import KeyFileError, SecretKey, format_secret_key, generate
 from wtxtgit.trust.signing import AgentError
 
 WORDS = "two words"

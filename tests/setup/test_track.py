@@ -87,16 +87,16 @@ def test_committed_raw_files_are_told_and_renormalised(repo: Repo, driver: None)
     repo.add()
     repo.commit()
     done = ops.track(repo.repository, [b"*.safetensors"])
-    assert done.found.raw == (b"a.safetensors",)
+    assert done.consequences.raw == (b"a.safetensors",)
     repo.git("add", "--renormalize", "--", "a.safetensors")
     assert repo.blob("a.safetensors").startswith(b"WTXT 1\n")
-    assert ops.track(repo.repository, [b"*.safetensors"]).found.raw == ()
+    assert ops.track(repo.repository, [b"*.safetensors"]).consequences.raw == ()
 
 
 def test_paths_with_intent_to_add_are_not_raw(repo: Repo, driver: None) -> None:
     repo.write("a.safetensors", safetensors(1.0))
     repo.git("add", "-N", "--", "a.safetensors")
-    assert ops.track(repo.repository, [b"*.safetensors"]).found.raw == ()
+    assert ops.track(repo.repository, [b"*.safetensors"]).consequences.raw == ()
     repo.git("add", "-N", "--", ".gitattributes")
     assert ops.list_patterns(repo.repository).patterns[0].pattern == b"*.safetensors"
 
@@ -107,7 +107,7 @@ def test_sizes_are_told_before_the_first_add(repo: Repo) -> None:
     with (repo.path / "ignored.fold").open("wb") as file:
         file.truncate(400 << 20)
     repo.write(".gitignore", "ignored.fold\n")
-    found = ops.track(repo.repository, [b"*.fold"]).found
+    found = ops.track(repo.repository, [b"*.fold"]).consequences
     (warning,) = found.sizes
     assert warning.path == b"big.fold"
     assert "core.bigFileThreshold" in warning.message

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.data import fixture, fixture_path, golden, one_of_each
-from wtxtgit.checkpoint.emit import NewGeneration, emit
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.checkpoint.restore import restore
-from wtxtgit.checkpoint.verify import Keys, verify_files
+from wtxtgit.checkpoint.verify import demands, verify_files
 from wtxtgit.filter.clean import text_of as emitted
 from wtxtgit.filter.smudge import smudge
 from wtxtgit.io import view
@@ -30,9 +30,9 @@ def check(path: str, folder: Path) -> None:
     content, expected = fixture(path), golden()[path]
     source, text, back = folder / "file", folder / "file.wtxt", folder / "back"
     source.write_bytes(content)
-    emit(source, NewGeneration(), threads=2).write_to(text)
+    write_text(emit(source, NewGeneration(), threads=2), text)
     assert sha256(text.read_bytes()).hexdigest() == expected["sha256"]
-    found = verify_files([text], Keys(), threads=2).files[0]
+    found = verify_files([text], demands(), threads=2).files[0]
     assert (found.errors, found.sha256_all) == ((), expected["sha256_all"])
     restore(text, back, threads=2)
     assert back.read_bytes() == content

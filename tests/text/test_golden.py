@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import fixture, fixture_path, golden, golden_of
-from wtxtgit.checkpoint.emit import NewGeneration, emit
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
 from wtxtgit.containers.registry import FORMATS
 from wtxtgit.filter.clean import clean, text_of
 from wtxtgit.filter.content import examine
@@ -71,7 +71,7 @@ def test_the_empty_file_is_an_empty_blob_sealed_as_its_text() -> None:
 @pytest.mark.parametrize("path", [path for path in golden() if path])
 def test_emit_to_a_file_gives_the_frozen_text(path: str, threads: int, tmp_path: Path) -> None:
     out = tmp_path / "out.wtxt"
-    emit(fixture_path(path), NewGeneration(), threads=threads).write_to(out)
+    write_text(emit(fixture_path(path), NewGeneration(), threads=threads), out)
     content = out.read_bytes()
     assert len(content) == golden()[path]["bytes"]
     assert sha256(content).hexdigest() == golden()[path]["sha256"]

@@ -30,7 +30,7 @@ BIG = 16 * 1024 * 1024
 @pytest.fixture(autouse=True)
 def little_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are looked at in parts that most of them are longer than."""
-    monkeypatch.setattr(text_index, "HELD", 150)
+    monkeypatch.setattr(text_index, "NEAR", 150)
     monkeypatch.setattr(text_index, "LEAST", 100)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.trust.test_keys import KEY
 from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.trust.keyring import Keyring, check_name, is_name, read_secret_file
-from wtxtgit.trust.keys import KeyFileError, PublicKey, format_secret_key
+from wtxtgit.trust.openssh import KeyFileError, PublicKey, format_secret_key
 
 PUBLIC = PublicKey(KEY.public_key, "alice")
 SECRET = format_secret_key(KEY)

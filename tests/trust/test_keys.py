@@ -16,7 +16,7 @@ from tests.data import signature_cases
 from tests.text import edwards
 from tests.trust.peers import keygen, needs_keygen, new_key
 from tests.trust.secrets_shown import assert_not_shown
-from wtxtgit.trust.keys import (
+from wtxtgit.trust.openssh import (
     KeyFileError,
     PublicKey,
     SecretKey,

@@ -14,7 +14,7 @@ from tests.trust.secrets_shown import assert_not_shown
 from tests.trust.test_keys import KEY, SEED
 from wtxtgit.trust import keyring as module
 from wtxtgit.trust.keyring import MAX_WORK, PassphraseError, is_protected, protect, unprotect
-from wtxtgit.trust.keys import KeyFileError, format_secret_key
+from wtxtgit.trust.openssh import KeyFileError, format_secret_key
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from tests.data import ssh_wire
 from tests.trust.peers import keygen, needs_keygen, new_key
 from wtxtgit.text import ledger
-from wtxtgit.trust.keys import KeyFileError, parse_public_file
-from wtxtgit.trust.signers import (
+from wtxtgit.trust.openssh import (
     HEADER,
     MAX_THRESHOLD,
+    KeyFileError,
     Signer,
     SignerList,
     format_signer,
     parse,
+    parse_public_file,
     parse_signers,
 )
 

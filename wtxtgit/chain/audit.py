@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import JudgedFiles, attribute_twins, of_violation, untracked
-from wtxtgit.chain.reader import ChainReader, artifacts, signed
-from wtxtgit.chain.state_cache import KeptStates
+from wtxtgit.chain.reader import ChainReader, Facts, artifacts, signed
 from wtxtgit.chain.walk import BadRoot, Walk, commit_of
 from wtxtgit.git import attributes, history
 from wtxtgit.git.blobs import BlobReader
@@ -26,6 +25,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import AuditReport, Finding, Severity
 from wtxtgit.trust.state import TrustFacts, Violation, join, seals_move, unaccepted
 from wtxtgit.trust.step import step
+
+if TYPE_CHECKING:  # `wtxtgit audit` keeps no states, only hooks do
+    from wtxtgit.chain.state_cache import KeptStates
 
 _MOST_UNSEEN = 100
 """Files that look like checkpoints, of which a tip is told."""

@@ -65,7 +65,7 @@ def check(
         if is_plain and request.trust_root is None:
             return CheckReport()
         # Numbers and cryptography take longer to load than git to answer.
-        from wtxtgit.chain.contents import Facts
+        from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.staged import StagedCommit, judge_staged
         from wtxtgit.chain.state_cache import KeptStates
 

@@ -12,8 +12,9 @@ from wtxtgit.errors import CheckError, InputError
 from wtxtgit.git import history
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.commit_files import CommitFilesReader
-from wtxtgit.git.history import Commit, PathReader
+from wtxtgit.git.history import Commit
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, equal_records
 from wtxtgit.model.plain import JsonObject
@@ -53,14 +54,10 @@ def log(
     that does not read, BadRoot and EnvironmentFailure.
     """
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
-    ledger_path = artifact + LEDGER_SUFFIX
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
         reader = ChainReader(blobs)
-        entry = snapshots.files(tip).entries.get(ledger_path)
-        report = None
-        if entry is not None and entry.is_file:
-            report = reader.ledger(ledger_path, entry.oid)
+        report = reader.ledger_in(snapshots.files(tip), artifact)
         if report is None:
             raise InputError(
                 f"{shown(Path(path))}: no ledger in {revision}",
@@ -128,9 +125,9 @@ def _ledgers_at(walk: Walk, place: bytes, tip: str) -> Iterator[tuple[_First, Le
     The trust root does not matter; commits whose ledger does not read are left out.
     """
     path = place + LEDGER_SUFFIX
-    with PathReader(walk.repo, [place, path]) as paths:
+    with TreeReader(walk.repo) as trees:
         for commit in history.commits(walk.repo, [tip], touching=(b":(top,literal)" + path,)):
-            entries = paths.entries(commit.tree)
+            entries = trees.at(commit.tree, (place, path))
             entry, artifact = entries.get(path), entries.get(place)
             if entry is None or not entry.is_file:
                 continue

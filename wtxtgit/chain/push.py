@@ -82,7 +82,7 @@ def audit_push(
             continue
         # Numbers and cryptography take longer to load than git to answer.
         from wtxtgit.chain.audit import AuditRequest, audit
-        from wtxtgit.chain.contents import Facts
+        from wtxtgit.chain.reader import Facts
         from wtxtgit.chain.state_cache import KeptStates
 
         request = AuditRequest(tip, was, root, was, known=() if was is not None else tuple(known))
@@ -130,7 +130,10 @@ def _remote_tips(repo: Repository, remote: str | None) -> list[str]:
 def _is_anything_sealed(repo: Repository, tip: str, bases: Sequence[str]) -> bool:
     """Whether anything may be tracked or sealed in the tip, in what it comes from, or between."""
     for oid in (tip, *bases):
-        if any(_is_of_ours(entry.path) for entry in history.tree_entries(repo, oid)):
+        if any(
+            _is_of_ours(entry.path)
+            for entry in history.listing(repo, history.resolve_tree(repo, oid))
+        ):
             return True
     return bool(history.commits(repo, [tip], bases, touching=_SEALED))
 

@@ -1,28 +1,36 @@
-"""Ledgers and signers of trees, read as the rules of trust see them.
+"""What the chain reads out of git: ledgers and signers of trees, and facts about blobs.
 
 The same ledger is read in one generation after the other: each reading goes
 on where the one before it ended, and records are shared.
+
+Facts say what a blob is, never whether it is trusted, so they hold wherever
+the blob stands. Each is found once: by an earlier command, in this process, or
+in several. Blobs are read as git gives them, whatever their size: what is
+judged is what a checkout will have, and the hash of it is the blob's id.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from wtxtgit.errors import MAX_MESSAGE, WtxtgitError, clipped
-from wtxtgit.filter.content import examine
+from wtxtgit.filter.content import ArtifactFacts, ContentCache, examine
 from wtxtgit.git.attributes import MAX_FILE
-from wtxtgit.git.blobs import BlobReader, TooLarge
+from wtxtgit.git.blobs import BlobReader, TooLarge, sizes
 from wtxtgit.git.commit_files import CommitFiles
+from wtxtgit.git.repository import Repository
 from wtxtgit.git.trees import TreeEntry
+from wtxtgit.io.spool import spooled
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger, LedgerHead, Record
 from wtxtgit.text import ledger as text
 from wtxtgit.text.ledger import LedgerReport, RecordSigners, signed_by
-from wtxtgit.trust import signers as signers_file
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust import openssh as signers_file
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersContent, Tree
 
 MAX_HELD = 64 * 1024 * 1024
@@ -125,6 +133,13 @@ class ChainReader:
             return None
         return self._readings.read(path, oid, data)
 
+    def ledger_in(self, snapshot: CommitFiles, path: bytes) -> LedgerReport | None:
+        """The ledger of the artifact at a path of a tree, None where no file is one."""
+        entry = snapshot.entries.get(path + LEDGER_SUFFIX)
+        if entry is None or not entry.is_file:
+            return None
+        return self.ledger(path + LEDGER_SUFFIX, entry.oid)
+
     def attribute_file(self, oid: str) -> bytes:
         """A gitattributes file; one that git ignores for its size is as none."""
         if self._blobs.size(oid) >= MAX_FILE:
@@ -222,3 +237,106 @@ def signed(ledger: Ledger, n: int, keys: frozenset[bytes]) -> RecordSigners:
 @lru_cache(_MEMO)
 def _signed(head: LedgerHead, record: Record, keys: frozenset[bytes]) -> RecordSigners:
     return signed_by(head, record, keys)
+
+
+FEW = 64 * 1024 * 1024
+"""Bytes of blobs up to which processes cost more than they give."""
+_BATCH = 8
+"""Blobs that a process is given at a time: neighbours share deltas."""
+
+Progress = Callable[[int], None]
+Wanted = tuple[str, bool]
+"""A blob by its id, and whether the hash of its opaque text is asked for."""
+Examiner = Callable[[list[Wanted]], Iterator[tuple[str, ArtifactFacts]]]
+"""Finds the facts of blobs, in any order."""
+
+
+class Facts:
+    """Facts about blobs of a repository, found by up to `processes` processes.
+
+    What is known under the secret in `key_file` is not found again, and what
+    is found is known the next time; without a secret all is found. Where there
+    is an `examiner`, it finds them in the processes' place.
+    """
+
+    def __init__(
+        self,
+        repo: Repository,
+        processes: int,
+        *,
+        key_file: Path | None = None,
+        examiner: Examiner | None = None,
+    ) -> None:
+        self._repo = repo
+        self._processes = processes
+        self._key_file = key_file
+        self._examiner = examiner
+
+    def of(
+        self,
+        oids: Iterable[str],
+        progress: Progress | None = None,
+        *,
+        opaque: Collection[str] = (),
+    ) -> dict[str, ArtifactFacts]:
+        """Find the facts of blobs; `progress` gets how many bytes more are done.
+
+        Of those in `opaque` the hash of the opaque text, too.
+        """
+        wanted = list(dict.fromkeys(oids))
+        with ContentCache(self._repo, self._key_file) as known:
+            found = {
+                oid: facts
+                for oid, facts in known.facts(wanted).items()
+                if facts.opaque is not None or not (oid in opaque or facts.is_native)
+            }
+            missing = [(oid, oid in opaque) for oid in wanted if oid not in found]
+            for oid, facts in self._examined(missing):
+                found[oid] = facts
+                known.put_facts({oid: facts})
+                if progress is not None:
+                    progress(facts.size)
+        return found
+
+    def _examined(self, blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
+        if self._examiner is not None:
+            yield from self._examiner(blobs)
+            return
+        # Of few blobs each one can have all threads.
+        if len(blobs) < self._processes or self._processes < 2 or self._bytes(blobs) <= FEW:
+            with BlobReader(self._repo) as reader:
+                for blob in blobs:
+                    yield read_facts(reader, blob, self._processes)
+            return
+        # Loaded where there is much to read: hooks and most audits do without.
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        # Started anew: a forked process would share the git processes of this one.
+        with ProcessPoolExecutor(
+            self._processes, get_context("spawn"), _Worker.start, (self._repo,)
+        ) as pool:
+            yield from pool.map(_Worker.examine, blobs, chunksize=_BATCH)
+
+    def _bytes(self, blobs: list[Wanted]) -> int:
+        return sum(sizes(self._repo, (oid for oid, _ in blobs)).values()) if blobs else 0
+
+
+def read_facts(blobs: BlobReader, blob: Wanted, threads: int) -> tuple[str, ArtifactFacts]:
+    """Read a blob; gives its id and its facts, or raises EnvironmentFailure."""
+    oid, opaque = blob
+    return oid, examine(spooled(blobs.chunks(oid)), threads=threads, opaque=opaque)
+
+
+class _Worker:
+    """A process of the pool, and the one reader that it has for all of its blobs."""
+
+    blobs: BlobReader
+
+    @classmethod
+    def start(cls, repo: Repository) -> None:
+        cls.blobs = BlobReader(repo)
+
+    @classmethod
+    def examine(cls, blob: Wanted) -> tuple[str, ArtifactFacts]:
+        return read_facts(cls.blobs, blob, 1)

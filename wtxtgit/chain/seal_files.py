@@ -21,7 +21,6 @@ from wtxtgit.git.attributes import TreeAttributes
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
-from wtxtgit.git.staging import Staged
 from wtxtgit.io.files import failures, map_file, replace_file, shown, shown_path, view_file
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, write_all
@@ -29,9 +28,8 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH, Ledger
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text import ledger as text
 from wtxtgit.text.digest import SignatureState, check_header
-from wtxtgit.trust import signers as signers_file
-from wtxtgit.trust.keys import KeyFileError
-from wtxtgit.trust.signers import MAX_THRESHOLD
+from wtxtgit.trust import openssh as signers_file
+from wtxtgit.trust.openssh import MAX_THRESHOLD, KeyFileError
 
 _FILE_MODE = 0o100644
 _BOTH_SIDES = {2, 3}
@@ -315,11 +313,11 @@ class SealedFiles:
 
     def _stage(self, contents: Mapping[bytes, bytes], removed: Iterable[bytes]) -> None:
         files = [
-            Staged(path, _FILE_MODE, staging.write_blob(self.repo, content))
+            TreeEntry(path, _FILE_MODE, staging.write_blob(self.repo, content))
             for path, content in contents.items()
         ]
         staging.stage(self.repo, files, removed)
-        staging.refresh(self.repo, contents)
+        staging.add(self.repo, contents, "--refresh")
 
     def _safe_file(self, path: bytes) -> Path:
         """A ledger's file; its folder is one of the work tree, not behind a link."""

@@ -15,23 +15,21 @@ from wtxtgit.io.view import write_all
 from wtxtgit.model.plain import JsonObject
 from wtxtgit.text.digest import keyid
 from wtxtgit.trust.keyring import PUBLIC_ENDING, Keyring
-from wtxtgit.trust.keys import (
+from wtxtgit.trust.openssh import (
+    HEADER,
     KEY_TYPES,
     MAX_KEY_FILE,
-    KeyFileError,
-    PublicKey,
-    checked_comment,
-    fingerprint,
-    parse_public,
-    parse_public_file,
-)
-from wtxtgit.trust.signers import (
-    HEADER,
     MAX_SIGNERS_FILE,
     MAX_THRESHOLD,
+    KeyFileError,
+    PublicKey,
     Signer,
     SignersFile,
+    checked_comment,
+    fingerprint,
     parse,
+    parse_public,
+    parse_public_file,
     without_threshold,
 )
 

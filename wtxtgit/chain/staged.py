@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import JudgedFiles
-from wtxtgit.chain.reader import ChainReader, signed
+from wtxtgit.chain.reader import ChainReader, Facts, signed
 from wtxtgit.chain.state_cache import KeptStates
 from wtxtgit.chain.walk import BadRoot, Walk
+from wtxtgit.checkpoint.open import blob
 from wtxtgit.filter.clean import is_pending
 from wtxtgit.filter.content import ArtifactFacts
 from wtxtgit.git import history, index, staging
@@ -27,7 +27,6 @@ from wtxtgit.git.history import AlteredHistory
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import Repository
 from wtxtgit.git.store import reader
-from wtxtgit.io.spool import spooled
 from wtxtgit.model.findings import Problem
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 from wtxtgit.report.audit import Finding, Severity
@@ -183,7 +182,7 @@ class _CheckWork:
         files = judge.whole(walk.snapshots, snapshot, self._staged.entries, after)
         if not (after.is_signed or self._staged.is_whole) and parents:
             before = walk.snapshot(parents[0])
-            same = (path for path in files.paths if _is_same(snapshot, before, path))
+            same = (path for path in files.paths if judge.is_same_place(snapshot, before, path))
             files = files.only(frozenset(files.paths).difference(same))
             known = self._known_violations(parents[0])
             violations = [one for one in violations if (one.path, one.kind) not in known]
@@ -200,7 +199,7 @@ class _CheckWork:
         return {
             (one.path, one.kind)
             for one in self._walk.violations(parent)
-            if _is_same(self._staged.snapshot, before, one.path)
+            if judge.is_same_place(self._staged.snapshot, before, one.path)
         }
 
     def _find_facts(self, files: JudgedFiles) -> dict[str, ArtifactFacts]:
@@ -226,7 +225,7 @@ class _CheckWork:
                 yield from judge.judge_sign_line("", entry.path, known, after)
 
     def _verify(self, entry: TreeEntry) -> Problem | None:
-        text = spooled(reader.blob_chunks(self._repo, entry.oid), self._repo.state_dir)
+        text = blob(self._repo, entry.oid)
         report = verify(text)
         beside = self._staged.entries.get(entry.path + LEDGER_SUFFIX)
         if is_pending(report) and beside is not None:
@@ -282,7 +281,3 @@ class _CheckWork:
 def _required(finding: Finding) -> Finding:
     """Where everything has to be sealed, what is not is an error."""
     return replace(finding, severity=Severity.ERROR) if finding.kind == "unsealed" else finding
-
-
-def _is_same(snapshot: CommitFiles, before: CommitFiles, path: bytes) -> bool:
-    return judge.place(snapshot, path) == judge.place(before, path)

@@ -22,7 +22,7 @@ from wtxtgit.chain.reader import ChainReader
 from wtxtgit.errors import WtxtgitError
 from wtxtgit.git.commit_files import CommitFiles
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.cache_file import MAX_VALUE, KeptRows
+from wtxtgit.io.cache_file import MAX_VALUE, CacheFile
 from wtxtgit.model.ledger import Ledger
 from wtxtgit.text import ledger as text
 from wtxtgit.trust.local_secret import local_secret
@@ -77,11 +77,11 @@ class KeptStates:
             rows.put({_name(root, oid): value})
             rows.close()
 
-    def _rows(self, *, make: bool) -> KeptRows | None:
+    def _rows(self, *, make: bool) -> CacheFile | None:
         if self._key_file is None:
             return None
         secret = local_secret(self._key_file, make=make)
-        return None if secret is None else KeptRows(self._file, secret)
+        return None if secret is None else CacheFile(self._file, secret)
 
 
 def _name(root: str, oid: str) -> bytes:

@@ -18,12 +18,13 @@ from wtxtgit.chain.reader import ChainReader, signed
 from wtxtgit.errors import EnvironmentFailure, TrustError
 from wtxtgit.git import history
 from wtxtgit.git.commit_files import CommitFiles, CommitFilesReader
-from wtxtgit.git.history import Commit, CommitGraph, PathReader, resolve, resolve_commit
+from wtxtgit.git.history import Commit, CommitGraph, resolve, resolve_commit
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeReader
 from wtxtgit.io.files import read_small, shown
 from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_LEDGER, SIGNERS_PATH
 from wtxtgit.text import ledger as ledger_text
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE
 from wtxtgit.trust.state import SignersState, Tree, TrustFacts, TrustState, Violation, join, start
 from wtxtgit.trust.step import step
 
@@ -252,11 +253,11 @@ class Walk:
     def _start_at_first_use(self, tip: str) -> None:
         """Take the oldest commit on the first parents' line that has signers."""
         reader = self.reader
-        with PathReader(self.repo, (SIGNERS_PATH,)) as paths:
+        with TreeReader(self.repo) as trees:
             for commit in history.commits(
                 self.repo, [tip], first_parent=True, touching=(_SIGNERS_SPEC,)
             ):
-                entry = paths.entries(commit.tree).get(SIGNERS_PATH)
+                entry = trees.at(commit.tree, (SIGNERS_PATH,)).get(SIGNERS_PATH)
                 if entry is None or not entry.is_file:
                     continue
                 signers, _ = reader.signers(entry.oid)

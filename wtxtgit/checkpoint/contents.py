@@ -78,6 +78,7 @@ class ReadBudget:
 
     def take(self, tensor: Tensor) -> str | None:
         """Count the reading of a tensor; gives the reason where it is not to be read."""
+        # Of a view the items that are read, which may be more than what is stored.
         size = content_size(tensor)
         if size > self.left:
             return f"not read: more than {self.most} bytes are not"
@@ -176,12 +177,13 @@ def open_checkpoint(side: Side, shared: Shared, options: ReadOptions, pages: Pag
         tensors = []
         for array, tensor in native_tensors(text.index, text.layout):
             start = text.places[array.name]
-            held = text.view[start : start + array.nbytes]
-            tensors.append(replace(tensor, held=held, offset=start))
+            content = text.view[start : start + array.nbytes]
+            tensors.append(replace(tensor, held=content, offset=start))
         metadata = native_metadata(text.index)
         return Checkpoint(
             side.name, NATIVE, tensors, metadata, {}, ReadBudget(text.size), (), text, shared
         )
+    # Structure is decoded always, tensors only where the other side has other bytes.
     extents = text.layout.extents if text.layout is not None else ()
     late = {e.array for e in extents if e.array is not None and e.is_tensor} & shared.keys()
     text.fill(array for array in text.by_name if array not in late)
@@ -227,8 +229,7 @@ def _of_file(
     if description.format == "opaque":
         reason = description.metadata.get("reason", "file has no known magic")
         raise NoCheckpoint(f"{name}: no checkpoint that we know: {reason}")
-    encrypted = any(part.is_encrypted for part in description.parts)
-    if encrypted and options.decryption_key is None:
+    if options.decryption_key is None and any(part.is_encrypted for part in description.parts):
         notes.append(f"{name}: parts are encrypted, --key F opens them")
     return Checkpoint(
         name,

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import hmac_key
+from wtxtgit.checkpoint.emit import key_bytes
 from wtxtgit.checkpoint.open import is_blob, is_file, read, shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import CheckError, InputError, TextError, UsageError
 from wtxtgit.filter.clean import is_pending
-from wtxtgit.io.files import shown, write_output
-from wtxtgit.io.view import Buffer, write_all
+from wtxtgit.io.files import shown
+from wtxtgit.io.view import Buffer
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import grammar
 from wtxtgit.text.delta import sides
@@ -46,17 +46,6 @@ class TargetGeneration:
     ts: str | None = None
     build: str | None = None
     hmac_key: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadyOutput:
-    """What is ready to be written."""
-
-    pieces: Iterable[Buffer]
-
-    def write_to(self, path: Path) -> None:
-        """Write a file, which appears only when it is complete."""
-        write_output(path, lambda fd: write_all(fd, self.pieces))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +78,8 @@ def make(
     plain: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Making, ReadyOutput]:
-    """Make the delta from `base` to `target`.
+) -> tuple[Making, Iterable[Buffer]]:
+    """Make the delta from `base` to `target`; gives its text in pieces, too.
 
     Raises CheckError for a text that does not verify, UsageError for what the
     delta can't say.
@@ -102,7 +91,7 @@ def make(
     except TextError as error:
         hint = "without --plain it can" if plain else None
         raise UsageError(error.message, hint=hint) from error
-    return making, ReadyOutput(making.pieces(threads=threads))
+    return making, making.pieces(threads=threads)
 
 
 def apply(
@@ -112,8 +101,8 @@ def apply(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> ReadyOutput:
-    """Put a delta on its base; the target is proved before anything is given.
+) -> Iterable[Buffer]:
+    """Put a delta on its base; gives the target in pieces, proved before the first.
 
     Raises InputError for what is no delta, CheckError where delta or base do
     not hold, or do not go together.
@@ -122,6 +111,7 @@ def apply(
     if text[: len(MAGIC)] != MAGIC:
         raise InputError(f"{delta}: no WTXT delta, it starts with {quote(bytes(text[:_QUOTED]))}")
     report = check(text)
+    # The delta first: the base may be large, and is read for nothing otherwise.
     if not report.ok:
         raise _refusal(delta, report.problems[0])
     opened = _open(base, threads, progress)
@@ -133,9 +123,10 @@ def apply(
     except TextError as error:
         raise CheckError(f"{delta} on {base}: {error}") from error
     layout = target.layout
+    # Of a file a file is made, of a text a text: the user need not know what git stores.
     if opened.is_file and layout is not None and layout.is_container:
-        return ReadyOutput(sides.file_pieces(target.side, layout, threads=threads))
-    return ReadyOutput(sides.text_pieces(target.side, threads=threads))
+        return sides.file_pieces(target.side, layout, threads=threads)
+    return sides.text_pieces(target.side, threads=threads)
 
 
 def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
@@ -155,7 +146,7 @@ def _open(name: str, threads: int | None, progress: Progress | None) -> _Opened:
 def _given(generation: TargetGeneration, base: DeltaSide, *, plain: bool) -> Regeneration:
     if not plain and (generation.ts is not None or generation.build is not None):
         raise UsageError("--ts and --build are for plain deltas: this one says them itself")
-    given = Regeneration(generation.ts, generation.build, hmac_key(generation.hmac_key))
+    given = Regeneration(generation.ts, generation.build, key_bytes(generation.hmac_key))
     if plain:
         try:
             grammar.format_meta(given.meta_after(base.meta))

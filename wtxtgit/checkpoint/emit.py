@@ -15,9 +15,9 @@ from pathlib import Path
 from wtxtgit.checkpoint.open import shown_name
 from wtxtgit.containers import any_format
 from wtxtgit.errors import InputError, TextError, UsageError
-from wtxtgit.filter.clean import text_of
+from wtxtgit.filter.clean import Cleaned, text_of
 from wtxtgit.io.files import read_small, replace_file, shown, view_file, write_output
-from wtxtgit.io.view import Buffer, ByteView, pieces, write_all
+from wtxtgit.io.view import ByteView, write_all
 from wtxtgit.model.array import Meta, Signature, Snapshot, rows_for
 from wtxtgit.remotes import urls
 from wtxtgit.setup.keys import key_of_file
@@ -57,33 +57,6 @@ class NewGeneration:
         return self == NewGeneration()
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """A text that is ready to be written; `reason` says why a file is stored whole."""
-
-    text: TextWriter | None
-    source: ByteView
-    reason: str | None = None
-    warning: str | None = None
-
-    def pieces(self) -> Iterable[Buffer]:
-        """The text in order, for a pipe."""
-        return pieces(self.source) if self.text is None else self.text.stream()
-
-    def write_to(self, out: Path | str) -> None:
-        """Write the text to a file or URL, where it appears only when it is complete."""
-        if urls.is_url(str(out)):
-            urls.write_url(str(out), self._write)
-        else:
-            write_output(Path(out), self._write)
-
-    def _write(self, descriptor: int) -> None:
-        if self.text is None:
-            write_all(descriptor, pieces(self.source))
-        else:
-            self.text.write_file(descriptor)
-
-
 def emit(
     path: Path | str,
     generation: NewGeneration,
@@ -92,7 +65,7 @@ def emit(
     threads: int | None = None,
     progress: Progress | None = None,
     ask: AskPassphrase | None = None,
-) -> Emission:
+) -> Cleaned:
     """Make the text of the file at `path` or URL; a path starts from `folder`, if given.
 
     `ask` gives the passphrase of the key that signs.
@@ -101,10 +74,9 @@ def emit(
     data = urls.read_url(name) if urls.is_url(name) else view_file(Path(path), folder)
     # As clean: whoever emits a file gets the text that git would store.
     if generation.is_plain:
-        cleaned = text_of(data, threads=threads, progress=progress)
-        return Emission(cleaned.writer, data, cleaned.reason, cleaned.warning)
+        return replace(text_of(data, threads=threads, progress=progress), source=data)
     snapshot, reason = _snapshot(shown_name(name), data, threads)
-    key = hmac_key(generation.hmac_key)
+    key = key_bytes(generation.hmac_key)
     sign = None if generation.sign is None else signer(generation.sign, ask)
     try:
         text = TextWriter(
@@ -113,7 +85,22 @@ def emit(
     except TextError as error:
         # The file's own snapshot can be written: what can't be was asked for.
         raise UsageError(error.message) from error
-    return Emission(text, data, reason)
+    return Cleaned(text, data, reason)
+
+
+def write_text(emitted: Cleaned, out: Path | str) -> None:
+    """Write what `emit` gave to a file or URL, where it appears only when it is complete."""
+
+    def write(descriptor: int) -> None:
+        if emitted.writer is None:
+            write_all(descriptor, emitted.pieces())
+        else:
+            emitted.writer.write_file(descriptor)
+
+    if urls.is_url(str(out)):
+        urls.write_url(str(out), write)
+    else:
+        write_output(Path(out), write)
 
 
 def write_wsum(text: TextWriter, path: Path) -> None:
@@ -130,7 +117,7 @@ def wsum_path(out: Path) -> Path:
     return out.with_name(out.name + ".wsum")
 
 
-def hmac_key(path: Path | None) -> bytes | None:
+def key_bytes(path: Path | None) -> bytes | None:
     """The bytes of a key file, as they are; raises InputError for an empty one."""
     if path is None:
         return None
@@ -172,6 +159,7 @@ def _snapshot(name: str, data: ByteView, threads: int | None) -> tuple[Snapshot,
         raise InputError(
             f"{name}: {error}", hint=f"wtxtgit verify -- {shlex.quote(name)}"
         ) from error
+    # Its root is not final: another generation would be signed over a guess.
     if snapshot.pending:
         raise InputError(f"{name}: the text is pending, finalize it first")
     return replace(snapshot, signature=None), None

@@ -169,6 +169,7 @@ def members(
     Raises InputError for what is not in the set's folder: paths that lead
     out of it, by themselves or through a symbolic link, included.
     """
+    # file:// is this file system: the rules for links hold there as well.
     if is_url(target, place) and (local := urls.local_path(target)) is not None:
         return members(str(local), place, threads=threads)
 
@@ -179,8 +180,7 @@ def members(
         revision, _, index = target.partition(":")
         member = f"{revision}:{posixpath.join(posixpath.dirname(index), path)}"
         repo = place.repository()
-        data = blob(repo, blob_oid(member, repo), threads)
-        return as_checked_out(member, data, threads).data
+        return as_checked_out(member, blob(repo, blob_oid(member, repo), threads), threads).data
 
     def open_file(path: str) -> ByteView:
         file = Path(target).parent / path
@@ -227,8 +227,7 @@ def tree_members(
             entry = next(iter(history.listing(repo, tree, member)), None)
             if entry is None or not entry.is_file:
                 raise InputError("there is no such file")
-            data = blob(repo, entry.oid, threads)
-            return as_checked_out(shown(path), data, threads).data
+            return as_checked_out(shown(path), blob(repo, entry.oid, threads), threads).data
         except (OSError, ValueError, EnvironmentFailure, InputError) as error:
             raise InputError(f"{shown(path)} can't be opened: {error}") from error
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wtxtgit.checkpoint.emit import MAX_WSUM, hmac_key
+from wtxtgit.checkpoint.emit import MAX_WSUM, key_bytes
 from wtxtgit.checkpoint.open import HERE, TargetPlace, members, public_name, read
 from wtxtgit.containers import any_format
 from wtxtgit.errors import WtxtgitError
@@ -30,7 +30,7 @@ from wtxtgit.text.grammar import MAGIC
 from wtxtgit.text.index import quote
 from wtxtgit.text.ledger import signed_by
 from wtxtgit.text.verify import TextReport, read_wsum, verify
-from wtxtgit.trust.signers import MAX_SIGNERS_FILE, parse_signers
+from wtxtgit.trust.openssh import MAX_SIGNERS_FILE, parse_signers
 
 LEDGER = "ledger"
 """What the verdict calls a ledger's format."""
@@ -46,24 +46,8 @@ _WORST_FIRST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """What a verification knows and demands.
-
-    `reading` are limits and keys for containers; `hmac_key` is their HMAC key
-    as well.
-    """
-
-    wsum: Path | None = None
-    hmac_key: Path | None = None
-    signers: Path | None = None
-    require_signed: bool = False
-    allow_unauthenticated: bool = False
-    reading: ReadOptions = field(default_factory=ReadOptions)
-
-
-@dataclass(frozen=True, slots=True)
 class Demands:
-    """What Keys stand for, read: a verification needs no other file."""
+    """What a verification knows and demands; it needs no other file."""
 
     wsum: bytes | None
     hmac_key: bytes | None = field(repr=False)
@@ -80,30 +64,39 @@ class Demands:
 Progress = Callable[[int], None]
 
 
-def demands(keys: Keys) -> Demands:
-    """Read what `keys` name; raises InputError, KeyFileError or EnvironmentFailure."""
+def demands(
+    *,
+    wsum: Path | None = None,
+    hmac_key: Path | None = None,
+    signers: Path | None = None,
+    require_signed: bool = False,
+    allow_unauthenticated: bool = False,
+    reading: ReadOptions | None = None,
+) -> Demands:
+    """Read the files that say what is demanded; raises InputError, KeyFileError or
+    EnvironmentFailure.
+
+    `reading` are limits and keys for containers; `hmac_key` is their HMAC key
+    as well.
+    """
     return Demands(
-        wsum=None if keys.wsum is None else read_small(keys.wsum, MAX_WSUM, "a WSUM"),
-        hmac_key=hmac_key(keys.hmac_key),
-        public_keys=_public_keys(keys.signers),
-        require_signed=keys.require_signed,
-        allow_unauthenticated=keys.allow_unauthenticated,
-        reading=keys.reading,
+        None if wsum is None else read_small(wsum, MAX_WSUM, "a WSUM"),
+        key_bytes(hmac_key),
+        _public_keys(signers),
+        require_signed,
+        allow_unauthenticated,
+        ReadOptions() if reading is None else reading,
     )
 
 
 def verify_files(
     paths: Sequence[Path | str],
-    keys: Keys,
+    asked: Demands,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Verify each file, URL, or blob as REV:PATH; what can't be read is a finding, not the end.
-
-    Raises InputError, KeyFileError or EnvironmentFailure for key and WSUM files.
-    """
-    asked = demands(keys)
+    """Verify each file, URL, or blob as REV:PATH; what can't be read is a finding, not the end."""
     return Verdict(
         tuple(verify_file(str(p), asked, threads=threads, progress=progress) for p in paths)
     )
@@ -159,12 +152,10 @@ def verify_data(
         verdict = _with_demands(asked, verdict)
     # Texts, ledgers and deltas have magics that no container shares, so their order is free.
     elif data[: len(delta_lines.MAGIC)] == delta_lines.MAGIC:
-        report_of_delta = check_delta(data, public_keys=asked.public_keys)
-        verdict = _delta_verdict(path, report_of_delta, asked)
+        verdict = _delta_verdict(path, check_delta(data, public_keys=asked.public_keys), asked)
     else:
         options = replace(asked.reading, integrity_key=asked.hmac_key)
-        open_member = members(name, place, threads=threads)
-        findings = any_format.check(data, options, open_member, checked)
+        findings = any_format.check(data, options, members(name, place, threads=threads), checked)
         verdict = _with_demands(asked, _container_verdict(path, data, findings))
     if progress is not None:
         progress(data.nbytes)
@@ -177,6 +168,7 @@ def _with_demands(asked: Demands, verdict: FileVerdict) -> FileVerdict:
 
 
 def _demands(asked: Demands, verdict: FileVerdict) -> Iterator[Problem]:
+    # A ledger's records carry signatures of their own, which were looked at one by one.
     if asked.require_signed and verdict.format != LEDGER:
         yield Problem("signature", "a signature is required: a container carries none, a text can")
     is_told_of_key = verdict.authenticated or any(error.kind == "hmac" for error in verdict.errors)
@@ -199,7 +191,6 @@ def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVe
         ArrayFacts(a.name, a.claim.dtype, a.claim.shape, a.claim.sha256.hex())
         for a in report.index.arrays
     )
-    complete = report.sha256_all is not None
     return FileVerdict(
         path,
         "wtxt",
@@ -208,7 +199,7 @@ def _text_verdict(path: str, report: TextReport, require_signed: bool) -> FileVe
         signature=str(report.signature) if report.index.has_header else None,
         keyid=report.keyid,
         authenticated=report.authenticated if report.index.has_header else None,
-        arrays=arrays if complete else None,
+        arrays=arrays if report.sha256_all is not None else None,
     )
 
 
@@ -239,6 +230,7 @@ def _ledger_verdict(
             None if record.at is None else shown_path(record.at),
         )
         records.append(facts)
+    # One record without a good signature is what the user has to know of.
     worst = next(state for state in _WORST_FIRST if state in states)
     return FileVerdict(path, LEDGER, tuple(errors), signature=str(worst), records=tuple(records))
 
@@ -251,6 +243,7 @@ def _delta_verdict(path: str, report: DeltaReport, asked: Demands) -> FileVerdic
     if asked.hmac_key is not None and not asked.allow_unauthenticated:
         what = "a key is given: delta apply --hmac-key checks the arrays' hmacs, with the base"
         errors.append(Problem("hmac", what))
+    # Cut short in its head: there are no facts to tell.
     if index.base is None or index.stop is not None:
         return FileVerdict(path, DELTA, tuple(errors))
     head = index.head

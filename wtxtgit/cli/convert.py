@@ -112,10 +112,10 @@ def repack(
     wtxtgit repack model.fold
     wtxtgit repack model.fold --compression zstd -o small.fold
     """
-    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.checkpoint.repack import repack as repack_checkpoint
 
-    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
     with progress("repacking", 2 * file_size(file)) as advance:
         done = repack_checkpoint(file, output or file, compression, options, progress=advance)
     if is_printed(done, as_json):
@@ -153,10 +153,10 @@ def recover(
     if not ecc:
         raise UsageError("say what to mend from: --ecc is the file's own parity")
 
-    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.checkpoint.repack import recover as recover_checkpoint
 
-    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
     done = recover_checkpoint(file, output or file, options)
     if as_json:
         print_json(done)

@@ -15,7 +15,7 @@ from wtxtgit.cli import boundary, environment
 from wtxtgit.cli.diff_table import print_changes
 from wtxtgit.cli.output import file_size, print_line, print_table, progress
 from wtxtgit.errors import UsageError, WtxtgitError, counted
-from wtxtgit.git.external_diff import DiffFile, FileKind, Pair, Unmerged, parse
+from wtxtgit.git.external_diff import DiffFile, Pair, Unmerged, parse
 from wtxtgit.report.figures import size
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _show(pair: Pair) -> None:
         if pair.is_same:
             _print_header(pair)
             print_line("the content is the same")
-        elif any(side.kind is not FileKind.FILE for side in _sides(pair)):
+        elif any(side.kind != "file" for side in _sides(pair)):
             _print_header(pair)
             print_line("not looked into")
             print_line(_HINT)

@@ -16,6 +16,7 @@ from wtxtgit.cli.keys import asker, passphrase_option
 from wtxtgit.cli.options import PathOrUrl, scheduler_option
 from wtxtgit.cli.output import file_size, progress, raw_size
 from wtxtgit.errors import UsageError
+from wtxtgit.io.files import write_output
 from wtxtgit.io.view import write_all
 
 if TYPE_CHECKING:
@@ -111,9 +112,11 @@ def emit(
             if outs is None:
                 write_all(sys.stdout.fileno(), emission.pieces())
                 return 0
-            emission.write_to(outs[number])
-        if pending and emission.text is not None:
-            checkpoint_emit.write_wsum(emission.text, checkpoint_emit.wsum_path(Path(outs[number])))
+            checkpoint_emit.write_text(emission, outs[number])
+        if pending and emission.writer is not None:
+            checkpoint_emit.write_wsum(
+                emission.writer, checkpoint_emit.wsum_path(Path(outs[number]))
+            )
     return 0
 
 
@@ -122,7 +125,7 @@ def _emit_there(
 ) -> None:
     """Have a cluster make the texts."""
     from wtxtgit.cluster.client import connected
-    from wtxtgit.cluster.emit import emit_files
+    from wtxtgit.cluster.tasks import emit_files
 
     if outs is None:
         raise UsageError("--scheduler needs -o: workers write the texts")
@@ -256,15 +259,15 @@ def make(base: str, target: str, output: Path | None, plain: bool) -> int:
 
     total = file_size(Path(base)) + file_size(Path(target))
     with progress("comparing", total) as advance:
-        making, made = checkpoint_delta.make(
+        making, pieces = checkpoint_delta.make(
             base, target, plain=plain, threads=environment.threads(), progress=advance
         )
         if making.takes_nothing:
             boundary.note(f"nothing of {base} is in {target}: the delta carries all of it")
         if output is None or str(output) == "-":
-            write_all(sys.stdout.fileno(), made.pieces)
+            write_all(sys.stdout.fileno(), pieces)
         else:
-            made.write_to(output)
+            write_output(output, lambda descriptor: write_all(descriptor, pieces))
     return 0
 
 
@@ -309,7 +312,7 @@ def apply(
     to_pipe = output is not None and str(output) == "-"
     out = None if to_pipe else output or checkpoint_delta.default_output(delta)
     with progress("applying", 2 * file_size(Path(base))) as advance:
-        made = checkpoint_delta.apply(
+        pieces = checkpoint_delta.apply(
             base,
             delta,
             checkpoint_delta.TargetGeneration(ts, build, hmac_key),
@@ -317,7 +320,7 @@ def apply(
             progress=advance,
         )
         if out is None:
-            write_all(sys.stdout.fileno(), made.pieces)
+            write_all(sys.stdout.fileno(), pieces)
         else:
-            made.write_to(out)
+            write_output(out, lambda descriptor: write_all(descriptor, pieces))
     return 0

@@ -1,4 +1,4 @@
-"""`wtxtgit --help` and `wtxtgit --version`, without click.
+"""`wtxtgit --help` and `--version` without click, and the commands that the page lists.
 
 People ask for these before all else, and click takes longer to import than
 both take together. The page is laid out as click lays out those of the
@@ -7,16 +7,90 @@ commands: `click.formatting`, HelpFormatter.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from shutil import get_terminal_size
 from textwrap import wrap
 
 from wtxtgit.cli import boundary
-from wtxtgit.cli.commands import ABOUT, MAX_COLUMNS, SECTIONS
 from wtxtgit.errors import UsageError
 from wtxtgit.version import __version__
 
+ABOUT = """Keep model checkpoints in ordinary git, as text that checks itself.
+
+\b
+wtxtgit install                    once a machine
+wtxtgit track '*.safetensors'      once a repository
+git add, commit, push, clone       as ever
+
+Exit codes: 0 all holds, 1 a check found something, 2 usage, 3 input is not
+what it claims to be, 4 untrusted, 5 environment, 70 a bug in wtxtgit.
+"""
+"""Paragraphs; one that starts with a line of `\\b` keeps its lines, as click has it."""
+
+MAX_COLUMNS = 100
+"""The widest that a page of help gets, on a wider screen too."""
+
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Set up": {
+        "install": ("setup:install", "Set git up: filter, diff and merge drivers."),
+        "uninstall": ("setup:uninstall", "Take back what install did."),
+        "track": ("setup:track", "Keep files that match a pattern as text in git."),
+        "untrack": ("setup:untrack", "Stop tracking a pattern."),
+        "doctor": ("setup:doctor", "Find what is set up wrong, and mend it."),
+    },
+    "Files": {
+        "add": ("files:add", "Add files to the index: git add, several times as fast."),
+        "checkout": ("files:checkout", "Write checkpoints to the work tree, fast."),
+    },
+    "Look": {
+        "status": ("files:status", "Show the state of every tracked file."),
+        "ls-files": ("files:ls_files", "List tracked files."),
+        "inspect": ("inspect:inspect", "Show what a checkpoint holds."),
+        "verify": ("inspect:verify", "Check everything that can be checked."),
+        "diff": ("inspect:diff", "Show what changed in the weights."),
+        "review": ("review:review", "Show what a branch changes of checkpoints."),
+    },
+    "Merge": {
+        "merge-file": ("merge:merge_file", "Merge three checkpoints, tensor by tensor."),
+        "resolve": ("merge:resolve", "Settle what a merge of a checkpoint left open."),
+    },
+    "Convert": {
+        "emit": ("emit:emit", "Make the text of a checkpoint."),
+        "restore": ("emit:restore", "Make the checkpoint of a text."),
+        "convert": ("convert:convert", "Write a checkpoint in another format."),
+        "repack": ("convert:repack", "Change a checkpoint's compression."),
+        "recover": ("convert:recover", "Mend a damaged checkpoint from its parity."),
+        "delta": ("emit:delta", "Send what changed of a checkpoint as text."),
+    },
+    "Containers": {
+        "taridx": ("taridx:taridx", "Build, list and check indexes of tar shards."),
+    },
+    "Trust": {
+        "seal": ("seal:seal", "Sign what checkpoints hold, generation by generation."),
+        "check": ("seal:check", "Check what is about to be committed."),
+        "key": ("keys:key", "Make, import and list keys that sign."),
+        "signers": ("keys:signers", "Say who may sign in a repository."),
+        "log": ("audit:log", "List the sealed generations of a checkpoint."),
+        "audit": ("audit:audit", "Prove the chain of all checkpoints across commits."),
+    },
+    "Called by git": {
+        "filter-process": ("plumbing_help:filter_process", "Clean and smudge many files."),
+        "clean": ("plumbing_help:clean", "One file to text."),
+        "smudge": ("plumbing_help:smudge", "One text to file."),
+        "diff-driver": ("plumbing_help:diff_driver", "What a diff shows of one file."),
+        "merge-driver": ("plumbing_help:merge_driver", "Merge a file that both sides changed."),
+        "hook": ("hook:hook", "What git's hooks run."),
+    },
+}
+"""Sections of the help, with commands: where each is, and a line about it."""
+
+COMMANDS = reduce(or_, SECTIONS.values())
+"""The command line: where each command is, and a line about it."""
+
 VERSION = ("-V", "--version")
 HELP = ("-h", "--help")
+OPTIONS = (*VERSION, *HELP)
 
 _OPTIONS = {
     ", ".join(VERSION): "Show the version and exit.",
@@ -26,11 +100,6 @@ _MARGIN = 2
 """Columns on the right of the screen that stay empty, and those before what stands in a section."""
 _LEAST = 50
 _UNWRAPPED = "\b\n"
-
-
-def is_asked_for(arguments: list[str]) -> bool:
-    """Whether these arguments ask for nothing but the first page, or the version."""
-    return not arguments or (len(arguments) == 1 and arguments[0] in (*HELP, *VERSION))
 
 
 def main(arguments: list[str]) -> int:

@@ -207,21 +207,28 @@ def verify(
     wtxtgit verify step-100.wtxt --signers .wtxt/signers --require-signed
     wtxtgit verify model.fold.wsum --signers .wtxt/signers --require-signed
     """
-    from wtxtgit.checkpoint.verify import Keys, verify_files
+    from wtxtgit.checkpoint.verify import demands, verify_files
 
     reading = read_options(key, max_chunk)
-    keys = Keys(wsum, hmac_key, signers, require_signed, allow_unauthenticated, reading)
+    asked = demands(
+        wsum=wsum,
+        hmac_key=hmac_key,
+        signers=signers,
+        require_signed=require_signed,
+        allow_unauthenticated=allow_unauthenticated,
+        reading=reading,
+    )
     with cluster(scheduler, worker_clone) as workers:
         # Of a set, whose size nobody knows before, every file is a cluster's work.
         total = sum(map(raw_size, map(Path, files))) if workers is None else None
         with progress("verifying", total) as advance:
             if workers is None:
                 threads = environment.threads()
-                verdict = verify_files(files, keys, threads=threads, progress=advance)
+                verdict = verify_files(files, asked, threads=threads, progress=advance)
             else:
-                from wtxtgit.cluster.verify import verify_files as verify_there
+                from wtxtgit.cluster.tasks import verify_files as verify_there
 
-                verdict = verify_there(workers, files, keys, worker_clone, progress=advance)
+                verdict = verify_there(workers, files, asked, worker_clone, progress=advance)
     if as_json:
         print_json(verdict)
     elif len(verdict.files) == 1 and verdict.files[0].failure is not None:

@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 import click
 
 from wtxtgit.cli import boundary, front_page
-from wtxtgit.cli.commands import COMMANDS, MAX_COLUMNS
+from wtxtgit.cli.front_page import COMMANDS, MAX_COLUMNS
 from wtxtgit.errors import UsageError
 from wtxtgit.version import __version__
 

@@ -76,13 +76,13 @@ def merge_file(
     wtxtgit merge-file base.fold mine.fold theirs.fold --strategy average -o merged.fold
     wtxtgit merge-file base.fold mine.fold theirs.fold --take 'layers.3.*=theirs'
     """
-    from wtxtgit.checkpoint.emit import hmac_key as integrity_key
+    from wtxtgit.checkpoint.emit import key_bytes
     from wtxtgit.merge.container import Merger
     from wtxtgit.merge.policy import Policy, parse_strategy, parse_takes
     from wtxtgit.merge.resolve import STDOUT, merge_files
     from wtxtgit.model.tensor import ReadOptions
 
-    options = ReadOptions(max_chunk, integrity_key=integrity_key(hmac_key))
+    options = ReadOptions(max_chunk, integrity_key=key_bytes(hmac_key))
     if as_json and output == STDOUT:
         raise UsageError("standard output takes the file or --json, not both")
     policy = Policy(parse_strategy("fail" if strategy is None else strategy), parse_takes(takes))

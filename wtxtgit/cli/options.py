@@ -15,7 +15,7 @@ from wtxtgit.errors import InputError, UsageError
 from wtxtgit.model.tensor import MAX_CHUNK, ReadOptions
 
 if TYPE_CHECKING:
-    from wtxtgit.chain.contents import Examiner
+    from wtxtgit.chain.reader import Examiner
     from wtxtgit.cluster.client import Cluster
     from wtxtgit.git.repository import Repository
     from wtxtgit.review.contents import Comparer
@@ -168,7 +168,7 @@ def examiner(workers: Cluster | None, repo: Repository, clone: Path | None) -> E
     """What finds facts about blobs on the cluster, if there is one."""
     if workers is None:
         return None
-    from wtxtgit.cluster.clone import examiner as on_cluster
+    from wtxtgit.cluster.tasks import examiner as on_cluster
 
     return on_cluster(workers, repo, clone)
 
@@ -179,6 +179,6 @@ def comparer(workers: Cluster | None, clone: Path | None) -> Comparer:
         from wtxtgit.review.contents import here
 
         return here
-    from wtxtgit.cluster.clone import comparer as on_cluster
+    from wtxtgit.cluster.tasks import comparer as on_cluster
 
     return on_cluster(workers, clone)

@@ -86,7 +86,7 @@ def review(
     wtxtgit review origin/main...HEAD
     wtxtgit review main...topic --format html -o review.html
     """
-    from wtxtgit.chain.contents import Facts
+    from wtxtgit.chain.reader import Facts
     from wtxtgit.review import review as review_review
 
     form = "json" if as_json else form

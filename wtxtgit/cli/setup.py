@@ -153,25 +153,26 @@ def track(patterns: tuple[str, ...], as_json: bool) -> None:
     if is_printed(done, as_json):
         return
     _print(done, "tracking", "already tracked")
-    if done.found.raw:
-        names = arguments(done.found.raw)
+    follows = done.consequences
+    if follows.raw:
+        names = arguments(follows.raw)
         warn(
-            f"committed as raw binary: {listed(done.found.raw)}",
+            f"committed as raw binary: {listed(follows.raw)}",
             f"git add --renormalize -- {names} makes text of them with the next commit",
         )
-    for large in done.found.sizes[:_LARGE_SHOWN]:
+    for large in follows.sizes[:_LARGE_SHOWN]:
         warn(f"{listed([large.path])}: {large.message}")
-    if len(done.found.sizes) > _LARGE_SHOWN:
-        warn(f"{len(done.found.sizes) - _LARGE_SHOWN} more files are as large; --json lists them")
-    if done.found.settings:
-        keys = ", ".join(f"{key}={value}" for key, value in done.found.settings.items())
+    if len(follows.sizes) > _LARGE_SHOWN:
+        warn(f"{len(follows.sizes) - _LARGE_SHOWN} more files are as large; --json lists them")
+    if follows.settings:
+        keys = ", ".join(f"{key}={value}" for key, value in follows.settings.items())
         note(
             f"git packs such files better with {keys}",
             "wtxtgit doctor --fix sets that for this repository",
         )
-    if done.found.long:
+    if follows.long:
         note(
-            f"pull requests may show no diff of {counted(done.found.long, 'file')}: "
+            f"pull requests may show no diff of {counted(follows.long, 'file')}: "
             f"forges end at {MAX_DIFF_LINES:,} lines",
             "wtxtgit review BASE...HEAD shows what changed in the weights",
         )

@@ -36,8 +36,9 @@ if TYPE_CHECKING:  # a filter checks nothing, and starts for every command
     from wtxtgit.model.findings import Findings, MemberFindings
 
 _DEFAULTS = ReadOptions()
+# Values that the JSON header of a file may have that was compressed: a few compressed bytes can
+# stand for any number of them. Headers that stand in a repository as they are have MAX_JSON alone.
 MAX_DECODED_VALUES = 2_000_000
-"""Values that the JSON header of a file may have that was compressed."""
 
 
 def split(data: ByteView) -> Cut:
@@ -58,6 +59,7 @@ def split(data: ByteView) -> Cut:
 
 def identify(data: ByteView) -> str | None:
     """What a file is, sets and what is stored whole included; None where unknown."""
+    # Sets come last: a JSON file has to be searched for the words of an index.
     known = detected(data) or stored_whole(data)
     if known is not None:
         return known.name
@@ -137,11 +139,11 @@ def tensors(
     `untold` is given the reason, and what else the chunks hold beside tensors.
     Raises FormatError (limit) for too many tensors or too long names.
     """
-    told = [] if untold is None else untold
+    reasons = [] if untold is None else untold
     yield from description.tensors
     count = characters = 0
     for chunk in description.nested:
-        for tensor in _tensors_in(chunk, options, told):
+        for tensor in _tensors_in(chunk, options, reasons):
             count += 1
             characters += len(tensor.name)
             if count > MAX_TENSORS or characters > MAX_JSON:
@@ -244,13 +246,13 @@ def _opened(nested: Nested) -> ByteView | None:
     Raises FormatError.
     """
     data = nested.open()
-    found = detected(data)
-    if found is None:
+    known = detected(data)
+    if known is None:
         starts = (f.whole_magic for f in FORMATS if f.nested and f.whole is not None)
         return data if any(data[: len(magic)] == magic for magic in starts) else None
-    if found.nested_limits is not None and nested.offset is None:
-        found.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
-    return data if found.nested else None
+    if known.nested_limits is not None and nested.offset is None:
+        known.nested_limits().refuse_values(data, MAX_DECODED_VALUES)
+    return data if known.nested else None
 
 
 def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iterator[Tensor]:
@@ -273,8 +275,8 @@ def _tensors_in(nested: Nested, options: ReadOptions, untold: list[str]) -> Iter
     for n, tensor in enumerate(inner.tensors):
         name = f"{nested.name}/{tensor.name}"
         if nested.offset is None:
-            held = _again(nested, options, n, tensor)
-            yield replace(tensor, name=name, held=held, offset=None)
+            content = _again(nested, options, n, tensor)
+            yield replace(tensor, name=name, held=content, offset=None)
         elif tensor.offset is None:
             yield replace(tensor, name=name)
         else:

@@ -15,10 +15,12 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import ReadOptions
 
+# What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes:
+# weights shrink by a part, a bomb to next to nothing.
 MOST_RATIO = 256
-"""What is compressed in a file may be so many times larger than the file, or `max_chunk` bytes."""
+# Times that all of it may be decoded: a listing may take tensors of large parts in turns, but not
+# for ever.
 MAX_PASSES = 16
-"""Times that all of it may be decoded."""
 
 
 class Budget:
@@ -49,6 +51,18 @@ class Budget:
         """Spend `amount` on what stands at `offset`; raises FormatError (limit) if less is left."""
         if not self.spend(amount):
             fail(self._message, offset=offset, field=self._field, kind="limit")
+
+
+def refuse_many(count: int, most: int, what: str, field: str) -> None:
+    """Raise FormatError (limit) where a file would have more of something than readers take."""
+    if count > most:
+        raise FormatError(f"{count} {what} are too many", kind="limit", field=field)
+
+
+def refuse_long(nbytes: int, most: int, what: str, field: str) -> None:
+    """Raise FormatError (limit) where a part of a file would be longer than readers take."""
+    if nbytes > most:
+        raise FormatError(f"{what} of {nbytes} bytes is too long", kind="limit", field=field)
 
 
 def most_decoded(size: int, options: ReadOptions) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any, Literal, NoReturn
 
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView, mapped
 
+# Bytes of a text that are decoded at once: a length that is made of a tensor's bytes may be
+# gigabytes.
+TEXT_STEP = 1 << 16
+# Characters of a name from the input that an error repeats: a name may be as long as the file.
 MAX_QUOTED = 60
-"""Characters of a name from the input that an error repeats."""
 
 
 def quoted(name: str) -> str:
@@ -41,6 +46,21 @@ def unpack_at(layout: Struct, data: ByteView, offset: int) -> tuple[Any, ...]:
     if isinstance(data, memoryview):
         return layout.unpack_from(data, offset)
     return layout.unpack(mapped(data[offset : offset + layout.size]))
+
+
+def decoded(data: ByteView, start: int, end: int, field: str) -> Iterator[str]:
+    """The text data[start:end], TEXT_STEP bytes at a time; raises FormatError.
+
+    A length may be that of any gigabytes: what is no text mostly shows at its beginning.
+    """
+    decoder = getincrementaldecoder("utf-8")()
+    for pos in range(start, end, TEXT_STEP):
+        stop = min(pos + TEXT_STEP, end)
+        begun = len(decoder.getstate()[0])
+        try:
+            yield decoder.decode(mapped(data[pos:stop]), stop == end)
+        except UnicodeDecodeError as error:
+            fail(f"{field} is not UTF-8", offset=pos - begun + error.start, field=field)
 
 
 class Cursor:
@@ -83,12 +103,17 @@ class Cursor:
 
     def text(self, count: int, field: str) -> str:
         """`count` bytes of strict UTF-8."""
-        start = self.pos
-        raw = bytes(self.take(count, field))
+        start = self.skip(count, field)
+        steps = decoded(self.data, start, self.pos, field)
         try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
+            # Files have millions of names: in steps, each would take five times as long.
+            return (
+                bytes(self.data[start : self.pos]).decode()
+                if count <= TEXT_STEP
+                else "".join(steps)
+            )
+        except UnicodeDecodeError:
+            return "".join(steps)
 
     def record(self, layout: Struct, field: str) -> tuple[Any, ...]:
         """The fields of a fixed record; the layout states its own byte order."""

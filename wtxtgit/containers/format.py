@@ -31,10 +31,11 @@ OpenMember = Callable[[str], ByteView]
 
 Also where a symbolic link leads out of the set's folder, which a path does not show.
 """
+# Files that an index may list: each is opened. Writers number them with five digits.
 MAX_SET_FILES = 99_999
-"""Files that an index may list: each is opened."""
+# Bytes at the start of an index that tell that it is one: files of all kinds are asked, and a large
+# JSON file is not read for that.
 SET_HEAD = 1 << 16
-"""Bytes at the start of an index that tell that it is one: files of all kinds are asked."""
 KeyPath = tuple[str, ...]
 """Keys that lead to a value of the metadata, ANY for each item of a list."""
 ANY = "*"

@@ -17,6 +17,11 @@ Span = tuple[int, int]
 T = TypeVar("T")
 
 
+def aligned(position: int, alignment: int) -> int:
+    """The next multiple of `alignment`."""
+    return position + -position % alignment
+
+
 def overlaps(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[tuple[T, T]]:
     """Items that start before another one's end, each with that which reaches furthest before it.
 
@@ -49,15 +54,16 @@ def groups(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
 
 def gaps(spans: Iterable[Span], size: int) -> list[Span]:
     """What of `size` bytes is in none of the spans, in order."""
-    found: list[Span] = []
+    between: list[Span] = []
     reached = 0
     for start, end in sorted(spans):
         if start > reached and reached < size:
-            found.append((reached, min(start, size)))
+            between.append((reached, min(start, size)))
         reached = max(reached, end)
+    # Spans may reach beyond the end: what they claim was not checked here.
     if reached < size:
-        found.append((reached, size))
-    return found
+        between.append((reached, size))
+    return between
 
 
 def digest(data: ByteView, spans: Iterable[Span]) -> bytes | None:

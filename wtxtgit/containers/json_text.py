@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -13,13 +13,17 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 
+# Containers inside one another, the outermost one counted as 1. Python's own reader recurses, and
+# where it gives up depends on the stack that is left: clean must not.
 MAX_DEPTH = 64
-"""Containers inside one another, the outermost one counted as 1."""
+# Integers are those of 64 bits, signed or not: other readers have no others, and Python's of any
+# length take quadratic time.
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
 MAX_INTEGER_CHARACTERS = len(str(MIN_INTEGER))
+# Bytes looked at first for a NUL, which no JSON text holds; twice as many each time after. Weights
+# that are taken for JSON show one soon.
 FIRST_SCAN = 256
-"""Bytes looked at first for a NUL, which no JSON text holds."""
 
 _STRING = re.compile(rb'"[^"]*"')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -27,8 +31,9 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 Path = tuple[str | int, ...]
 """Where a value is: keys of objects and numbers in lists, from the outside in."""
-_Found = list[tuple[int, int, str]]
+_Replacements = list[tuple[int, int, str]]
 """Where a value starts and ends, and the text that takes its place."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _Tree = dict[str | int, "_Tree | _NewText"]
@@ -81,14 +86,17 @@ def parse(data: ByteView, what: str, *, offset: int = 0, unique_keys: bool = Fal
 
 def check_name(name: str, what: str, *, offset: int) -> None:
     """Refuse a name that no UTF-8 text can hold (a lone surrogate)."""
-    if name.isascii():
-        return
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(
-            f"{what} {quoted(name)} has a lone surrogate", offset=offset, field=what
-        ) from None
+    if not is_text(name):
+        raise FormatError(f"{what} {quoted(name)} has a lone surrogate", offset=offset, field=what)
+
+
+def refuse_repeated(names: Iterable[str], message: str) -> None:
+    """Raise FormatError where a name is there twice; `message` has a place for it."""
+    taken: set[str] = set()
+    for name in names:
+        if name in taken:
+            raise FormatError(message.format(quoted(name)), field="name")
+        taken.add(name)
 
 
 def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
@@ -99,14 +107,15 @@ def _refuse_nul(data: ByteView, what: str, offset: int) -> None:
     """
     start, step = 0, FIRST_SCAN
     while start < len(data):
-        found = bytes(data[start : start + step]).find(0)
-        if found >= 0:
-            fail(f"{what} is not JSON", offset=offset + start + found, field=what)
+        nul = bytes(data[start : start + step]).find(0)
+        if nul >= 0:
+            fail(f"{what} is not JSON", offset=offset + start + nul, field=what)
         start, step = start + step, step * 2
 
 
 def _depth(raw: bytes) -> int:
     """How deep a JSON text nests; any number if it is no JSON."""
+    # Mostly there are too few brackets for that, and nothing is copied.
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return 0
     without_escapes = raw.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -130,12 +139,12 @@ def replaced(text: str, edits: Mapping[Path, object]) -> str:
     tree: _Tree = {}
     for path, value in edits.items():
         _plant(tree, path, _NewText(json.dumps(value)))
-    found: _Found = []
-    _find(text, _skip(text, 0), tree, found)
-    if len(found) != len(edits):
+    replacements: _Replacements = []
+    _find(text, _skip(text, 0), tree, replacements)
+    if len(replacements) != len(edits):
         raise FormatError("JSON text lacks a value that is replaced")
     pieces, pos = [], 0
-    for start, end, new in sorted(found):
+    for start, end, new in sorted(replacements):
         pieces += [text[pos:start], new]
         pos = end
     return "".join([*pieces, text[pos:]])
@@ -151,30 +160,31 @@ def _plant(tree: _Tree, path: Path, new: _NewText) -> None:
     tree[last] = new
 
 
-def _find(text: str, pos: int, tree: _Tree | _NewText | None, found: _Found) -> int:
+def _find(text: str, pos: int, tree: _Tree | _NewText | None, replacements: _Replacements) -> int:
     """Where the value at `pos` ends; `found` is given what is replaced in it."""
     if not isinstance(tree, dict) or text[pos] not in "{[":
         _, end = _DECODER.raw_decode(text, pos)
         if isinstance(tree, _NewText):
-            found.append((pos, end, tree.text))
+            replacements.append((pos, end, tree.text))
         return end
     is_object = text[pos] == "{"
-    last: dict[str | int, _Found] = {}
+    last: dict[str | int, _Replacements] = {}
     pos, number = _skip(text, pos + 1), 0
     while text[pos] not in "}]":
         key: str | int = number
         if is_object:
             key, pos = _DECODER.raw_decode(text, pos)
             pos = _skip(text, _skip(text, pos) + 1)
-        inner: _Found = []
+        inner: _Replacements = []
         pos = _skip(text, _find(text, pos, tree.get(key), inner))
         if key in tree:
+            # Of equal keys the last one counts, as for `parse`.
             last[key] = inner
         if text[pos] == ",":
             pos = _skip(text, pos + 1)
         number += 1
     for inner in last.values():
-        found += inner
+        replacements += inner
     return pos + 1
 
 
@@ -200,7 +210,7 @@ def texts(value: object) -> dict[str, str]:
 
 def is_text(text: str) -> bool:
     """Whether a string out of JSON can be written as UTF-8."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def shown_key(key: str) -> str:

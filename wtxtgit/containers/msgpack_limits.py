@@ -40,9 +40,10 @@ NEUTRAL_EXT_CODE = 0
 """An extension type that no library gives a meaning."""
 
 
+# Values, and arrays and maps, of one index: each becomes an object in memory, for as
+# little as one byte of the file.
 MAX_VALUES = 32 * MAX_TENSORS
 MAX_CONTAINERS = 4 * MAX_TENSORS
-"""Values, and arrays and maps, of one index: each becomes an object in memory."""
 
 
 def _fixed_sizes() -> list[int]:

@@ -28,18 +28,21 @@ from wtxtgit.model.tensor import ITEM_BYTES
 VERSIONS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """The bytes of the length and the encoding of the text of each version."""
 KEYS = frozenset({"descr", "fortran_order", "shape"})
+# Bytes of a header's text ("Limits"). numpy writes version 2.0, with 4 bytes for the length, where
+# it is over 65,535 bytes; a header of gigabytes would be parsed whole.
 MAX_TEXT = 2**20
-"""Bytes of a header's text. numpy writes version 2.0 where it is over 65,535 bytes."""
 MAX_SIZE = len(NPY_MAGIC) + 2 + 4 + MAX_TEXT
 """Bytes of a whole header, at most."""
+# Bytes of one item. Nested subarrays can claim any product, which must not grow long.
 MAX_ITEM = 2**31 - 1
-"""Bytes of one item."""
+# Dimensions that numpy's arrays can have, since numpy 2.
 MAX_RANK = 64
-"""Dimensions that numpy's arrays can have."""
+# Bytes of the headers of all npy files in a zip for each byte of the zip, beside MAX_TEXT: members
+# may share bytes, so any number of them can have one long header.
 HEADERS_A_BYTE = 4
-"""Bytes of the headers of all npy files in a zip for each of its own, beside MAX_TEXT."""
+# Characters of a header's text up to which what it says is kept for the next array of the same
+# shape: longer ones would fill the memory, and hardly come twice.
 _MOST_KEPT = 512
-"""Characters of a header's text up to which what it says is kept."""
 ALIGNMENT = 64
 """Where numpy lets the array start; 16 before 1.14."""
 LEAST_ALIGNMENT = 16
@@ -225,6 +228,7 @@ def build(element: str, shape: tuple[int, ...]) -> bytes:
     fields = {"descr": DESCR[element], "fortran_order": False, "shape": shape}
     text = "{" + "".join(f"{key!r}: {value!r}, " for key, value in fields.items()) + "}"
     if shape:
+        # So that arrays can be appended to in place.
         text += " " * (GROWTH_DIGITS - len(str(shape[0])))
     fixed = NPY_MAGIC + bytes((1, 0))
     text += " " * (-(len(fixed) + 2 + len(text) + 1) % ALIGNMENT) + "\n"
@@ -236,6 +240,7 @@ def _number(descr: object) -> tuple[str | None, str]:
     if not isinstance(descr, str):
         return None, "little"
     element = _ELEMENTS.get(descr[1:])
+    # Of items of one byte any order is the same.
     if element is not None and ITEM_BYTES[element] == 1:
         return element if descr[0] in "|<>=" else None, "little"
     return element if descr[0] in "<>" else None, "big" if descr[0] == ">" else "little"
@@ -248,10 +253,10 @@ def _item(descr: object, offset: int) -> tuple[int, bool]:
     while waiting:
         described, times = waiting.pop()
         if isinstance(described, str):
-            found = _SCALAR.fullmatch(described)
-            if found is None:
+            scalar = _SCALAR.fullmatch(described)
+            if scalar is None:
                 fail("descr is unknown", offset=offset, field="descr")
-            _, kind, digits = found.groups()
+            _, kind, digits = scalar.groups()
             has_objects = has_objects or kind is None
             size += times * int(digits or 0) * (4 if kind == "U" else 1)
         else:

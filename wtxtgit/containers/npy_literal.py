@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail
+from wtxtgit.containers.json_text import is_text
 
+# Values inside one another, the outermost one counted as 1: the reader below recurses.
 MAX_DEPTH = 32
-"""Values inside one another, the outermost one counted as 1."""
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
 MAX_DIGITS = len(str(MAX_INTEGER))
@@ -67,8 +68,8 @@ class _LiteralReader:
     def value(self, depth: int) -> object:
         if depth > MAX_DEPTH:
             self.fail("header is nested too deeply", kind="limit")
-        found = self._token()
-        mark = found["mark"]
+        token = self._token()
+        mark = token["mark"]
         if mark == "{":
             return self._dict(depth)
         if mark == "[":
@@ -76,17 +77,17 @@ class _LiteralReader:
         if mark == "(":
             items, is_tuple = self._items(depth, ")")
             return tuple(items) if is_tuple else items[0]
-        if found["word"] is not None:
-            return found["word"] == "True"
-        if found["integer"] is not None:
-            return self._integer(found["integer"], found["long"])
+        if token["word"] is not None:
+            return token["word"] == "True"
+        if token["integer"] is not None:
+            return self._integer(token["integer"], token["long"])
         if mark is not None:
             self.fail("header is no Python literal")
-        return self._string(found["single"] if found["double"] is None else found["double"])
+        return self._string(token["single"] if token["double"] is None else token["double"])
 
     def blanks(self) -> None:
-        found = _BLANKS.match(self.text, self.pos)
-        self.pos = found.end() if found else self.pos
+        blanks = _BLANKS.match(self.text, self.pos)
+        self.pos = blanks.end() if blanks else self.pos
 
     def fail(self, message: str, *, kind: str = "structure") -> NoReturn:
         # Characters of the text are bytes of the file but in version 3.0.
@@ -94,11 +95,11 @@ class _LiteralReader:
 
     def _token(self) -> re.Match[str]:
         self.blanks()
-        found = _TOKEN.match(self.text, self.pos)
-        if found is None:
+        token = _TOKEN.match(self.text, self.pos)
+        if token is None:
             self.fail("header is no Python literal")
-        self.pos = found.end()
-        return found
+        self.pos = token.end()
+        return token
 
     def _next_is(self, mark: str) -> bool:
         """Whether `mark` comes next; then it is passed."""
@@ -142,12 +143,12 @@ class _LiteralReader:
 
     def _string(self, raw: str) -> str:
         text = _ESCAPE.sub(self._character, raw) if "\\" in raw else raw
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        if not is_text(text):
             self.fail("header has a lone surrogate")
         return text
 
-    def _character(self, found: re.Match[str]) -> str:
-        mark, code = found["mark"], found["x"] or found["u"] or found["U"]
+    def _character(self, escape: re.Match[str]) -> str:
+        mark, code = escape["mark"], escape["x"] or escape["u"] or escape["U"]
         if mark is not None:
             return _MARKS.get(mark, mark)
         if code is None or int(code, 16) > 0x10FFFF:

@@ -30,8 +30,8 @@ from wtxtgit.model.array import (
 )
 from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 
+# Tensors, and chunks, that one file may have ("Limits"): each becomes several objects in memory.
 MAX_TENSORS = 1_000_000
-"""Tensors, and chunks, that one file may have."""
 LITERAL = ""
 """The array name of a fixed header that is stored as hex."""
 
@@ -51,8 +51,8 @@ _CARRIERS = {
 """The WTXT dtype of elements that are none of the ten, and its items in one of theirs."""
 GAP_ROLE = "_gap"
 DATA_ROLE = "data"
+# Bytes of one array of a file that is stored whole: half of what the text's chunks can number.
 PIECE = 32 * 1024**3
-"""Bytes of one array: half of what the text's chunks can number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,22 @@ class Stored:
     row_bytes: int | None = None
 
     @property
+    def nbytes(self) -> int:
+        return self.end - self.start
+
+    @property
     def has_our_order(self) -> bool:
         """Whether items are little-endian, as those of one byte always are."""
         return self.byteorder == "little" or ITEM_BYTES.get(self.element or "") == 1
 
     def listed(self, data: ByteView, absent: str | None = None) -> Tensor:
         """The tensor with a view of its bytes in the file `data`."""
-        held = data[self.start : self.end] if self.end > self.start else data[:0]
+        content = data[self.start : self.end] if self.end > self.start else data[:0]
         return Tensor(
             self.name,
             self.dtype,
             self.shape,
-            held,
+            content,
             self.start,
             self.element,
             self.order,

@@ -12,6 +12,9 @@ from wtxtgit.containers import aero, fold, gguf, mlcp, npy, npz, safetensors, ta
 from wtxtgit.containers.format import Format, Opening
 from wtxtgit.io.view import ByteView
 
+# `model.array.CONTAINER_FORMATS` has the same names in the order of the spec: what reads a text
+# must know them without loading a format, and `text` may not import this room. A test holds the
+# two against each other.
 FORMATS: tuple[Format, ...] = (
     fold.FORMAT,
     aero.FORMAT,
@@ -58,8 +61,8 @@ def detected(data: ByteView) -> Format | None:
 
 def detect(data: ByteView) -> str:
     """The name of the format that the file's first bytes claim, "opaque" where they claim none."""
-    found = detected(data)
-    return OPAQUE if found is None else found.name
+    known = detected(data)
+    return OPAQUE if known is None else known.name
 
 
 def listed_by(data: ByteView) -> Format | None:

@@ -18,12 +18,13 @@ from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, hashed, pieces
 from wtxtgit.model.findings import Findings
-from wtxtgit.model.tensor import NewContent
+from wtxtgit.model.tensor import NewContent, TensorSource
 
 Edit = tuple[int, int, Callable[[], Iterable[Buffer]]]
 """First byte, end, and what gives the bytes that come there instead."""
+# Tensors that share bytes are written, or compared, so many times the size of their file: one range
+# can be listed as any number of tensors.
 MAX_PASSES = 4
-"""Tensors that share bytes are written, or compared, so many times the size of their file."""
 
 
 def spliced(data: ByteView, edits: Iterable[Edit]) -> Iterator[Buffer]:
@@ -46,13 +47,22 @@ class WrittenTensor:
 
     @property
     def nbytes(self) -> int:
-        return self.tensor.end - self.tensor.start
+        return self.tensor.nbytes
 
     def blocks(self) -> Iterator[Buffer]:
         """The bytes that are written."""
         if self.content is not None:
             return self.content.blocks()
         return pieces(self.data[self.tensor.start : self.tensor.end])
+
+
+def behind(
+    header: bytes, tensors: Sequence[TensorSource] | Sequence[WrittenTensor]
+) -> Iterator[Buffer]:
+    """A header, and the bytes of tensors back to back behind it."""
+    yield header
+    for tensor in tensors:
+        yield from tensor.blocks()
 
 
 def refuse_errors(findings: Findings) -> None:
@@ -96,6 +106,7 @@ def replaced(
     # A file can list one range as any number of tensors: to compare them all takes too long.
     left = MAX_PASSES * len(data)
     edits: list[Edit] = []
+    # Tensors without bytes have no place, and share none.
     pairs = [pair for pair in zip(own, parts, strict=True) if pair[0].end > pair[0].start]
     for group in groups(pairs, lambda pair: (pair[0].start, pair[0].end)):
         given = [part for _, part in group if part.content is not None or part.data is not data]

@@ -40,10 +40,11 @@ WITH_DESCRIPTOR = 1 << 3
 UTF8_NAME = 1 << 11
 """Flags of entries and local headers."""
 
+# Bytes that one byte of a deflate stream can stand for, at most: 258 for two bits (RFC 1951). A
+# member that claims more is refused before anything is inflated.
 MAX_RATIO = 1032
-"""Bytes that one byte of a deflate stream can stand for, at most."""
+# Bytes inflated at a time: a member may claim to hold far more than there is memory.
 BLOCK = 1 << 20
-"""Bytes inflated at a time."""
 END_MAGIC = b"PK\x05\x06"
 ZIP64_END_MAGIC = b"PK\x06\x06"
 ZIP64_LOCATOR_MAGIC = b"PK\x06\x07"
@@ -119,8 +120,9 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
 
     Raises FormatError, also where a member is on another disk.
     """
-    held = data if end is None else data[:end]
-    said = _read_end(held, start)
+    zipped = data if end is None else data[:end]
+    # From the end: bytes before the zip, and between members, are nobody's.
+    said = _read_end(zipped, start)
     first = start + said.offset
     # Bounded before an entry is read: the count is what the file claims.
     if said.entries > MAX_TENSORS:
@@ -128,8 +130,8 @@ def read(data: ByteView, start: int = 0, end: int | None = None) -> Directory:
     # Each entry takes so many bytes at least, so the list below is no longer than the file.
     if said.entries * ENTRY.size > said.size:
         fail("central directory is cut short", offset=first, field="central directory")
-    cursor = Cursor(held[: said.limit], first)
-    members = tuple(_member(cursor, held, start) for _ in range(said.entries))
+    cursor = Cursor(zipped[: said.limit], first)
+    members = tuple(_member(cursor, zipped, start) for _ in range(said.entries))
     if cursor.remaining:
         fail("central directory has more bytes", offset=cursor.pos, field="central directory")
     return Directory(members, first, said.record)
@@ -252,6 +254,8 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
     name = _name(cursor, name_length, flags)
     extra = cursor.take(extra_length, "extra fields")
     cursor.skip(comment_length, "comment")
+    # Only fields that are all ones in the entry stand in the zip64 field, in this order (APPNOTE
+    # 4.5.3).
     wide = _zip64_extra(extra, at) if extra_length else None
     if wide is not None:
         try:
@@ -265,6 +269,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
     if disk != 0:
         fail(f"member {quoted(name)} is on another disk", offset=at, field="disk")
     header = start + offset
+    # Sizes are those of the directory: before a descriptor the local header has zeros.
     payload = _payload(data, header) if length else _nowhere(data, header)
     check_inside(payload, length, len(data), f"member {quoted(name)}")
     return ZipMember(name, method, crc32, payload, payload + length, size, header, at, flags)
@@ -273,6 +278,7 @@ def _member(cursor: Cursor, data: ByteView, start: int) -> ZipMember:
 def _name(cursor: Cursor, length: int, flags: int) -> str:
     if flags & UTF8_NAME:
         return cursor.text(length, "name")
+    # Without the flag a name is in the code page of the first PCs (APPNOTE, appendix D).
     return bytes(cursor.take(length, "name")).decode("cp437")
 
 
@@ -333,15 +339,15 @@ def _read_end(data: ByteView, start: int) -> _End:
     size = len(data)
     lowest = max(start, size - END.size - MAX_COMMENT)
     tail = bytes(data[lowest:size])
-    found = len(tail)
+    at = len(tail)
     refused: FormatError | None = None
     # From the end backwards: a comment may hold the magic, and bytes may follow the record.
-    while (found := tail.rfind(END_MAGIC, 0, found + len(END_MAGIC) - 1)) >= 0:
-        comment = found + END.size
-        if comment > len(tail) or comment + END.unpack_from(tail, found)[-1] > len(tail):
+    while (at := tail.rfind(END_MAGIC, 0, at + len(END_MAGIC) - 1)) >= 0:
+        comment = at + END.size
+        if comment > len(tail) or comment + END.unpack_from(tail, at)[-1] > len(tail):
             continue
         try:
-            return _end(data, start, lowest + found)
+            return _end(data, start, lowest + at)
         except FormatError as error:
             refused = refused or error
     if refused is None:
@@ -403,6 +409,8 @@ def find(data: ByteView, member: ZipMember, limit: int) -> tuple[int, int] | Non
     byte `limit` at the latest.
     """
     length = member.end - member.start
+    # The signature is optional, and nothing says how wide the sizes are (APPNOTE 4.3.9): a
+    # descriptor is what says the same as the directory.
     for layout, magic in LAYOUTS:
         is_narrow = layout.size < DESCRIPTOR_ZIP64.size - len(DESCRIPTOR_MAGIC)
         if is_narrow and max(length, member.size) > MAX_32:

@@ -16,6 +16,7 @@ from struct import pack
 
 from wtxtgit.containers import intervals, zip_read
 from wtxtgit.containers.cursor import Cursor, quoted, unpack_at
+from wtxtgit.containers.json_text import is_text
 from wtxtgit.containers.signatures import ZIP_MAGIC
 from wtxtgit.containers.zip_read import (
     BLOCK,
@@ -119,10 +120,9 @@ def encoded_name(name: str) -> tuple[bytes, int]:
 
     Raises FormatError for what readers of zips would not give back.
     """
-    try:
-        raw = name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name") from None
+    if not is_text(name):
+        raise FormatError(f"name {quoted(name)} has a lone surrogate", field="name")
+    raw = name.encode()
     if len(raw) > MAX_16:
         raise FormatError(f"name {quoted(name)} is too long for a zip", field="name")
     if "\0" in name:
@@ -235,6 +235,7 @@ def _described(member: NewMember) -> Generator[Buffer, None, int]:
 
 
 def _is_wide(member: NewMember) -> bool:
+    # All ones say that the number stands in the zip64 field, so it is no size itself.
     return max(member.length, member.size) >= MAX_32
 
 
@@ -306,8 +307,8 @@ def _end(entries: int, size: int, offset: int, comment: bytes, style: ZipStyle) 
     zip64 = b""
     if style.always_zip64 or entries >= MAX_16 or max(size, offset) >= MAX_32:
         length = ZIP64_END.size - RECORD_SIZE_AFTER
-        made = (length, style.end, VERSION_ZIP64, 0, 0)
-        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *made, entries, entries, size, offset)
+        versions = (length, style.end, VERSION_ZIP64, 0, 0)
+        zip64 = ZIP64_END.pack(ZIP64_END_MAGIC, *versions, entries, entries, size, offset)
         zip64 += ZIP64_LOCATOR.pack(ZIP64_LOCATOR_MAGIC, 0, offset + size, 1)
     count = min(entries, MAX_16)
     fields = (0, 0, count, count, min(size, MAX_32), min(offset, MAX_32), len(comment))

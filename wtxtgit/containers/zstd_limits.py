@@ -9,25 +9,29 @@ Spec: `docs/spec/containers.md`, "What is opaque"; RFC 8878, section 3.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NoReturn
 
 from wtxtgit.containers.cursor import fail
-from wtxtgit.io.view import ByteView, mapped
+from wtxtgit.errors import FormatError
+from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+# Largest window that a frame may ask for, in bytes: what zstd's own tools take without a flag. The
+# decoder allocates it at once, whatever the content is.
 MAX_WINDOW = 2**27
-"""Largest window that a frame may ask for, in bytes."""
+# Bytes given to the decoder at a time: the most that it can answer is FEED / 4 blocks of 128 KiB,
+# 16 MiB. A bomb is noticed after that much.
 FEED = 512
-"""Bytes given to the decoder at a time: the most that it can answer is
-FEED / 4 blocks of 128 KiB, 16 MiB."""
 MAX_FRAME_HEADER = 18
 BLOCK_HEADER = 3
+# Most bytes that a compressed block holds (RFC 8878, section 3.1.1.2.4).
 MAX_BLOCK = 2**17
-"""Most bytes that a compressed block holds."""
 RLE, COMPRESSED = 1, 2
 CHECKSUM = 4
+# Bytes of content, or of blocks, after which no further block is added to a batch: the decoder
+# answers all of a batch in one piece of memory.
 BATCH = 2**20
-"""Bytes of content, or of blocks, after which no further block is added to a batch."""
 
 
 def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
@@ -57,6 +61,16 @@ def decode(data: ByteView, limit: int, what: str, *, offset: int = 0) -> bytes:
             fail(f"{what} is over {limit} bytes", offset=offset, field=what, kind="limit")
         pos += FEED
     return b"".join(content)
+
+
+def packed(blocks: Iterable[Buffer], nbytes: int, level: int) -> Iterator[bytes]:
+    """One frame of `nbytes` bytes, which it says; without a checksum, as hashes stand elsewhere."""
+    import zstandard
+
+    packer = zstandard.ZstdCompressor(level=level).compressobj(size=nbytes)
+    for block in blocks:
+        yield packer.compress(block)
+    yield packer.flush()
 
 
 class Frame:
@@ -122,6 +136,20 @@ class Frame:
             yield block
         if not decoder.eof:
             self._fail("is not readable zstd")
+
+    def exactly(self, nbytes: int, refuse: Callable[[str], NoReturn]) -> Iterator[bytes]:
+        """As `content`; `refuse` is told how many bytes there are where they are not `nbytes`."""
+        given = 0
+        try:
+            for block in self.content(nbytes):
+                given += len(block)
+                yield block
+        except FormatError as error:
+            if error.kind == "limit":
+                refuse("more")
+            raise
+        if given != nbytes:
+            refuse(str(given))
 
     def _batch(self, pos: int) -> tuple[int, bool]:
         """Where the next blocks end that are decoded at once, and whether they are the last."""

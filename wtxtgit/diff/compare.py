@@ -13,6 +13,7 @@ from math import prod
 from wtxtgit.checkpoint.contents import Checkpoint, Shared, Side, open_checkpoint
 from wtxtgit.errors import FormatError, clipped
 from wtxtgit.io.view import Pages
+from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.model.tensor import Key, ReadOptions, Tensor, keys_of
 from wtxtgit.report.diff import (
     ByteChange,
@@ -98,19 +99,20 @@ class _Diff:
     def run(self) -> list[TensorDiff]:
         """All tensors: those of `after` in its order, then those that are gone."""
         old, new = _keyed(self.before.tensors), _keyed(self.after.tensors)
-        gone = {key: tensor for key, tensor in old.items() if key not in new}
-        come = {key: tensor for key, tensor in new.items() if key not in old}
-        renamed = self._renamed(gone, come)
+        removed = {key: tensor for key, tensor in old.items() if key not in new}
+        added = {key: tensor for key, tensor in new.items() if key not in old}
+        renamed = self._renamed(removed, added)
         rows = []
+        # In the order of the file after: that is the one that a reader has at hand.
         for key, tensor in new.items():
             if key in old:
                 rows.append(self._compared(old[key], tensor))
             elif key in renamed:
-                base = gone.pop(renamed[key])
+                base = removed.pop(renamed[key])
                 rows.append(_listed(tensor, TensorStatus.RENAMED, base_name=base.name))
             else:
                 rows.append(_listed(tensor, TensorStatus.ADDED))
-        rows += [_listed(tensor, TensorStatus.REMOVED) for tensor in gone.values()]
+        rows += [_listed(tensor, TensorStatus.REMOVED) for tensor in removed.values()]
         return rows
 
     def _compared(self, a: Tensor, b: Tensor) -> TensorDiff:
@@ -169,6 +171,7 @@ class _Diff:
                 return None, None
             change = compare_numbers(numbers_a, numbers_b, self.pages.advance, threads=self.threads)
             return change, None
+        # Packed dtypes: what their bytes mean is the format's alone.
         if is_same(a, b, self.pages.advance):
             return None, None
         # Without an element there is no telling which byte is whose.
@@ -176,33 +179,33 @@ class _Diff:
             return None, f"{a.nbytes} bytes before, {b.nbytes} after"
         return compare_bytes(a, b, self.pages.advance), None
 
-    def _renamed(self, gone: dict[Key, Tensor], come: dict[Key, Tensor]) -> dict[Key, Key]:
+    def _renamed(self, removed: dict[Key, Tensor], added: dict[Key, Tensor]) -> dict[Key, Key]:
         """Which tensor of `gone` each one of `come` is, by content, dtype and shape."""
         # By what texts already tell, which reads nothing; then by hash, which reads all of both.
-        renamed = self._paired(gone, come, Checkpoint.content)
-        gone = {key: tensor for key, tensor in gone.items() if key not in renamed.values()}
-        come = {key: tensor for key, tensor in come.items() if key not in renamed}
+        renamed = self._paired(removed, added, Checkpoint.content)
+        removed = {key: tensor for key, tensor in removed.items() if key not in renamed.values()}
+        added = {key: tensor for key, tensor in added.items() if key not in renamed}
         # Only what could be one of the other side is read.
-        kinds = {_kind(tensor) for tensor in gone.values()}
-        kinds &= {_kind(tensor) for tensor in come.values()}
-        gone, come = (
+        kinds = {_kind(tensor) for tensor in removed.values()}
+        kinds &= {_kind(tensor) for tensor in added.values()}
+        removed, added = (
             {key: tensor for key, tensor in side.items() if _kind(tensor) in kinds}
-            for side in (gone, come)
+            for side in (removed, added)
         )
-        return renamed | self._paired(gone, come, self._hash)
+        return renamed | self._paired(removed, added, self._hash)
 
     def _paired(
         self,
-        gone: dict[Key, Tensor],
-        come: dict[Key, Tensor],
+        removed: dict[Key, Tensor],
+        added: dict[Key, Tensor],
         identity: Callable[[Checkpoint, Tensor], Hashable],
     ) -> dict[Key, Key]:
         """Which tensor of `gone` each of `come` is by its identity; None is no identity."""
         there: defaultdict[object, list[Key]] = defaultdict(list)
-        for key, tensor in gone.items():
+        for key, tensor in removed.items():
             there[_kind(tensor), identity(self.before, tensor)].append(key)
         pairs = {}
-        for key, tensor in come.items():
+        for key, tensor in added.items():
             which = identity(self.after, tensor)
             candidates = there.get((_kind(tensor), which))
             if which is not None and candidates:
@@ -278,6 +281,7 @@ def _metadata(before: Checkpoint, after: Checkpoint) -> tuple[list[MetadataChang
     """Changes of metadata; of two formats only tags, which mean the same in all of them."""
     notes = []
     old, new = before.metadata, after.metadata
+    # Two formats have different words for the same thing.
     if before.format != after.format:
         old, new = dict(before.tags), dict(after.tags)
         notes.append(f"{before.format} and {after.format}: of the metadata only tags are compared")
@@ -301,7 +305,7 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
     """Differences in order of their paths; depth is that of what the readers let in."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in {**before, **after}:
-            below = f"{path}/{_escaped(str(key))}"
+            below = f"{path}/{pointer_part(clipped(str(key), MAX_VALUE))}"
             yield from _walk(below, before.get(key, _ABSENT), after.get(key, _ABSENT))
         return
     if isinstance(before, list) and isinstance(after, list):
@@ -310,7 +314,7 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
             new = after[n] if n < len(after) else _ABSENT
             yield from _walk(f"{path}/{n}", old, new)
         return
-    if _is_same(before, after):
+    if equal_values(before, after):
         return
     if before is _ABSENT:
         yield from _leaves(path, after, TensorStatus.ADDED)
@@ -326,7 +330,7 @@ def _walk(path: str, before: object, after: object) -> Iterator[MetadataChange]:
 def _leaves(path: str, value: object, kind: TensorStatus) -> Iterator[MetadataChange]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _leaves(f"{path}/{_escaped(str(key))}", item, kind)
+            yield from _leaves(f"{path}/{pointer_part(clipped(str(key), MAX_VALUE))}", item, kind)
     elif isinstance(value, list | tuple) and value:
         for n, item in enumerate(value):
             yield from _leaves(f"{path}/{n}", item, kind)
@@ -340,21 +344,9 @@ def _is_leaf(value: object) -> bool:
     return not isinstance(value, dict | list | tuple) or not value
 
 
-def _is_same(before: object, after: object) -> bool:
-    if type(before) is not type(after):
-        return False
-    # NaN is what it was.
-    return before is after or before == after or (before != before and after != after)
-
-
 def _shown(value: object) -> object:
     if isinstance(value, str):
         return clipped(value, MAX_VALUE)
     if isinstance(value, bytes):
         return clipped(value.hex(), MAX_VALUE)
     return value
-
-
-def _escaped(key: str) -> str:
-    """A key in a JSON pointer (RFC 6901, section 3)."""
-    return clipped(key, MAX_VALUE).replace("~", "~0").replace("/", "~1")

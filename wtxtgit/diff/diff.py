@@ -5,8 +5,6 @@ What is known to be one content is read once, and no tensor of it is compared.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +12,7 @@ from pathlib import Path
 from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.checkpoint.open import blob_oid, is_blob, is_file, members, read
 from wtxtgit.diff.compare import compare
-from wtxtgit.io.files import view_file
+from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport
@@ -43,8 +41,7 @@ def diff(
 
         def side(name: str) -> Side:
             data = read(name, threads=threads) if same is None else same
-            open_member = members(name, threads=threads)
-            return open_side(name, data, open_member, pages, threads, until)
+            return open_side(name, data, members(name, threads=threads), pages, threads, until)
 
         return compare(side(a), side(b), options, pages, threads).report
 
@@ -80,15 +77,8 @@ def _is(file: str, digest: bytes, size: int) -> bool:
     from wtxtgit.filter.content import file_digest
 
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened_regular(Path(file), follow_links=True) as (descriptor, status):
+            return status.st_size == size and file_digest(descriptor) == (digest, size)
     except OSError:
         # Whoever reads it says why that can't be.
         return False
-    try:
-        status = os.fstat(descriptor)
-        is_as_long = stat.S_ISREG(status.st_mode) and status.st_size == size
-        return is_as_long and file_digest(descriptor) == (digest, size)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)

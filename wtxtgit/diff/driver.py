@@ -6,8 +6,6 @@ the time that the blobs would take once more (docs/performance.md).
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,8 +17,8 @@ from wtxtgit.checkpoint.contents import Side, open_side
 from wtxtgit.diff.compare import compare, listed
 from wtxtgit.errors import InputError
 from wtxtgit.git.external_diff import DiffFile, Pair
-from wtxtgit.io.files import failures, shown, shown_path
-from wtxtgit.io.view import ByteView, Pages, view_of
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
+from wtxtgit.io.view import ByteView, Pages, same_bytes, view_of
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, TensorStatus
 from wtxtgit.tensors.tensor_bytes import content_size
@@ -72,8 +70,7 @@ def compare_pair(
     with ExitStack() as until:
 
         def opened(file: DiffFile, name: str) -> Side:
-            data = _content(file.file, name)
-            return open_side(name, data, _no_member, pages, threads, until)
+            return open_side(name, _content(file.file, name), _no_member, pages, threads, until)
 
         if pair.old is not None and pair.new is not None:
             before, after = opened(pair.old, "before"), opened(pair.new, "after")
@@ -82,6 +79,7 @@ def compare_pair(
             if _is_empty(report) and not _equal(before, after, pages):
                 return replace(report, notes=(*report.notes, OTHER_BYTES))
             return report
+        # One side alone: a file that was added or removed is listed, not compared.
         name = shown_path(pair.path)
         if pair.new is not None:
             return _inventory(opened(pair.new, name), TensorStatus.ADDED, options, pages)
@@ -112,24 +110,25 @@ def _is_empty(report: DiffReport) -> bool:
 
 def _equal(a: Side, b: Side, pages: Pages) -> bool:
     """Whether the files are the same; of two texts, or a text and a file, that is not asked."""
+    # Of texts the arrays were compared, and git shows the rest of their lines on request.
     if a.text is not None or b.text is not None:
         return True
     before, after = a.data, b.data
-    return len(before) == len(after) and pages.equal(before, after)
+    return same_bytes(before, after, pages.advance)
 
 
 def _content(file: Path, name: str) -> ByteView:
     """Map a file that git says is a regular one; raises InputError and EnvironmentFailure."""
     with failures(Path(name)):
-        # Git writes down where a link leads as a regular file: one that stands here is none of
-        # git's. What is no file would be waited for.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Git writes down where a link leads as a regular file: a link that stands here is none
+        # of git's.
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise InputError(f"{name}: no regular file")
-            return view_of(descriptor)
-        finally:
-            os.close(descriptor)
+            with opened_regular(file) as (descriptor, _):
+                return view_of(descriptor)
+        except OSError as error:
+            if error.strerror != NOT_REGULAR:
+                raise
+            raise InputError(f"{name}: {NOT_REGULAR}") from None
 
 
 def _no_member(path: str) -> ByteView:

@@ -8,7 +8,6 @@ filter's is left to `git add`.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import failures, shown, shown_path
+from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
 from wtxtgit.text.grammar import MAGIC
@@ -54,10 +53,10 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    found = index.candidates(repo, wanted)
+    paths = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")
-    asked = found.tracked if is_sparse else [*found.tracked, *found.untracked]
+    asked = paths.tracked if is_sparse else [*paths.tracked, *paths.untracked]
     links = _links(repo)
     filtered = tuple(
         path
@@ -65,7 +64,8 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
         if path not in links and _is_regular(repo.file(path))
     )
     chosen = set(filtered)
-    others = tuple(path for path in (*found.tracked, *found.untracked) if path not in chosen)
+    others = tuple(path for path in (*paths.tracked, *paths.untracked) if path not in chosen)
+    # Git compares with what its own filter gives: another driver would never give our texts.
     if filtered and not is_driven(repo):
         raise EnvironmentFailure(
             "the filter is not set up here: git would show the files as changed",
@@ -98,21 +98,14 @@ def add(
         ):
             work = _AddWork(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
+            # The index names these blobs next, so they have to be in the repository now.
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
-    staging.add(repo, planned.others, with_ignored=planned.wanted.with_ignored)
+    options = ("--force",) if planned.wanted.with_ignored else ()
+    staging.add(repo, planned.others, *options)
     if planned.filtered:
         stage_files(repo, staged)
-
-
-@dataclass(frozen=True, slots=True)
-class _WrittenContent:
-    """A content of which a blob was made: its BLAKE3, its size, and whether it is no text."""
-
-    digest: bytes
-    size: int
-    is_binary: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +119,30 @@ class _AddWork:
     warn: Warn
     threads: int | None
     progress: Progress | None
-    made: dict[str, _WrittenContent] = field(default_factory=dict)
+    contents: list[tuple[bytes, int, str, bool]] = field(default_factory=list)
+    """BLAKE3 and size of each file that was read, its blob, and whether it is no text."""
     facts: dict[str, ArtifactFacts] = field(default_factory=dict)
 
     def file(self, path: bytes, mode: int | None) -> StagedFile:
         """Write a file's blob, unless it is there; the mode is the file's own where None."""
         name = self.repo.file(path)
         with failures(name, missing=EnvironmentFailure):
-            # A link or a pipe in its place would lead elsewhere, or nowhere.
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                before = os.fstat(descriptor)
-                if not stat.S_ISREG(before.st_mode):
-                    raise EnvironmentFailure(f"{shown(name)}: no regular file any more")
-                data = view_of(descriptor)
-                digest = content_digest(data, threads=self.threads)
-                oid = self.known.blob_of(digest, len(data))
-                if oid is None or not self.store.keep(oid):
-                    oid = self._blob(path, data, digest)
-            finally:
-                os.close(descriptor)
+                with opened_regular(name) as (descriptor, before):
+                    data = view_of(descriptor)
+                    digest = content_digest(data, threads=self.threads)
+                    oid = self.known.blob_of(digest, len(data))
+                    if oid is None or not self.store.keep(oid):
+                        oid = self._blob(path, data, digest)
+            except OSError as error:
+                if error.strerror != NOT_REGULAR:
+                    raise
+                raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
+        # The index would say that the blob is what the file holds now.
         if moment_of(before) != moment_of(after):
             raise _changed(name)
+        # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)
@@ -164,15 +158,15 @@ class _AddWork:
         if cleaned.warning is not None:
             self.warn(f"{shown_path(path)}: {cleaned.warning}, stored as it is", None)
             return oid
-        self.made[oid] = _WrittenContent(digest, len(data), data[: len(MAGIC)] != MAGIC)
+        self.contents.append((digest, len(data), oid, data[: len(MAGIC)] != MAGIC))
         if writer is not None:
             self.facts[oid] = written_facts(writer)
         return oid
 
     def learn(self) -> None:
-        """Take note of what was made, for the next time; it is in the repository now."""
-        for oid, made in self.made.items():
-            self.known.put_blob(made.digest, made.size, oid, is_binary=made.is_binary)
+        """Cache which blobs were written; only once the pack is in the repository."""
+        for digest, size, oid, is_binary in self.contents:
+            self.known.put_blob(digest, size, oid, is_binary=is_binary)
         self.known.put_facts(self.facts)
 
 

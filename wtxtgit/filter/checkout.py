@@ -18,7 +18,7 @@ from wtxtgit.errors import EnvironmentFailure, UsageError
 from wtxtgit.filter import status
 from wtxtgit.filter.content import ContentCache
 from wtxtgit.filter.process import FilterSettings, Warn, is_smudged, warn_of_text
-from wtxtgit.filter.status import text_head
+from wtxtgit.filter.status import NATIVE, text_format
 from wtxtgit.git import index, work_tree
 from wtxtgit.git.blobs import known_sizes
 from wtxtgit.git.index import FileChange, TreeEntry
@@ -27,7 +27,7 @@ from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.work_tree import Moment, moment
 from wtxtgit.io.files import reason
-from wtxtgit.io.spool import gathered
+from wtxtgit.io.spool import view_of_pieces
 from wtxtgit.io.view import ByteView, pieces, write_all
 from wtxtgit.io.workers import Workers, default_threads, in_background
 from wtxtgit.model.plain import JsonObject
@@ -157,8 +157,9 @@ def _stands_as_blob(repo: Repository, entry: TreeEntry, change: FileChange | Non
     if change not in (None, FileChange.MODIFIED):
         return False
     file = repo.file(entry.path)
-    head = text_head(work_tree.file_head(file) or b"")
-    return head is not None and head.is_container and work_tree.file_is_blob(file, entry.oid)
+    # Of a native text that is what a checkout writes.
+    is_container = text_format(work_tree.file_head(file) or b"") not in (None, NATIVE)
+    return is_container and work_tree.file_is_blob(file, entry.oid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,8 @@ class _CheckoutWork:
 
     def _file(self, entry: TreeEntry, threads: int) -> StagedFile | str:
         try:
-            text = gathered(
-                self._told(self.store.blob(entry.oid, threads)),
+            text = view_of_pieces(
+                self._counted(self.store.blob(entry.oid, threads)),
                 self.settings.folder,
                 in_memory=self.settings.in_memory,
             )
@@ -222,7 +223,7 @@ class _CheckoutWork:
         if warning is not None:
             warn_of_text(entry.path, warning, self.warn)
 
-    def _told(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             yield piece
             if self.progress is not None:

@@ -45,11 +45,11 @@ def clean(
     data: ByteView, *, threads: int | None = None, progress: Progress | None = None
 ) -> Cleaned:
     """Clean a file's content, given as a flat view of its bytes."""
-    made = text_of(data, threads=threads, progress=progress)
-    if made.writer is not None and not len(made.source):
+    cleaned = text_of(data, threads=threads, progress=progress)
+    if cleaned.writer is not None and not len(cleaned.source):
         # Git takes an empty file for changed unless its blob is empty: `ce_match_stat_basic`.
-        return Cleaned(None, made.source)
-    return made
+        return Cleaned(None, cleaned.source)
+    return cleaned
 
 
 def text_of(

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wtxtgit.errors import MAX_MESSAGE, clipped
 from wtxtgit.git.repository import STATE_FOLDER, Repository
-from wtxtgit.io.cache_file import KeptRows
+from wtxtgit.io.cache_file import CacheFile
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.array import Meta, Signature
@@ -112,6 +112,7 @@ def opaque_hash(data: ByteView, *, threads: int | None = None) -> bytes:
     from wtxtgit.text.write import TextWriter
 
     cut = whole(data, "sealed as it is")
+    # Nothing is written: the root alone is asked for.
     return TextWriter(snapshot_of(cut), threads=threads).root.sha256_all
 
 
@@ -161,6 +162,7 @@ def _is_canonical(text: ByteView, report: TextReport, threads: int | None) -> bo
     wanted = snapshot_of(any_format.split(restored))
     arrays = [(a.name, a.claim.dtype, a.claim.shape, a.rows) for a in index.arrays]
     return (
+        # Equal bytes of all arrays follow: the text verified, and the file was made of them.
         wanted.layout == layout
         and (wanted.meta, wanted.cap, wanted.prev)
         == (index.meta, index.cap, index.root.merkle_prev)
@@ -204,8 +206,7 @@ def file_digest(descriptor: int) -> tuple[bytes, int]:
     hasher = blake3(max_threads=blake3.AUTO)
     size = 0
     # No larger than the file: of many small files clearing it would take longer than hashing.
-    length = min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))
-    buffer = memoryview(bytearray(length))
+    buffer = memoryview(bytearray(min(_STEP, max(os.fstat(descriptor).st_size, _LEAST_STEP))))
     while count := os.preadv(descriptor, [buffer], size):
         hasher.update(buffer[:count])
         size += count
@@ -223,7 +224,7 @@ class ContentCache:
     def __init__(self, repo: Repository, key_file: Path | None) -> None:
         self._file = repo.common_dir / STATE_FOLDER / FILE_NAME
         self._key_file = key_file
-        self._rows: KeptRows | None = None
+        self._rows: CacheFile | None = None
         self._pending: dict[bytes, bytes] = {}
         self._lock = Lock()
 
@@ -284,6 +285,7 @@ class ContentCache:
             return
         with self._lock:
             self._pending |= rows
+            # Each writing is a transaction: many rows in one.
             if len(self._pending) >= _PENDING:
                 self._flush()
 
@@ -293,11 +295,11 @@ class ContentCache:
             rows.put(self._pending)
         self._pending = {}
 
-    def _opened(self, *, make: bool) -> KeptRows | None:
+    def _opened(self, *, make: bool) -> CacheFile | None:
         if self._rows is None and self._key_file is not None:
             secret = local_secret(self._key_file, make=make)
             if secret is not None:
-                self._rows = KeptRows(self._file, secret)
+                self._rows = CacheFile(self._file, secret)
         return self._rows
 
 

@@ -33,7 +33,7 @@ from wtxtgit.io.workers import in_background
 if TYPE_CHECKING:
     from wtxtgit.filter.clean import Cleaned
     from wtxtgit.git.store.reader import ObjectStore
-    from wtxtgit.io.spool import Arriving
+    from wtxtgit.io.spool import IncomingBytes
     from wtxtgit.text.write import TextWriter
 
 Warn = Callable[[str, str | None], None]
@@ -73,13 +73,14 @@ def serve(process: FilterProcess, settings: FilterSettings, warn: Warn) -> None:
 
 def _answer(process: FilterProcess, request: Request, settings: FilterSettings, warn: Warn) -> None:
     spool = Spool(settings.folder, in_memory=settings.in_memory, expected=_expected(request))
-    ahead = _Ahead(request, spool.arriving, settings)
+    ahead = _Ahead(request, spool.incoming, settings)
     try:
         ahead.start()
         for piece in request.content:
             spool.write(piece)
         spool.end()
         cleaned = ahead.result()
+        # Git sent another number of bytes than the file had: what was made ahead is of no use.
         if not spool.is_as_expected:
             cleaned = None
         try:
@@ -133,6 +134,7 @@ def filtered(
     if cleaned.warning is not None:
         warn(f"{_shown(path)}: {cleaned.warning}, stored as it is", None)
     writer = cleaned.writer
+    # Git deflates little texts faster than we find the object store.
     if writer is None or writer.size < _WORTH_STORING:
         return Answer(cleaned.pieces())
     store = settings.store()
@@ -142,15 +144,15 @@ def filtered(
     from wtxtgit.io.workers import default_threads
 
     threads = settings.threads or default_threads()
-    made: list[str] = []
+    oids: list[str] = []
 
     def learn() -> None:
         # What can't be kept is found anew when it is needed.
         with contextlib.suppress(EnvironmentFailure):
-            for oid in made:
+            for oid in oids:
                 settings.learn(data, writer, oid)
 
-    return Answer(stored(store, writer, threads, made.append), learn)
+    return Answer(stored(store, writer, threads, oids.append), learn)
 
 
 def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -> Iterable[Buffer]:
@@ -159,10 +161,10 @@ def smudged(data: ByteView, path: bytes, settings: FilterSettings, warn: Warn) -
         return view.pieces(data)
     from wtxtgit.filter.smudge import smudge
 
-    made = smudge(data, threads=settings.threads)
-    if made.warning is not None:
-        warn_of_text(path, made.warning, warn)
-    return made.pieces()
+    outcome = smudge(data, threads=settings.threads)
+    if outcome.warning is not None:
+        warn_of_text(path, outcome.warning, warn)
+    return outcome.pieces()
 
 
 def warn_of_text(path: bytes, warning: str, warn: Warn) -> None:
@@ -183,19 +185,19 @@ class _Ahead:
     """
 
     def __init__(
-        self, request: Request, arriving: Arriving | None, settings: FilterSettings
+        self, request: Request, incoming: IncomingBytes | None, settings: FilterSettings
     ) -> None:
         self._request = request
         self._settings = settings
         self._cleaned: Cleaned | None = None
-        self._arriving = arriving
+        self._incoming = incoming
         self._threads: list[Thread] = []
 
     def start(self) -> None:
         """Begin; what is begun ends with `result`, or where the spool is closed."""
-        if self._arriving is not None:
+        if self._incoming is not None:
             self._start(self._settings.store)
-            self._start(partial(self._clean, Windowed(self._arriving)))
+            self._start(partial(self._clean, Windowed(self._incoming)))
         elif self._module not in sys.modules:
             self._start(self._load)
 
@@ -233,6 +235,7 @@ def _expected(request: Request) -> int | None:
     Git need not read them from there, nor find as many. No byte of the file
     is looked at.
     """
+    # What smudge is given is a blob, of which no file tells the size.
     if request.command != "clean":
         return None
     try:
@@ -337,6 +340,7 @@ def stores(words: Sequence[str]) -> bool:
             rest.pop(0)
     if not rest or rest[0] not in _ADDING:
         return False
+    # Options that only look, and those that make git ask the user, may store nothing in the end.
     for word in rest[1:]:
         if word == "--":
             return True
@@ -359,8 +363,7 @@ def _command_line(process: int) -> list[str]:
 
 def _parent(process: int) -> int:
     try:
-        status = Path(f"/proc/{process}/stat").read_bytes()
         # The name, in parentheses, may hold anything.
-        return int(status.rpartition(b")")[2].split()[1])
+        return int(Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0

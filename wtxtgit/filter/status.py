@@ -14,9 +14,8 @@ filter and nothing else on a file; of other files git is asked.
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +30,7 @@ from wtxtgit.git.staging import StagedFile, refresh_stats
 from wtxtgit.git.store import reader
 from wtxtgit.git.store.reader import BlobHead
 from wtxtgit.git.work_tree import moment_of
-from wtxtgit.io.files import view_file
+from wtxtgit.io.files import opened_regular, view_file
 from wtxtgit.io.view import view_of
 from wtxtgit.model.array import CONTAINER_FORMATS
 from wtxtgit.model.plain import JsonObject
@@ -58,7 +57,7 @@ def file_changes(
         for entry in entries
         if entry.path in seen and not (entry.stage or entry.skipped or entry.intended)
     }
-    found = {path: seen[path].change for path in asked}
+    changes = {path: seen[path].change for path in asked}
     doubtful = {path: entry for path, entry in asked.items() if seen[path].is_content}
     unchanged = []
     ours = filtered_alone(repo, doubtful) if doubtful and is_driven(repo) else ()
@@ -67,15 +66,17 @@ def file_changes(
         if outcome is not None:
             del doubtful[entry.path]
             if outcome.is_same:
-                del found[entry.path]
+                del changes[entry.path]
                 unchanged.append(StagedFile(entry.path, entry.mode, entry.oid, outcome.status))
+    # Git takes them for unchanged from now on, and does not read them again.
     refresh_stats(repo, unchanged)
+    # What is left may be changed by other conversions, or be a text: git compares it.
     if doubtful:
         by_git = index.changes(repo)
         for path in doubtful:
             if by_git.get(path, FileChange.NONE) is FileChange.NONE:
-                del found[path]
-    return found
+                del changes[path]
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +111,14 @@ def _compare(
     Of texts several files may be one blob, so that content tells less than size.
     """
     try:
-        # A fifo would block for ever, a link lead out of the work tree.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened_regular(file) as (descriptor, before):
+            if os.pread(descriptor, len(MAGIC), 0) == MAGIC:
+                return None
+            is_same = _is_blob(descriptor, entry.oid, known, threads)
+            after = os.fstat(descriptor)
     except OSError:
         return None
-    try:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode) or os.pread(descriptor, len(MAGIC), 0) == MAGIC:
-            return None
-        is_same = _is_blob(descriptor, entry.oid, known, threads)
-        after = os.fstat(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    # It changed while it was read: what was hashed may be neither state of it.
     if is_same is None or moment_of(before) != moment_of(after):
         return None
     return _Outcome(is_same, before)
@@ -133,18 +128,20 @@ def _is_blob(descriptor: int, oid: str, known: ContentCache, threads: int | None
     """Whether clean makes a blob of a file, None where the file is changed meanwhile."""
     digest, size = file_digest(descriptor)
     blob = known.blob_of(digest, size)
+    # The blob of this very content is known, so the ids decide.
     if blob is not None:
         return blob == oid
-    held = known.file_of(oid)
-    if held is not None:
+    file = known.file_of(oid)
+    if file is not None:
         # Of two files that are no texts, each has a blob of its own.
-        return held == (digest, size)
+        return file == (digest, size)
     # With numpy, which is needed for nothing else here.
     from wtxtgit.filter.clean import clean
 
     cleaned = clean(view_of(descriptor), threads=threads)
     length = len(cleaned.source) if cleaned.writer is None else cleaned.writer.size
     blob = blob_id(cleaned.pieces(), length, like=oid)
+    # The mapped file may have changed under clean: then nothing that was made of it is kept.
     if file_digest(descriptor) != (digest, size):
         return None
     known.put_blob(digest, size, blob, is_binary=True)
@@ -179,17 +176,6 @@ HELP = {
     State.CONFLICT: "wtxtgit resolve PATH shows what both sides changed, and settles it; "
     "of a file that one side deleted git add -- PATH keeps it, git rm -- PATH does not",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TextHead:
-    """What a text's first lines say; `format` is a container's, or `wtxt` for native text."""
-
-    format: str
-
-    @property
-    def is_container(self) -> bool:
-        return self.format != NATIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +215,11 @@ class Listing(JsonObject):
     files: tuple[Listed, ...]
 
 
-def text_head(head: bytes) -> TextHead | None:
-    """Read a text's first lines; None where they are not those of a text."""
+def text_format(head: bytes) -> str | None:
+    """The format that a text's first lines tell: a container's, or `wtxt` for a native text.
+
+    None where they are not the first lines of a text.
+    """
     pos = len(grammar.FIRST_LINE)
     if not head.startswith(grammar.FIRST_LINE):
         return None
@@ -240,8 +229,8 @@ def text_head(head: bytes) -> TextHead | None:
         return None
     name, _, version = meta[0].schema.partition("/")
     if grammar.CAP_LAYOUT in cap[0] and version == "v1" and name in CONTAINER_FORMATS:
-        return TextHead(name)
-    return TextHead(NATIVE)
+        return name
+    return NATIVE
 
 
 def format_of(head: bytes) -> str:
@@ -250,8 +239,7 @@ def format_of(head: bytes) -> str:
         return "opaque"
     if not head.startswith(grammar.MAGIC):
         return RAW
-    found = text_head(head)
-    return found.format if found else NATIVE
+    return text_format(head) or NATIVE
 
 
 def tracked(repo: Repository) -> list[TreeEntry]:
@@ -284,35 +272,31 @@ def status(repo: Repository, key_file: Path | None = None, *, threads: int | Non
         changes = file_changes(repo, entries, known, threads)
     present = _with_content(entries)
     heads = reader.blob_heads(repo, (entry.oid for entry in present))
-    files = []
-    conflicts: set[bytes] = set()
-    for entry in entries:
-        path = repo.file(entry.path)
-        if entry.stage:
-            if entry.path not in conflicts:
-                conflicts.add(entry.path)
-                size = work_tree.file_size(path)
-                files.append(FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size))
-        elif entry.skipped:
-            files.append(FileStatus(entry.path, State.SPARSE, entry.oid))
-        elif entry.intended:
-            size = work_tree.file_size(path)
-            state = State.MISSING if size is None else State.MODIFIED
-            files.append(FileStatus(entry.path, state, entry.oid, file_size=size))
-        else:
-            change = changes.get(entry.path, FileChange.NONE)
-            head = heads[entry.oid]
-            files.append(
-                FileStatus(
-                    entry.path,
-                    _state(path, head, change),
-                    entry.oid,
-                    format_of(head.head),
-                    head.size,
-                    work_tree.file_size(path),
-                )
-            )
-    return Status(tuple(files))
+    # Of a conflict up to three entries are for one path.
+    by_path = {entry.path: entry for entry in reversed(entries)}
+    return Status(
+        tuple(
+            _status_of(repo, entry, changes.get(path, FileChange.NONE), heads)
+            for path, entry in reversed(by_path.items())
+        )
+    )
+
+
+def _status_of(
+    repo: Repository, entry: TreeEntry, change: FileChange, heads: Mapping[str, BlobHead]
+) -> FileStatus:
+    if entry.skipped:
+        return FileStatus(entry.path, State.SPARSE, entry.oid)
+    file = repo.file(entry.path)
+    size = work_tree.file_size(file)
+    if entry.stage:
+        return FileStatus(entry.path, State.CONFLICT, entry.oid, file_size=size)
+    if entry.intended:
+        state = State.MISSING if size is None else State.MODIFIED
+        return FileStatus(entry.path, state, entry.oid, file_size=size)
+    head = heads[entry.oid]
+    state = _state(file, head, change)
+    return FileStatus(entry.path, state, entry.oid, format_of(head.head), head.size, size)
 
 
 def list_files(repo: Repository, revision: str | None = None) -> Listing:
@@ -327,7 +311,7 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
             tree = history.resolve_tree(repo, revision)
             repo.git("read-tree", tree, env={"GIT_INDEX_FILE": str(index_file)})
             entries = filtered(
-                repo, history.tree_entries(repo, tree), from_index=True, index_file=index_file
+                repo, history.listing(repo, tree), from_index=True, index_file=index_file
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
@@ -355,6 +339,7 @@ def _listed(entry: TreeEntry, head: BlobHead | None) -> Listed:
 
 
 def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
+    # What is gone is told first: there is no content to judge.
     if change is FileChange.DELETED:
         return State.MISSING
     if format_of(blob.head) == RAW:
@@ -364,8 +349,7 @@ def _state(path: Path, blob: BlobHead, change: FileChange) -> State:
     if file is None or not file.startswith(grammar.MAGIC):
         return State.OK if unchanged else State.MODIFIED
     # A text stands in the work tree.
-    head = text_head(file)
-    if unchanged and head is not None and not head.is_container:
+    if unchanged and text_format(file) == NATIVE:
         return State.OK
     # Reading texts needs numpy, which takes longer than all the rest of a status.
     from wtxtgit.filter.clean import is_pending

@@ -19,7 +19,7 @@ import os
 import re
 import shlex
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +75,7 @@ def content(lines: Iterable[Line]) -> bytes:
 def format_line(pattern: bytes, attributes: Sequence[bytes], ending: bytes = b"\n") -> Line:
     """Make a line; raises UsageError for a pattern that git would not obey."""
     check_pattern(pattern)
+    # Quoted as git reads it back: gitattributes(5) has the rules of C strings.
     raw = b" ".join((quote(pattern), *attributes)) + ending
     if len(raw) > MAX_LINE:
         raise UsageError(f"the pattern {_shown(pattern)} is too long: git ignores such a line")
@@ -87,6 +88,7 @@ def append(lines: Sequence[Line], pattern: bytes, attributes: Sequence[bytes]) -
     before = list(lines)
     if before and not before[-1].raw.endswith(b"\n"):
         last = before[-1]
+        # Else the new line would go on where the last one ends.
         before[-1] = Line(last.raw + ending, last.pattern, last.attributes)
     return [*before, format_line(pattern, attributes, ending)]
 
@@ -103,6 +105,7 @@ def check_pattern(pattern: bytes) -> None:
     """Raise UsageError for a pattern that can't match a file."""
     if not pattern or b"\0" in pattern:
         raise UsageError("a pattern is empty")
+    # gitattributes(5): negative patterns are forbidden.
     if pattern.startswith(b"!"):
         raise UsageError(
             f"git takes no negative pattern in {FILE_NAME}: {_shown(pattern)}",
@@ -122,6 +125,7 @@ def quote(pattern: bytes) -> bytes:
         return pattern
     spelled = bytearray(b'"')
     for byte in pattern:
+        # Bytes over 0x7F stand as they are: git unquotes bytes, not characters.
         if byte in _ESCAPES:
             spelled += b"\\" + _ESCAPES[byte]
         elif byte < 0x20 or byte == 0x7F:
@@ -133,10 +137,12 @@ def quote(pattern: bytes) -> bytes:
 
 def _parse_line(raw: bytes) -> Line:
     text = raw.strip(_BLANK)
+    # Git reads a macro only at the top level, and gives it no path: no line of ours.
     if not text or text.startswith((b"#", _MACRO)):
         return Line(raw)
     if text.startswith(b'"'):
         quoted = _QUOTED.match(text)
+        # Git takes a quote that does not end for the pattern's first letter: never ours.
         if quoted is None:
             return Line(raw)
         pattern = _ESCAPE.sub(_unescaped, quoted[1])
@@ -147,9 +153,9 @@ def _parse_line(raw: bytes) -> Line:
     return Line(raw, pattern, tuple(word for word in _BLANKS.split(rest) if word))
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    what = found[1]
-    return bytes([int(what, 8) if len(what) == 3 else _UNESCAPES[what[0]]])
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    spelled = escape[1]
+    return bytes([int(spelled, 8) if len(spelled) == 3 else _UNESCAPES[spelled[0]]])
 
 
 def _shown(pattern: bytes) -> str:
@@ -253,13 +259,14 @@ class TreeAttributes:
         ignore_case: bool = False,
     ) -> _Question:
         key = frozenset(attribute_files.items()), names, ignore_case
-        found = self._asked.pop(key, None)
-        if found is None:
+        question = self._asked.pop(key, None)
+        if question is None:
+            # The one that was asked longest ago ends: a walk comes back to the last few sets.
             if len(self._asked) >= _ALIVE:
                 self._asked.popitem(last=False)[1].close()
-            found = self._begin(attribute_files, names, ignore_case=ignore_case)
-        self._asked[key] = found
-        return found
+            question = self._begin(attribute_files, names, ignore_case=ignore_case)
+        self._asked[key] = question
+        return question
 
     def _begin(
         self, attribute_files: Mapping[bytes, str], names: tuple[str, ...], *, ignore_case: bool
@@ -293,6 +300,7 @@ class TreeAttributes:
 
     def _write(self, work_tree: Path, path: bytes, oid: str) -> bytes:
         """Write a gitattributes file; gives what git takes of it."""
+        # A hostile tree must not have us write outside of the folder.
         if {b"", b".", b".."} & set(path.split(b"/")):
             raise EnvironmentFailure(f"no checkout has a file {os.fsdecode(path)!a}")
         try:
@@ -304,6 +312,7 @@ class TreeAttributes:
             return b""
         file = work_tree / os.fsdecode(path)
         file.parent.mkdir(parents=True, exist_ok=True)
+        # "x": two paths that this file system takes for one would hide one another's lines.
         with file.open("xb") as out:
             out.write(content)
         return content
@@ -312,8 +321,9 @@ class TreeAttributes:
         try:
             import tempfile
 
-            made = tempfile.TemporaryDirectory(prefix="wtxtgit-")
-            folder = Path(self._closing.enter_context(made))
+            # Removed with all in it, even where a question is still open.
+            temporary = tempfile.TemporaryDirectory(prefix="wtxtgit-")
+            folder = Path(self._closing.enter_context(temporary))
             for name in ("git/objects", "git/refs"):
                 (folder / name).mkdir(parents=True)
             (folder / "git/HEAD").write_text("ref: refs/heads/main\n")
@@ -343,44 +353,34 @@ class _Question:
         shutil.rmtree(self._work_tree, ignore_errors=True)
 
     def values(self, paths: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
-        found = {path: self._known[path] for path in paths if path in self._known}
-        for batch in _batches(path for path in paths if path not in self._known):
+        answers = {path: self._known[path] for path in paths if path in self._known}
+        asked = (path for path in paths if path not in self._known)
+        for batch in run.batches(asked, _BATCH):
+            # All at once: what is asked again soon is asked in batches anyway.
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
-            values = dict(zip(batch, self._said(batch), strict=True))
+            values = dict(zip(batch, self._answers(batch), strict=True))
             self._known.update(values)
-            found.update(values)
-        return found
+            answers.update(values)
+        return answers
 
-    def _said(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
+    def _answers(self, batch: list[bytes]) -> list[tuple[bytes, ...]]:
         with contextlib.suppress(BrokenPipeError):
             self._stream.stdin.write(run.joined(batch))
             self._stream.stdin.flush()
         # Path, attribute and value of each attribute of each path, each ended by NUL.
         several = len(self._names)
         missing = 3 * several * len(batch)
-        said = bytearray()
+        output = bytearray()
         while missing > 0:
             block = self._stream.stdout.read1(_BLOCK)
             if not block:
                 raise EnvironmentFailure("git check-attr ended before its last answer")
             missing -= block.count(b"\0")
-            said += block
-        fields = run.records(bytes(said))
+            output += block
+        fields = run.records(bytes(output))
+        # An answer that is out of step would give one path another's attributes.
         if fields[:: 3 * several] != batch:
             raise EnvironmentFailure("git check-attr answers what it was not asked")
         values = fields[2::3]
         return [tuple(values[n : n + several]) for n in range(0, len(values), several)]
-
-
-def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for path in paths:
-        if batch and size + len(path) + 1 > _BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(path)
-        size += len(path) + 1
-    if batch:
-        yield batch

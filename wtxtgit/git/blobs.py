@@ -57,10 +57,10 @@ class CatFiles:
         """Those of a repository, which are its own in every process."""
         shared = repo.cat_files
         if not isinstance(shared, CatFiles) or shared._process != os.getpid():
-            made = cls(repo)
+            fresh = cls(repo)
             # Kept: what closes them would wait for another process's children.
-            made._inherited.append(shared)
-            shared = repo.cat_files = made
+            fresh._inherited.append(shared)
+            shared = repo.cat_files = fresh
         return shared
 
     def enter(self) -> None:
@@ -72,6 +72,7 @@ class CatFiles:
         with self._lock:
             self._readers -= 1
             ended = [] if self._readers else [s for some in self._idle.values() for s in some]
+            # Ended outside of the lock: waiting for a process may take a while.
             if not self._readers:
                 self._idle = {}
         for stream in ended:
@@ -86,6 +87,7 @@ class CatFiles:
         with self._lock:
             idle = self._idle.get(how)
             stream = idle.pop() if idle else None
+        # Outside of the lock: other threads need not wait until a process has started.
         if stream is None:
             stream = self._repo.stream("cat-file", how, env=run.TRUE_OBJECTS)
         is_kept = False
@@ -178,9 +180,10 @@ class ObjectReader:
                 stream.stdin.write(oid.encode("ascii") + b"\n")
                 stream.stdin.flush()
             # A process that died gives an empty line.
-            found, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
-            if found != oid:
-                raise EnvironmentFailure(f"git gives {self._kind} {found} for {oid}")
+            told_oid, size = _parse_answer(stream.stdout.readline(), self._kind, oid)
+            # Whatever git makes of the question: only the object that was asked for counts.
+            if told_oid != oid:
+                raise EnvironmentFailure(f"git gives {self._kind} {told_oid} for {oid}")
             yield stream, size
 
     def _cut_off(self, oid: str, size: int) -> EnvironmentFailure:
@@ -201,17 +204,18 @@ def sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
 
 def known_sizes(repo: Repository, oids: Iterable[str]) -> dict[str, int]:
     """Ask for the sizes of blobs, as far as they are there."""
-    found = {}
+    there = {}
     for oid, line in _size_answers(repo, oids):
         with contextlib.suppress(EnvironmentFailure):
-            found[oid] = _parse_answer(line, "blob", oid)[1]
-    return found
+            there[oid] = _parse_answer(line, "blob", oid)[1]
+    return there
 
 
 def _size_answers(repo: Repository, oids: Iterable[str]) -> list[tuple[str, bytes]]:
     """What git says of each object, asked once."""
     wanted = list(dict.fromkeys(map(check_oid, oids)))
     asked = "".join(f"{oid}\n" for oid in wanted).encode("ascii")
+    # More questions than a pipe holds would wait for us to read answers: git reads them all first.
     if len(wanted) <= _FEW:
         with CatFiles.of(repo).lent("--batch-check") as stream:
             with contextlib.suppress(BrokenPipeError):

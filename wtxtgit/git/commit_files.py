@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 from wtxtgit.git import attributes, history
 from wtxtgit.git.attributes import TreeAttributes
@@ -23,11 +22,9 @@ from wtxtgit.model.ledger import LEDGER_SUFFIX, SIGNERS_PATH
 
 _ATTRIBUTES = attributes.FILE_NAME.encode()
 _REMEMBERED = 256
-"""Trees, and commits, at most."""
+"""Trees at most."""
 _NEAR = 4
 """Parents at most that a merge is compared with."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,6 @@ class CommitFilesReader:
         self._reader = self._closing.enter_context(TreeReader(repo))
         self._attributes = self._closing.enter_context(TreeAttributes(repo))
         self._trees: OrderedDict[str, CommitFiles] = OrderedDict()
-        self._commits_files: OrderedDict[str, CommitFiles] = OrderedDict()
         self._known: dict[str, Commit] = {}
 
     def __enter__(self) -> CommitFilesReader:
@@ -89,15 +85,13 @@ class CommitFilesReader:
         Commits that hold the same share one object. Raises EnvironmentFailure where
         an object is not there.
         """
-        found = self._commits_files.get(oid)
-        if found is None:
-            found = self._taken(oid)
-            _remember(self._commits_files, oid, found)
-        return found
+        commit = self.commit(oid)
+        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
+        return self._tree(commit.tree, [self.commit(parent).tree for parent in known])
 
     def staged(self, entries: Iterable[TreeEntry]) -> CommitFiles:
         """Give the files of a commit that would have these entries."""
-        return self._told_by({entry.path: entry for entry in entries})
+        return self._of_entries({entry.path: entry for entry in entries})
 
     def listing(self, oid: str) -> dict[bytes, TreeEntry]:
         """List all files of a commit."""
@@ -121,8 +115,7 @@ class CommitFilesReader:
         ignore_case: bool = False,
     ) -> dict[bytes, tuple[bytes, ...]]:
         """Give what attributes paths have by a commit's own files, as `TreeAttributes.values`."""
-        attribute_files = files.attribute_files
-        return self._attributes.values(attribute_files, paths, names, ignore_case=ignore_case)
+        return self._attributes.values(files.attribute_files, paths, names, ignore_case=ignore_case)
 
     def commit(self, oid: str) -> Commit:
         """Give a commit as its own bytes tell it."""
@@ -130,20 +123,18 @@ class CommitFilesReader:
             self._known[oid] = self._commits.commit(oid)
         return self._known[oid]
 
-    def _taken(self, oid: str) -> CommitFiles:
-        commit = self.commit(oid)
-        known = () if oid in self._boundary else dict.fromkeys(commit.parents)
-        parents = [self.commit(parent).tree for parent in known]
-        return self._tree(commit.tree, near=parents)
-
-    def _tree(self, oid: str, near: Sequence[str] = ()) -> CommitFiles:
+    def _tree(self, oid: str, near: Sequence[str]) -> CommitFiles:
         tree = self._trees.pop(oid, None) or self._compared(oid, near) or self._listed(oid)
-        _remember(self._trees, oid, tree)
+        if len(self._trees) >= _REMEMBERED:
+            self._trees.popitem(last=False)
+        # What was asked for last goes last: most trees differ least from the one before.
+        self._trees[oid] = tree
         return tree
 
     def _compared(self, oid: str, near: Sequence[str]) -> CommitFiles | None:
         """Tell a tree from a known one that has the same gitattributes files, if any."""
         last = next(reversed(self._trees), "")
+        # Parents differ least; a merge of very many is not compared with each.
         for other in dict.fromkeys([*near[:_NEAR], last]):
             base = self._trees.get(other)
             if base is None:
@@ -155,32 +146,34 @@ class CommitFilesReader:
 
     def _changed(self, oid: str, base: CommitFiles, changes: Sequence[TreeChange]) -> CommitFiles:
         before, filtered = base.entries, base.filtered
+        # What is filtered is a matter of path and gitattributes alone, and those are the same.
         changed = {change.path for change in changes}
         there = {change.path: change.after for change in changes if change.after is not None}
         filtered = (filtered - changed) | self._filtered(base.attribute_files, there)
         entries = {path: entry for path, entry in before.items() if path not in changed}
-        entries |= _told(there, filtered, entries.keys() | there.keys())
+        entries |= _chosen(there, filtered, entries.keys() | there.keys())
         # A ledger came or went, and its artifact stays as it was.
-        came = _sealed(there.keys() - before.keys()) - changed - entries.keys()
-        entries |= self._reader.at(oid, came)
+        newly_sealed = _sealed(there.keys() - before.keys()) - changed - entries.keys()
+        entries |= self._reader.at(oid, newly_sealed)
         for path in (_sealed(changed - there.keys()) & entries.keys()) - changed - filtered:
             if not _is_special(path):
                 del entries[path]
+        # Commits that hold the same share one object.
         if entries == before and filtered == base.filtered:
             return base
         return CommitFiles(entries, filtered, base.attribute_files)
 
     def _listed(self, oid: str) -> CommitFiles:
-        return self._told_by(self._reader.listing(oid))
+        return self._of_entries(self._reader.listing(oid))
 
-    def _told_by(self, there: Mapping[bytes, TreeEntry]) -> CommitFiles:
+    def _of_entries(self, there: Mapping[bytes, TreeEntry]) -> CommitFiles:
         attribute_files = {
             path: entry.oid
             for path, entry in there.items()
             if _is_attributes(path) and entry.is_file
         }
         filtered = self._filtered(attribute_files, there)
-        return CommitFiles(_told(there, filtered, there), filtered, attribute_files)
+        return CommitFiles(_chosen(there, filtered, there), filtered, attribute_files)
 
     def _filtered(
         self, attribute_files: Mapping[bytes, str], paths: Iterable[bytes]
@@ -189,7 +182,7 @@ class CommitFilesReader:
         return frozenset(self._attributes.filtered(attribute_files, asked))
 
 
-def _told(
+def _chosen(
     files: Mapping[bytes, TreeEntry], filtered: Container[bytes], ledgers: Container[bytes]
 ) -> dict[bytes, TreeEntry]:
     """Choose the entries of CommitFiles; `ledgers` has all ledgers' paths, and may have more."""
@@ -198,12 +191,6 @@ def _told(
         for path, entry in files.items()
         if path in filtered or _is_special(path) or path + LEDGER_SUFFIX in ledgers
     }
-
-
-def _remember(held: OrderedDict[str, _T], oid: str, value: _T) -> None:
-    if len(held) >= _REMEMBERED:
-        held.popitem(last=False)
-    held[oid] = value
 
 
 def _sealed(paths: Iterable[bytes]) -> set[bytes]:

@@ -12,7 +12,6 @@ import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from wtxtgit.errors import UsageError
@@ -22,18 +21,10 @@ _OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SIMILARITY = re.compile(rb"^similarity index ([0-9]{1,3})%$", re.MULTILINE)
 _RELATION = re.compile(rb"^(rename|copy) from ", re.MULTILINE)
 _ABSENT = b"."
+_GITLINK = 0o160000
 _SIDE = 3
 """Arguments that say where a side is, its id and its mode."""
 _LEAST = 1 + 2 * _SIDE
-_GITLINK = 0o160000
-
-
-class FileKind(StrEnum):
-    """What a path is."""
-
-    FILE = "file"
-    LINK = "symbolic link"
-    SUBMODULE = "submodule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +40,11 @@ class DiffFile:
     mode: int
 
     @property
-    def kind(self) -> FileKind:
+    def kind(self) -> str:
+        """What the path is: `file`, `symbolic link` or `submodule`."""
         if stat.S_IFMT(self.mode) == _GITLINK:
-            return FileKind.SUBMODULE
-        return FileKind.LINK if stat.S_ISLNK(self.mode) else FileKind.FILE
+            return "submodule"
+        return "symbolic link" if stat.S_ISLNK(self.mode) else "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +85,7 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
 
     What may once follow the nine that there are is left alone.
     """
+    # git(1): of a path that is unmerged git gives the path alone.
     if len(arguments) == 1:
         return Unmerged(arguments[0])
     if len(arguments) < _LEAST:
@@ -103,9 +96,9 @@ def parse(arguments: Sequence[bytes]) -> Pair | Unmerged:
     new_path, header = (*arguments[_LEAST:], None, None)[:2]
     relation = similarity = None
     if header is not None:
-        found, alike = _RELATION.search(header), _SIMILARITY.search(header)
-        relation = None if found is None else {b"rename": "renamed", b"copy": "copied"}[found[1]]
-        similarity = None if alike is None else int(alike[1])
+        moved, score = _RELATION.search(header), _SIMILARITY.search(header)
+        relation = None if moved is None else {b"rename": "renamed", b"copy": "copied"}[moved[1]]
+        similarity = None if score is None else int(score[1])
     old, new = _side(*sides[:_SIDE]), _side(*sides[_SIDE:])
     if old is None and new is None:
         raise UsageError("an external diff of git has at least one side")
@@ -117,5 +110,6 @@ def _side(file: bytes, oid: bytes, mode: bytes) -> DiffFile | None:
         return None
     if _MODE.fullmatch(mode) is None or _OID.fullmatch(oid) is None:
         raise UsageError(f"{oid[:80]!a} and {mode[:80]!a} are no object id and mode of git")
+    # All zeros stand for content that git has not hashed: a file of the work tree.
     named = oid.decode() if oid.strip(b"0") else None
     return DiffFile(Path(os.fsdecode(file)), named, int(mode, 8))

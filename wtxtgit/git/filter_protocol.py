@@ -77,7 +77,7 @@ class PacketReader:
 
     def __init__(self, stream: Readable) -> None:
         self._readv = _scattered(stream)
-        self._held = memoryview(b"")
+        self._unread = memoryview(b"")
         """What was read, but not yet taken."""
         self._run: _PacketRun | None = None
 
@@ -87,7 +87,7 @@ class PacketReader:
         Raises EndOfStream where the stream ends before the packet, and
         ProtocolError for a bad length or a packet that is cut short.
         """
-        if not self._held:
+        if not self._unread:
             self._read_ahead()
         header = self._take(HEADER_SIZE)
         if len(header) != HEADER_SIZE:
@@ -97,6 +97,7 @@ class PacketReader:
         if _LENGTH.fullmatch(header) is None:
             raise ProtocolError(f"a packet's length is {header!r}, not four hex digits")
         length = int(header, 16)
+        # 0001 to 0003 are packets of other protocols of git, so they are refused below.
         if length == 0:
             return None
         if not HEADER_SIZE <= length <= MAX_PACKET:
@@ -125,10 +126,10 @@ class PacketReader:
         PIPE_SIZE bytes.
         """
         while True:
-            while not self._held:
+            while not self._unread:
                 if self._run is None:
                     self._run = _PacketRun()
-                payloads, self._held = self._run.read(self._readv)
+                payloads, self._unread = self._run.read(self._readv)
                 if payloads:
                     yield payloads
             payload = self.packet()
@@ -138,20 +139,20 @@ class PacketReader:
 
     def _take(self, size: int) -> bytes:
         """The next `size` bytes, fewer at the stream's end; nothing is read beyond them."""
-        found, self._held = self._held[:size], self._held[size:]
-        if len(found) == size:
-            return bytes(found)
+        taken, self._unread = self._unread[:size], self._unread[size:]
+        if len(taken) == size:
+            return bytes(taken)
         whole = bytearray(size)
-        have = len(found)
-        whole[:have] = found
+        filled = len(taken)
+        whole[:filled] = taken
         with memoryview(whole) as place:
-            while have < size and (got := self._readv([place[have:]])):
-                have += got
-        return bytes(whole[:have])
+            while filled < size and (count := self._readv([place[filled:]])):
+                filled += count
+        return bytes(whole[:filled])
 
     def _read_ahead(self) -> None:
         place = memoryview(bytearray(_AHEAD))
-        self._held = place[: self._readv([place])]
+        self._unread = place[: self._readv([place])]
 
 
 class _PacketRun:
@@ -172,9 +173,9 @@ class _PacketRun:
         Gives their payloads, and what was read after them, in the order in
         which it came. Raises EndOfStream where nothing more comes.
         """
-        got = 0
-        while got < PACKETS_A_CALL * MAX_PACKET:
-            packets, part = divmod(got, MAX_PACKET)
+        filled = 0
+        while filled < PACKETS_A_CALL * MAX_PACKET:
+            packets, part = divmod(filled, MAX_PACKET)
             if part < HEADER_SIZE:
                 first = self._places[2 * packets][part:]
                 rest = self._places[2 * packets + 1 :]
@@ -183,26 +184,26 @@ class _PacketRun:
                 rest = self._places[2 * packets + 2 :]
             count = readv([first, *rest])
             if not count:
-                if not got:
+                if not filled:
                     raise EndOfStream("the stream ended where a packet was due")
-                return self._split(packets, got)
-            got += count
-            full = self._full(packets, got)
-            if full * MAX_PACKET + HEADER_SIZE <= got:
-                return self._split(full, got)
+                return self._split(packets, filled)
+            filled += count
+            full = self._full(packets, filled)
+            if full * MAX_PACKET + HEADER_SIZE <= filled:
+                return self._split(full, filled)
         return self._payloads, memoryview(b"")
 
-    def _full(self, checked: int, got: int) -> int:
+    def _full(self, checked: int, filled: int) -> int:
         """How many headers from the first on say that the packet is full; `checked` do."""
-        complete = (got + MAX_PAYLOAD) // MAX_PACKET
+        complete = (filled + MAX_PAYLOAD) // MAX_PACKET
         ix = checked
         while ix < complete and self._places[2 * ix] == _FULL_HEADER:
             ix += 1
         return ix
 
-    def _split(self, packets: int, got: int) -> tuple[memoryview, memoryview]:
+    def _split(self, packets: int, filled: int) -> tuple[memoryview, memoryview]:
         """The payloads of so many packets, and what came after them, of `got` bytes in all."""
-        left = got - packets * MAX_PACKET
+        left = filled - packets * MAX_PACKET
         after = []
         for place in self._places[2 * packets :]:
             if not left:
@@ -323,6 +324,7 @@ class FilterProcess:
     def handshake(self) -> None:
         """Agree on version 2 and on clean and smudge; raises ProtocolError."""
         welcome = list(self._reader.lines())
+        # gitattributes(5), "Long Running Filter Process": a welcome, its versions, a flush.
         if not welcome or welcome[0] != CLIENT:
             raise ProtocolError(
                 f"git was to greet with {CLIENT.decode()!r}, got {welcome[:1]!r}",
@@ -334,6 +336,7 @@ class FilterProcess:
         self._writer.line(VERSION)
         self._writer.flush_packet()
 
+        # Capabilities come in any order; those that we don't know are left out.
         offered = set(self._reader.lines())
         for command in COMMANDS:
             capability = b"capability=" + command.encode()
@@ -349,6 +352,7 @@ class FilterProcess:
                 first = self._reader.line()
             except EndOfStream:
                 return
+            # gitattributes(5): a request begins with its command.
             if first is None:
                 raise ProtocolError("a request without a command")
             keys = _parse_keys([first, *self._reader.lines()])

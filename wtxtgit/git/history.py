@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -84,19 +84,21 @@ def commits(
     follows merges to their first parent alone; the commits still have all
     of their parents. `touching` are pathspecs: then commits are left out that
     have there what all of their parents have, unless git takes no pathspecs
-    that long (`can_choose`). Git may leave out one whose tree is out of order,
+    that long (`run.fit`). Git may leave out one whose tree is out of order,
     so nothing that is trusted may depend on a commit's not being listed.
     Raises EnvironmentFailure for an id that is none.
     """
+    # Ids alone: a name could begin with a dash, or mean something else by now.
     asked = [*map(check_oid, tips), *("^" + check_oid(oid) for oid in excluded)]
     if not asked:
         return []
     paths: list[str | bytes] = []
-    if touching is not None and can_choose(touching):
+    if touching is not None and run.fit(touching):
         paths = ["--full-history", "--", *touching]
     output = repo.git(
         *_TRUE,
         "rev-list",
+        # Parents first, whatever the dates say: those are the committer's to choose.
         "--topo-order",
         "--reverse",
         *(("--first-parent",) if first_parent else ()),
@@ -108,11 +110,6 @@ def commits(
     )
     lines = (line for line in output.splitlines() if not line.startswith(_HEADER))
     return [_parse(line) for line in lines]
-
-
-def can_choose(touching: Sequence[bytes]) -> bool:
-    """Tell whether git can leave commits out by these pathspecs."""
-    return run.fit(touching)
 
 
 class CommitGraph:
@@ -178,8 +175,7 @@ class CommitGraph:
 
 def count(repo: Repository, tip: str) -> int:
     """Count the commits that a commit reaches, itself included."""
-    arguments = ("rev-list", "--count", check_oid(tip))
-    return int(repo.git(*_TRUE, *arguments, env=run.TRUE_OBJECTS))
+    return int(repo.git(*_TRUE, "rev-list", "--count", check_oid(tip), env=run.TRUE_OBJECTS))
 
 
 def head(repo: Repository) -> Commit | None:
@@ -187,11 +183,11 @@ def head(repo: Repository) -> Commit | None:
 
     Raises EnvironmentFailure where HEAD names a commit that can't be read.
     """
-    found = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
-    if found.code:
+    parsed = repo.call("rev-parse", "--verify", "--quiet", "HEAD", ok=(0, 1))
+    if parsed.code:
         return None
     with CommitReader(repo) as reader:
-        return reader.commit(found.stdout.decode("ascii", "backslashreplace").strip())
+        return reader.commit(parsed.stdout.decode("ascii", "backslashreplace").strip())
 
 
 class Head:
@@ -211,12 +207,12 @@ def next_parents(at: Head) -> list[str]:
 
     None before the first commit.
     """
-    repo, found = at.repo, at.commit
-    if found is None:
+    repo, commit = at.repo, at.commit
+    if commit is None:
         return []
     file = repo.git_path("MERGE_HEAD")
     merged = file.read_text("ascii", "backslashreplace").split() if file.is_file() else []
-    return list(dict.fromkeys([found.oid, *map(check_oid, merged)]))
+    return list(dict.fromkeys([commit.oid, *map(check_oid, merged)]))
 
 
 def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
@@ -228,8 +224,8 @@ def is_ancestor(repo: Repository, ancestor: str, descendant: str) -> bool:
 def merge_base(repo: Repository, one: str, other: str) -> str | None:
     """Give the best common ancestor of two commits, one of several; None where there is none."""
     arguments = ("merge-base", "--", check_oid(one), check_oid(other))
-    found = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
-    return None if found.code else _oid(found.stdout.strip())
+    answer = repo.call(*_TRUE, *arguments, env=run.TRUE_OBJECTS, ok=(0, 1))
+    return None if answer.code else _oid(answer.stdout.strip())
 
 
 def between(repo: Repository, ancestor: str, descendant: str) -> list[str]:
@@ -253,6 +249,7 @@ def refuse_altered(repo: Repository) -> None:
         hint = "git fetch --unshallow"
     if repo.git("for-each-ref", "--count=1", "--format=%(refname)", "refs/replace/"):
         reasons.append("objects are replaced (refs/replace/)")
+    # gitrepository-layout(5): git still obeys this file, long after it was deprecated.
     if os.path.lexists(repo.common_dir / "info" / "grafts"):
         reasons.append("commits are grafted (info/grafts)")
     if reasons:
@@ -268,8 +265,8 @@ def tips(repo: Repository) -> list[str]:
     answers = repo.git(
         "cat-file", "--batch-check=%(objectname)", stdin=listed, env=run.TRUE_OBJECTS
     )
-    found = (line for line in answers.splitlines() if not line.endswith(b" missing"))
-    return list(dict.fromkeys(_oid(line) for line in found))
+    oids = (line for line in answers.splitlines() if not line.endswith(b" missing"))
+    return list(dict.fromkeys(_oid(line) for line in oids))
 
 
 def shallow_boundary(repo: Repository) -> frozenset[str]:
@@ -290,10 +287,9 @@ def default_branch(repo: Repository) -> str | None:
     remote = _upstream(repo)
     if remote is None:
         return None
-    name = f"refs/remotes/{remote}/HEAD"
-    found = repo.call("symbolic-ref", "--quiet", name, ok=(0, 1, 128))
-    branch = os.fsdecode(found.stdout).removesuffix("\n")
-    if found.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
+    answer = repo.call("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD", ok=(0, 1, 128))
+    branch = os.fsdecode(answer.stdout).removesuffix("\n")
+    if answer.code or repo.call("show-ref", "--verify", "--quiet", "--", branch, ok=(0, 1)).code:
         return None
     return branch
 
@@ -302,8 +298,8 @@ def _upstream(repo: Repository) -> str | None:
     remotes = os.fsdecode(repo.git("remote")).splitlines()
     branch = repo.call("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).stdout.removesuffix(b"\n")
     if branch:
-        told = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
-        remote = os.fsdecode(told).removesuffix("\n")
+        answer = repo.git("for-each-ref", "--format=%(upstream:remotename)", branch)
+        remote = os.fsdecode(answer).removesuffix("\n")
         if remote in remotes:
             return remote
     if len(remotes) == 1:
@@ -320,24 +316,6 @@ def _oid(word: bytes) -> str:
     return check_oid(word.decode("ascii", "backslashreplace"))
 
 
-class PathReader:
-    """Reads what trees have at some paths; a context manager."""
-
-    def __init__(self, repo: Repository, paths: Sequence[bytes]) -> None:
-        self._paths = tuple(paths)
-        self._trees = TreeReader(repo)
-
-    def __enter__(self) -> PathReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._trees.__exit__()
-
-    def entries(self, tree: str) -> Mapping[bytes, TreeEntry]:
-        """Give what stands at the paths of a tree, whatever it is but a folder."""
-        return self._trees.at(tree, self._paths)
-
-
 def changing(
     repo: Repository, commits: Sequence[Commit], paths: Collection[bytes], reader: CommitReader
 ) -> dict[bytes, list[int]]:
@@ -345,7 +323,7 @@ def changing(
 
     Raises EnvironmentFailure for a parent that is not there.
     """
-    found: dict[bytes, list[int]] = {path: [] for path in paths}
+    numbers: dict[bytes, list[int]] = {path: [] for path in paths}
     of = {commit.oid: commit.tree for commit in commits}
     chosen = ChosenPaths.of(paths)
     with TreeReader(repo) as trees:
@@ -355,18 +333,13 @@ def changing(
                     of[parent] = reader.commit(parent).tree
             before: set[str | None] = {of[parent] for parent in commit.parents} or {None}
             changes = (trees.between(tree, commit.tree, chosen) for tree in before)
-            for path in {change.path for some in changes for change in some} & found.keys():
-                found[path].append(number)
-    return found
+            for path in {change.path for some in changes for change in some} & numbers.keys():
+                numbers[path].append(number)
+    return numbers
 
 
 _KINDS = {MODE_FOLDER: "tree", MODE_SUBMODULE: "commit"}
 """Git's kinds of what stands at a path and is no blob."""
-
-
-def tree_entries(repo: Repository, revision: str) -> list[TreeEntry]:
-    """List the files of a commit's or a tree's whole tree."""
-    return listing(repo, resolve_tree(repo, revision))
 
 
 def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
@@ -381,12 +354,12 @@ def listing(repo: Repository, tree: str, *paths: bytes) -> list[TreeEntry]:
 
 def resolve(repo: Repository, revision: str) -> str:
     """Give the object id that a revision names; raises EnvironmentFailure."""
-    found = repo.call(
+    parsed = repo.call(
         "rev-parse", "--verify", "--quiet", "--end-of-options", revision, ok=(0, 1, 128)
     )
-    if found.code:
+    if parsed.code:
         raise EnvironmentFailure(f"{revision!r} names nothing in this repository")
-    return found.stdout.decode("ascii").strip()
+    return parsed.stdout.decode("ascii").strip()
 
 
 def resolve_commit(repo: Repository, revision: str) -> str:

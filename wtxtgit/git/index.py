@@ -48,6 +48,7 @@ def entries(repo: Repository, pathspecs: Sequence[str] = ()) -> list[TreeEntry]:
     for record in run.records(output):
         about, tab, path = record.partition(b"\t")
         tag, mode, oid, stage = about.split(b" ")
+        # A path may hold anything but NUL; without the tab the record is not git's.
         if not tab:
             raise EnvironmentFailure(f"git ls-files gives {record[:200]!r}")
         listed.append(TreeEntry(path, int(mode, 8), oid.decode(), int(stage), tag == b"S"))
@@ -103,17 +104,11 @@ def _with_intent(repo: Repository, listed: list[TreeEntry]) -> list[TreeEntry]:
     empty = {entry.path for entry in listed if entry.oid == _empty("blob", len(entry.oid))}
     if not empty:
         return listed
-    tree = _empty("tree", len(listed[0].oid))
     # Against the empty tree every entry is added, but for those that a commit leaves out.
-    staged = set(
-        run.records(
-            repo.git(
-                "diff-index", "--cached", "--ita-invisible-in-index", "--no-renames",
-                "--name-only", "-z", tree, "--",
-            )
-        )
-    )  # fmt: skip
-    intended = empty - staged
+    against = ("--ita-invisible-in-index", _empty("tree", len(listed[0].oid)))
+    names = ("--name-only", "-z", "--no-renames")
+    staged = run.records(repo.git("diff-index", "--cached", *names, *against, "--"))
+    intended = empty.difference(staged)
     return [entry._replace(intended=entry.path in intended) for entry in listed]
 
 
@@ -148,14 +143,14 @@ def touched(repo: Repository) -> dict[bytes, Touched]:
             "--ignore-submodules=all",
         )
     )
-    found = {}
+    changes = {}
     for about, path in zip(output[::2], output[1::2], strict=True):
         fields = about.removeprefix(b":").split(b" ")
         if len(fields) != 5:
             raise EnvironmentFailure(f"git diff-files gives {about[:200]!a}")
         change = FileChange(fields[4][:1].decode("ascii", "replace"))
-        found[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
-    return found
+        changes[path] = Touched(change, change is FileChange.MODIFIED and fields[0] == fields[1])
+    return changes
 
 
 _EVERYTHING = (":/",)
@@ -188,6 +183,7 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     others: tuple[str, ...] = ()
     if not wanted.only_tracked:
         others = ("--others",) if wanted.with_ignored else ("--others", "--exclude-standard")
+    # Before anything is listed: a pathspec that git refuses must not be half obeyed.
     _check(here, wanted, others)
     changed = run.git(
         *UNFILTERED,
@@ -204,6 +200,7 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     tracked = list(dict.fromkeys(run.records(changed)))
     if not others:
         return Candidates(tracked, [])
+    # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
     listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
     return Candidates(tracked, run.records(listed))
 
@@ -213,6 +210,7 @@ def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:
     if not wanted.pathspecs:
         return
     listed = ("ls-files", "--error-unmatch", "--cached", *others, "--", *wanted.pathspecs)
+    # git-ls-files(1): --error-unmatch ends with 1 for a pathspec that names nothing.
     if run.call(*listed, cwd=here, ok=(0, 1, 128)).code or _are_skipped(here, wanted):
         # Nothing there that is tracked or new: ignored, empty, outside, misspelled.
         given = {"--update": wanted.only_tracked, "--force": wanted.with_ignored}
@@ -232,5 +230,5 @@ def _are_skipped(here: Path, wanted: Wanted) -> bool:
 def _words(stderr: bytes) -> str:
     """What git says, without its advice, as one line."""
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
-    said = " ".join(line for line in lines if not line.startswith("hint: "))
-    return said.removeprefix("fatal: ").removeprefix("The ")
+    words = " ".join(line for line in lines if not line.startswith("hint: "))
+    return words.removeprefix("fatal: ").removeprefix("The ")

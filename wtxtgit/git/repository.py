@@ -76,6 +76,7 @@ class Config:
         value = self._last(key)
         if value is None:
             return default
+        # git-config(1), "boolean": other spellings, such as a number, are git's to judge.
         known = _BOOLEANS.get(value.lower())
         return self._by_git(key, "--type=bool").stdout == b"true\n" if known is None else known
 
@@ -90,6 +91,7 @@ class Config:
             return default
 
     def _last(self, key: str) -> bytes | None:
+        # Read again after each of our own writes; what others write meanwhile counts next time.
         if self._read_at != _writes:
             self._values = {}
             for record in run.records(run.git("config", "--list", "-z", cwd=self._cwd)):
@@ -168,12 +170,12 @@ class Repository:
     @classmethod
     def discover(cls, folder: Path | None = None) -> Repository:
         """Find the repository around `folder`; raises EnvironmentFailure outside one."""
-        found = cls.find(folder)
-        if found is None:
+        repo = cls.find(folder)
+        if repo is None:
             raise EnvironmentFailure(
                 "this is not in a git repository", hint="go into a repository, or git init"
             )
-        return found
+        return repo
 
     @classmethod
     def find(cls, folder: Path | None = None) -> Repository | None:
@@ -200,13 +202,12 @@ class Repository:
         """The same with a question at a time, which tells what git has no answer to."""
         # Git's exit code does not tell "no repository" from others, its words do.
         words = {"LC_ALL": "C"}
-        found = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
-        if found.code:
-            said = found.stderr.decode("utf-8", "backslashreplace")
-            if "not a git repository" in said:
+        answer = run.call("rev-parse", "--absolute-git-dir", cwd=here, env=words, ok=(0, 128))
+        if answer.code:
+            if "not a git repository" in answer.stderr.decode("utf-8", "backslashreplace"):
                 return None
-            raise run.GitFailure(("rev-parse", "--absolute-git-dir"), found.code, found.stderr)
-        git_dir = _path(found.stdout, here)
+            raise run.GitFailure(("rev-parse", "--absolute-git-dir"), answer.code, answer.stderr)
+        git_dir = _path(answer.stdout, here)
         # There may be a work tree elsewhere (GIT_WORK_TREE), but not from inside the git folder.
         top = run.call("rev-parse", "--show-toplevel", cwd=here, ok=(0, 128))
         inside = run.git("rev-parse", "--is-inside-work-tree", cwd=here).strip() == b"true"

@@ -64,9 +64,9 @@ class GitFailure(EnvironmentFailure):
     """Git ended with an exit code that says that it failed."""
 
     def __init__(self, arguments: Sequence[str | bytes], code: int, stderr: bytes) -> None:
-        said = stderr[-_STDERR_SHOWN:].decode("utf-8", "backslashreplace").strip()
+        words = stderr[-_STDERR_SHOWN:].decode("utf-8", "backslashreplace").strip()
         command = " ".join(_shown(argument) for argument in arguments)
-        super().__init__(f"git {command} ended with {code}" + (f": {said}" if said else ""))
+        super().__init__(f"git {command} ended with {code}" + (f": {words}" if words else ""))
         self.code = code
         self.stderr = stderr
 
@@ -84,6 +84,7 @@ def executable() -> str:
     """Find git's absolute path; entries of PATH that are relative are passed over."""
     for entry in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(entry, "git")  # noqa: PTH118 - Path would drop a "." that tells more
+        # A relative entry would be a folder of the work tree, which is not trusted.
         if os.path.isabs(entry) and os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH117, PTH113
             return path
     raise EnvironmentFailure("git is not on PATH", hint="install git 2.31 or later")
@@ -99,6 +100,7 @@ def environment(extra: Environment | None = None) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("GIT_") or _PASSED.fullmatch(name)
     }
+    # Git is started in another folder than this process was.
     for name in _RELATIVE_TO_PROCESS:
         if name in env:
             env[name] = str(Path(env[name]).absolute())
@@ -131,6 +133,7 @@ def call(
         )
     except OSError as error:
         raise EnvironmentFailure(f"git can't be started: {error}") from error
+    # What git said on stderr goes into the error: there is nothing else to go by.
     if done.returncode not in ok:
         raise GitFailure(arguments, done.returncode, done.stderr)
     return Result(done.returncode, done.stdout, done.stderr)
@@ -162,15 +165,15 @@ def fit(paths: Sequence[bytes]) -> bool:
     return longest <= _MOST_ARGUMENT and sum(map(_taken, paths)) <= _MOST_ARGUMENTS
 
 
-def batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Cut paths into as many lists as git has to be started for all of them."""
+def batches(paths: Iterable[bytes], most: int = _MOST_ARGUMENTS) -> Iterator[list[bytes]]:
+    """Cut paths into lists that take at most `most` bytes each as arguments, or one path."""
     batch: list[bytes] = []
-    room = _MOST_ARGUMENTS
+    room = most
     for path in paths:
         room -= _taken(path)
         if batch and room < 0:
             yield batch
-            batch, room = [], _MOST_ARGUMENTS - _taken(path)
+            batch, room = [], most - _taken(path)
         batch.append(path)
     if batch:
         yield batch
@@ -180,14 +183,12 @@ class GitStream:
     """A git command whose output, and maybe input, is used while it runs.
 
     A context manager. Leaving it closes the pipes and waits; a command that
-    is not needed to its end then dies of SIGPIPE, and that is no failure. An
-    own end with an exit code other than 0 is, where `wait` is called.
+    is not needed to its end then dies of SIGPIPE, and that is no failure.
     """
 
     def __init__(
         self, *arguments: str | bytes, cwd: Path | None = None, env: Environment | None = None
     ) -> None:
-        self._arguments = arguments
         try:
             self._process = subprocess.Popen(
                 [executable(), *arguments],
@@ -214,20 +215,14 @@ class GitStream:
             self.stdin.close()
         self._process.wait()
 
-    def wait(self) -> None:
-        """Wait for the end of a command whose output was read; raises GitFailure."""
-        self.stdin.close()
-        if code := self._process.wait():
-            raise GitFailure(self._arguments, code, b"")
-
 
 def version() -> tuple[int, ...]:
     """Ask git for its version, as numbers: (2, 39, 5)."""
-    said = git("version").decode("ascii", "replace")
-    found = re.search(r"\d+(?:\.\d+)+", said)
-    if found is None:
-        raise EnvironmentFailure(f"git version says {said.strip()!r}")
-    return tuple(int(part) for part in found[0].split("."))
+    output = git("version").decode("ascii", "replace")
+    numbers = re.search(r"\d+(?:\.\d+)+", output)
+    if numbers is None:
+        raise EnvironmentFailure(f"git version says {output.strip()!r}")
+    return tuple(int(part) for part in numbers[0].split("."))
 
 
 def _taken(path: bytes) -> int:

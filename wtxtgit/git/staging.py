@@ -29,19 +29,11 @@ from wtxtgit.git import run
 from wtxtgit.git.blobs import check_oid
 from wtxtgit.git.driver import UNFILTERED
 from wtxtgit.git.repository import Repository
+from wtxtgit.git.trees import TreeEntry
 from wtxtgit.io.view import Buffer
 
 # Of `git commit PATH`: prepare_index() in git's builtin/commit.c
 _PARTIAL = re.compile(r"next-index-[0-9]+\.lock")
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A file to be staged: its path from the top level, its mode as in a tree, its blob."""
-
-    path: bytes
-    mode: int
-    oid: str
 
 
 def write_blob(repo: Repository, data: Buffer) -> str:
@@ -50,38 +42,23 @@ def write_blob(repo: Repository, data: Buffer) -> str:
     return check_oid(written.decode("ascii", "backslashreplace").strip())
 
 
-def stage(repo: Repository, files: Iterable[Staged], removed: Iterable[bytes] = ()) -> None:
+def stage(repo: Repository, files: Iterable[TreeEntry], removed: Iterable[bytes] = ()) -> None:
     """Put files into the index, and take others out, all of them or none.
 
     A conflict at a path ends with that. Raises GitFailure where the index is
     locked, or a folder stands at a path.
     """
-    lines = [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in files]
-    gone = list(removed)
-    if gone:
-        # Mode 0 takes a path out, git-update-index(1).
-        nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
-        lines += [b"0 %b\t%b" % (nothing, path) for path in gone]
+    # One call for all of them: git writes the index once, or not at all.
+    lines = _index_lines(files)
+    # Mode 0 takes a path out; the object id counts for nothing, git-update-index(1).
+    nothing = b"0" * (2 * hashlib.new(repo.object_format, usedforsecurity=False).digest_size)
+    lines += [b"0 %b\t%b" % (nothing, path) for path in removed]
     if lines:
         repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines))
 
 
-def refresh(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Let the index take note of work-tree files that have what is staged.
-
-    Until then git reads them again, through the filter, to see that they are
-    unchanged. Paths that are not in the index raise GitFailure.
-    """
-    chosen = run.joined(paths)
-    if chosen:
-        repo.git(
-            "--literal-pathspecs",
-            "add",
-            "--refresh",
-            "--pathspec-from-file=-",
-            "--pathspec-file-nul",
-            stdin=chosen,
-        )
+def _index_lines(files: Iterable[TreeEntry | StagedFile]) -> list[bytes]:
+    return [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in files]
 
 
 def is_partial_commit(repo: Repository) -> bool:
@@ -134,15 +111,16 @@ def stage_files(repo: Repository, files: Iterable[StagedFile]) -> None:
         return
     index = _index(repo)
     with _locked(index) as lock, _copied(index) as copy:
-        lines = [b"%06o %b 0\t%b" % (f.mode, check_oid(f.oid).encode(), f.path) for f in chosen]
+        lines = run.joined(_index_lines(chosen))
         there = {"GIT_INDEX_FILE": str(copy)}
-        repo.git("update-index", "-z", "--index-info", stdin=run.joined(lines), env=there)
-        made = _Index(copy, chosen)
-        missing = made.note()
-        if missing and not made.is_split:
+        repo.git("update-index", "-z", "--index-info", stdin=lines, env=there)
+        staged = _Index(copy, chosen)
+        missing = staged.note()
+        # Of a split index the entry may stand in the shared part, gitformat-index(5).
+        if missing and not staged.is_split:
             name = ascii(os.fsdecode(missing[0]))
             raise EnvironmentFailure(f"git takes no file called {name} into the index")
-        made.put(lock, index)
+        staged.put(lock, index)
 
 
 def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
@@ -157,16 +135,16 @@ def refresh_stats(repo: Repository, files: Iterable[StagedFile]) -> bool:
     index = _index(repo)
     try:
         with _locked(index) as lock, contextlib.ExitStack() as closing:
-            made = _Index(index, chosen)
-            if made.is_split:
+            written = _Index(index, chosen)
+            if written.is_split:
                 return False
-            if made.has_racy():
+            if written.has_racy():
                 copy = closing.enter_context(_copied(index))
                 there = {"GIT_INDEX_FILE": str(copy)}
                 repo.git(*UNFILTERED, "update-index", "--force-write-index", env=there)
-                made = _Index(copy, chosen)
-            made.note()
-            made.put(lock, index)
+                written = _Index(copy, chosen)
+            written.note()
+            written.put(lock, index)
     except (EnvironmentFailure, OSError):
         return False
     return True
@@ -201,6 +179,7 @@ class _Index:
         missing = dict.fromkeys(self._files)
         for start, path in self._entries:
             file = self._files.get(path)
+            # An entry of a conflict is no file that was staged.
             if file is None or self._flags(start) & _STAGES:
                 continue
             oid = self._data[start + _STAT.size : start + _STAT.size + size].hex()
@@ -249,6 +228,7 @@ class _Index:
         start, path = _HEAD.size, b""
         for _ in range(count):
             name = start + _STAT.size + self._digest_size + 2
+            # gitformat-index(5): sixteen more bits of flags, from version 3 on.
             if self._flags(start) & _EXTENDED:
                 name += 2
             if version == _PACKED_NAMES:
@@ -287,6 +267,7 @@ def _stat_fields(file: StagedFile) -> Iterator[int]:
     size = status.st_size & _WORD
     if status.st_size and not size and run.version() >= _WRAPPING:
         size = _WRAPPED_SIZE
+    # In the order in which gitformat-index(5) has the fields.
     for moment in (status.st_ctime_ns, status.st_mtime_ns):
         yield moment // _NANO & _WORD
         yield moment % _NANO
@@ -316,6 +297,7 @@ def _locked(index: Path) -> Iterator[Path]:
         ) from error
     except OSError as error:
         raise EnvironmentFailure(f"{lock}: can't be made: {error.strerror}") from error
+    # By its inode it is known as ours, see below.
     os.close(descriptor)
     mine = lock.stat()
     try:
@@ -353,31 +335,18 @@ def rewrite_files(repo: Repository, paths: Iterable[bytes]) -> None:
 
 def checkout(repo: Repository, paths: Iterable[bytes]) -> None:
     """Let git write the files of these paths from the index, whatever stands there."""
-    stdin = run.joined(paths)
-    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=stdin)
+    repo.git("checkout-index", "--index", "--force", "-z", "--stdin", stdin=run.joined(paths))
 
 
-def renormalize(repo: Repository, paths: Iterable[bytes]) -> None:
-    """Stage tracked files again through the filter."""
-    repo.git(
-        "--literal-pathspecs",
-        "add",
-        "--renormalize",
-        "--pathspec-from-file=-",
-        "--pathspec-file-nul",
-        stdin=run.joined(paths),
-    )
+def add(repo: Repository, paths: Iterable[bytes], *options: str) -> None:
+    """Have git add paths, from the top level, each as it is; raises GitFailure.
 
-
-def add(repo: Repository, paths: Iterable[bytes], *, with_ignored: bool = False) -> None:
-    """Have git add paths, from the top level, each as it is; raises GitFailure."""
+    `--renormalize` stages tracked files again through the filter. `--refresh`
+    notes the stat fields of files that have what is staged; until then git
+    reads them again, through the filter, to see that they are unchanged.
+    """
+    from_stdin = ("--pathspec-from-file=-", "--pathspec-file-nul")
     chosen = run.joined(paths)
+    # Without any path git would add nothing, and say so.
     if chosen:
-        repo.git(
-            "--literal-pathspecs",
-            "add",
-            *(("--force",) if with_ignored else ()),
-            "--pathspec-from-file=-",
-            "--pathspec-file-nul",
-            stdin=chosen,
-        )
+        repo.git("--literal-pathspecs", "add", *options, *from_stdin, stdin=chosen)

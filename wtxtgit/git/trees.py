@@ -144,7 +144,7 @@ class TreeReader(ObjectReader):
     def __init__(self, repo: Repository) -> None:
         super().__init__(repo, "tree")
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
-        self._held = 0
+        self._remembered = 0
 
     def entries(self, tree: str) -> dict[bytes, TreeEntry]:
         """Give what stands in a tree itself, folders too, by its name there."""
@@ -160,8 +160,8 @@ class TreeReader(ObjectReader):
         Only the folders on the way there are read.
         """
         # What lies in one folder is looked up in a row.
-        found = ((path, self.standing(tree, path).entry) for path in sorted(set(paths)))
-        return {path: entry for path, entry in found if entry is not None and not entry.is_folder}
+        entries = ((path, self.standing(tree, path).entry) for path in sorted(set(paths)))
+        return {path: entry for path, entry in entries if entry is not None and not entry.is_folder}
 
     def standing(self, tree: str, path: bytes) -> Standing:
         """Tell what stands at a path, a folder too, or what is in the way there."""
@@ -185,12 +185,13 @@ class TreeReader(ObjectReader):
         None is a tree that has nothing. With `chosen`, there alone.
         Folders that are the same in both are not read.
         """
-        found: list[TreeChange] = []
+        changes: list[TreeChange] = []
         looked_at = 0
         # No recursion: folders may lie deeper than Python's stack.
         waiting = [(b"", 0, before, after, chosen)]
         while waiting:
             prefix, depth, one, other, within = waiting.pop()
+            # The same tree, or the same folder in both: nothing in it can differ.
             if one == other:
                 continue
             if depth > DEEPEST:
@@ -200,6 +201,7 @@ class TreeReader(ObjectReader):
             names = [*compress(new, map(ne, new.values(), map(old.get, new)))]
             names += old.keys() - new.keys()
             looked_at += len(names)
+            # Folders may be shared: a tree of a few bytes can name any number of paths.
             if looked_at > MOST_ENTRIES:
                 raise EnvironmentFailure(f"a tree names more than {MOST_ENTRIES} paths")
             for name in names:
@@ -211,22 +213,24 @@ class TreeReader(ObjectReader):
                     elif path not in within.above:
                         continue
                 folders = _folder_of(was), _folder_of(now)
+                # A file that became a folder, or the other way round, is a change of both.
                 if any(folders):
                     waiting.append((path + b"/", depth + 1, *folders, below))
                 if below is None:
                     change = TreeChange(path, _file(path, was), _file(path, now))
                     if change.before != change.after:
-                        found.append(change)
-        found.sort(key=_path)
-        return found
+                        changes.append(change)
+        changes.sort(key=_path)
+        return changes
 
     def _folder(self, oid: str) -> _Folder:
         folder = self._folders.pop(oid, None)
+        # Checked once, when it is read: what is remembered is believed.
         if folder is None:
             folder = _parse(oid, self.read(oid, MAX_TREE))
-            self._held += len(folder)
-            while self._held > _REMEMBERED and len(self._folders) > 1:
-                self._held -= len(self._folders.popitem(last=False)[1])
+            self._remembered += len(folder)
+            while self._remembered > _REMEMBERED and len(self._folders) > 1:
+                self._remembered -= len(self._folders.popitem(last=False)[1])
         self._folders[oid] = folder
         return folder
 
@@ -252,6 +256,7 @@ def _entry(path: bytes, about: _Row) -> TreeEntry:
 
 def _parse(oid: str, tree: bytes) -> _Folder:
     """Read a folder's entries; raises EnvironmentFailure unless git could have written them."""
+    # One pass of a regular expression: a tree of a large repository has many entries.
     rows: list[_Row] = _ENTRIES[len(oid)].findall(tree)
     modes, names, _ = zip(*rows, strict=True) if rows else ((), (), ())
     folder = dict(zip(names, rows, strict=True))

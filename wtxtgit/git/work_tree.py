@@ -13,9 +13,9 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 from wtxtgit.git.blobs import new_hash
+from wtxtgit.io.files import opened_regular
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Moment = tuple[int, ...]
@@ -40,13 +40,14 @@ def write_file(
     """
     *folders, name = path.split(b"/")
     with _folder(top, folders) as folder:
+        # Random: nobody can have put a link there before.
         temporary = b".wtxtgit-" + secrets.token_hex(8).encode("ascii")
-        mode = 0o777 if is_executable else 0o666
-        descriptor = os.open(temporary, _NEW_FILE, mode, dir_fd=folder)
+        descriptor = os.open(temporary, _NEW_FILE, 0o777 if is_executable else 0o666, dir_fd=folder)
         try:
             write(descriptor)
             if _moment_at(name, folder) != replaces:
                 raise OSError(errno.EBUSY, "was written meanwhile")
+            # rename(2) within one folder: readers see the old file or the new one.
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             return os.fstat(descriptor)
         except BaseException:
@@ -61,6 +62,7 @@ def moment(top: Path, path: bytes) -> Moment | None:
     """What changes when something is written at a path, or replaced; None where nothing is."""
     try:
         return _moment_at(os.fsencode(top) + b"/" + path, None)
+    # A file stands where a folder of the path would be.
     except NotADirectoryError:
         return None
 
@@ -87,6 +89,7 @@ def _folder(top: Path, names: list[bytes]) -> Iterator[int]:
             try:
                 inner = os.open(name, _FOLDER, dir_fd=here)
             except FileNotFoundError:
+                # Another process may make the same folder at this moment.
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=here)
                 inner = os.open(name, _FOLDER, dir_fd=here)
@@ -107,8 +110,8 @@ _BLOCK = 1024 * 1024
 def file_head(path: Path) -> bytes | None:
     """Read a work-tree file's beginning; None unless a regular file stands there."""
     try:
-        with _open_file(path) as file:
-            return file.read(HEAD_SIZE)
+        with opened_regular(path) as (descriptor, _):
+            return os.read(descriptor, HEAD_SIZE)
     except OSError:
         return None
 
@@ -125,23 +128,11 @@ def file_size(path: Path) -> int | None:
 def file_is_blob(path: Path, oid: str) -> bool:
     """Tell whether a file's own bytes, unfiltered, are the blob's."""
     try:
-        with _open_file(path) as file:
-            digest = new_hash("blob", os.fstat(file.fileno()).st_size, like=oid)
-            while block := file.read(_BLOCK):
+        with opened_regular(path) as (descriptor, status):
+            digest = new_hash("blob", status.st_size, like=oid)
+            # Read, not mapped: somebody may cut the file short meanwhile.
+            while block := os.read(descriptor, _BLOCK):
                 digest.update(block)
     except OSError:
         return False
     return digest.hexdigest() == oid
-
-
-def _open_file(path: Path) -> IO[bytes]:
-    return open(path, "rb", opener=_open_regular)
-
-
-def _open_regular(name: str, flags: int) -> int:
-    # A fifo would block for ever, a link lead out of the work tree.
-    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{name} is no regular file")
-    return descriptor

@@ -32,8 +32,8 @@ MOST_BYTES = 32 * 1024 * 1024
 MAX_VALUE = 64 * 1024
 """Bytes of a value: longer ones are neither kept nor read."""
 
+# How long another process may hold the file.
 _SECONDS = 2.0
-"""How long another process may hold the file."""
 _MAC_SIZE = 32
 _CONTEXT = b"wtxtgit kept row 1\0" + __version__.encode() + b"\0"
 _FOLDER_MODE = 0o700
@@ -42,21 +42,21 @@ _TABLE = (
     "(name BLOB PRIMARY KEY, value BLOB NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
 )
 _SCHEMA = (_TABLE, "CREATE INDEX by_use ON kept (used)")
+# Writings after which a row that is read is marked as used again: reading seldom writes.
 _LAG = 100
-"""Writings after which a row that is read is marked as used again: reading seldom writes."""
 _MOST_USED = 2**62
+# Bytes of a row with its name and MAC.
 _MOST_ROW = MAX_VALUE + 1024
-"""Bytes of a row with its name and MAC."""
+# SQLITE_PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL, NOLFS, AUTH:
+# https://sqlite.org/rescode.html.
 _OF_THE_PLACE = {3, 5, 6, 7, 8, 10, 13, 14, 15, 22, 23}
-"""SQLITE_PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL, NOLFS, AUTH:
-https://sqlite.org/rescode.html"""
 
 _T = TypeVar("_T")
+# How a journal ends that names another one.
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""How a journal ends that names another one."""
 
 
-class KeptRows:
+class CacheFile:
     """Rows of a file, names to values; threads may share it.
 
     `secret` has 32 bytes. Nothing is opened before it is needed; the folder is
@@ -73,14 +73,15 @@ class KeptRows:
 
     def get(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """The values of those names that have one."""
-        found = {}
+        values = {}
         with self._lock:
             rows = self._safely(lambda db: self._read(db, names), write=False)
-        for name, value in (rows or {}).items():
-            mac, content = value[:_MAC_SIZE], value[_MAC_SIZE:]
-            if hmac.compare_digest(mac, self._mac(name, content)):
-                found[name] = content
-        return found
+        for name, row in (rows or {}).items():
+            mac, value = row[:_MAC_SIZE], row[_MAC_SIZE:]
+            # Another user's row, or one of another version, is as none.
+            if hmac.compare_digest(mac, self._mac(name, value)):
+                values[name] = value
+        return values
 
     def put(self, rows: Mapping[bytes, bytes]) -> None:
         """Keep values by their names, in the place of others."""
@@ -102,6 +103,7 @@ class KeptRows:
     def _mac(self, name: bytes, value: bytes) -> bytes:
         from blake3 import blake3
 
+        # The length keeps bytes from being moved between name and value.
         covered = _CONTEXT + len(name).to_bytes(8, "little") + name + value
         return blake3(covered, key=self._secret).digest()
 
@@ -141,7 +143,7 @@ class KeptRows:
         )
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_ROW)
         db.execute("PRAGMA trusted_schema = OFF")
-        # What a loss of power spoils is found out again.
+        # A loss of power may spoil the file: then rows are computed again.
         db.execute("PRAGMA synchronous = OFF")
         try:
             schema = _schema(db)
@@ -185,17 +187,19 @@ class KeptRows:
 
     def _read(self, db: sqlite3.Connection, names: Iterable[bytes]) -> dict[bytes, bytes]:
         newest = _newest(db)
-        found = {}
+        rows = {}
         for name in names:
             row = db.execute("SELECT value, used FROM kept WHERE name = ?", (name,)).fetchone()
+            # SQLite's columns take values of any type: datatype3.html, "Type Affinity".
             if row is None or type(row[0]) is not bytes:
                 continue
-            found[name] = row[0]
+            rows[name] = row[0]
             if type(row[1]) is not int or row[1] < newest - _LAG:
                 self._stale.add(name)
-        return found
+        return rows
 
     def _write(self, db: sqlite3.Connection, rows: Mapping[bytes, bytes]) -> None:
+        # At once for writing: a lock that is taken up later fails where another waits, too.
         db.execute("BEGIN IMMEDIATE")
         used = _newest(db) + 1
         if used > _MOST_USED:

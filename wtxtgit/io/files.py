@@ -23,6 +23,7 @@ from wtxtgit.errors import (
 )
 from wtxtgit.io.view import ByteView, mapped, pieces, view_of, write_all
 
+NOT_REGULAR = "no regular file"
 _UMASK_PROBE = 0o666
 _UMASK_LOCK = Lock()
 
@@ -45,6 +46,27 @@ def view_file(path: Path, folder: Path | None = None) -> ByteView:
 def map_file(path: Path, folder: Path | None = None) -> memoryview:
     """The same as one buffer; raises EnvironmentFailure where there is no room to map it."""
     return mapped(view_file(path, folder))
+
+
+@contextlib.contextmanager
+def opened_regular(
+    file: Path, *, follow_links: bool = False
+) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a regular file, to be read by its descriptor; gives its stat, too.
+
+    Raises OSError for a link unless `follow_links`, for what can't be read, and,
+    with the words NOT_REGULAR, for a pipe or a device.
+    """
+    # Opening a pipe would block for ever; a link may lead out of the folder that it stands in.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    descriptor = os.open(file, flags)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(file))
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
 
 
 def read_small(path: Path, limit: int, what: str) -> bytes:
@@ -76,11 +98,13 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             try:
                 write(descriptor)
                 os.fchmod(descriptor, _mode_for(path))
+                # Before the renaming: after a crash a name would lead to an empty file.
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             Path(name).replace(path)
         except BaseException:
+            # Signals too: nothing else knows of the temporary file.
             with contextlib.suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
@@ -134,6 +158,7 @@ def failures(path: Path, *, missing: type[WtxtgitError] = InputError) -> Iterato
     except WtxtgitError:
         raise
     except BrokenPipeError:
+        # Not about this path: the boundary says that standard output was closed.
         raise
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise missing(f"{shown(path)}: {reason(error)}") from error

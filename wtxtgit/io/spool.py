@@ -3,8 +3,8 @@
 A filter gets its input through a pipe, but cutting and verifying want it all
 at hand. Large inputs go to an unnamed temporary file and are mapped, so they
 never count as the process's own memory (`Spool`). A blob that git inflates
-stays in its pieces, as one view of them (`gathered`): joining them would cost a
-copy, and as much memory once more.
+stays in its pieces, as one view of them (`view_of_pieces`): joining them would cost a
+copy, and as much memory once more. All sizes are in bytes.
 
 Fresh memory is dear: the system zeroes it, which takes up to a SHA-256 pass,
 and writes to a new file as well. Pages of the usual size are used, not huge
@@ -33,38 +33,43 @@ from wtxtgit.io.view import WRITE_STEP, Buffer, ByteView, FileWindows, Windowed,
 
 
 @final
-class Arriving:
-    """The `Windows` of `nbytes` bytes that come in order: who asks for some waits until they came.
+class IncomingBytes:
+    """`Windows` of `nbytes` bytes that arrive in order: asking for bytes waits for them.
 
-    `part` gives bytes [start, end) of what came. One thread tells what came,
-    others may wait.
+    `part` gives bytes [start, end) of what has arrived. One thread says how much that
+    is, any number of others may wait.
     """
 
     def __init__(self, nbytes: int, part: Callable[[int, int], memoryview]) -> None:
         self.nbytes = nbytes
         self._part = part
-        self._came = 0
+        self._arrived = 0
         self._has_ended = False
         self._change = Condition()
 
     def window(self, start: int, end: int) -> memoryview:
         """Bytes [start, end), read-only; raises EnvironmentFailure where they will never come."""
-        if end > self._came:
+        # Without the lock: the count only grows, and an old value leads to the lock.
+        if end > self._arrived:
             with self._change:
-                self._change.wait_for(lambda: end <= self._came or self._has_ended)
-            if end > self._came:
-                raise EnvironmentFailure(f"{self._came} of {self.nbytes} bytes came")
+                self._change.wait_for(lambda: end <= self._arrived or self._has_ended)
+            if end > self._arrived:
+                raise EnvironmentFailure(f"{self._arrived} of {self.nbytes} bytes came")
         return self._part(start, end)
 
-    def came(self, nbytes: int) -> None:
-        """The first `nbytes` bytes are there; more than all are nobody's, nor what comes late."""
+    def arrived(self, nbytes: int) -> None:
+        """Say that the first `nbytes` bytes are there.
+
+        Ignored where that is more than was expected, and after the end: readers were
+        told by then that the rest will not come.
+        """
         with self._change:
             if nbytes <= self.nbytes and not self._has_ended:
-                self._came = nbytes
+                self._arrived = nbytes
                 self._change.notify_all()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Say that nothing more arrives."""
         with self._change:
             self._has_ended = True
             self._change.notify_all()
@@ -72,12 +77,12 @@ class Arriving:
 
 IN_MEMORY = 8 * 1024 * 1024
 """Up to so many bytes stay in memory, where the caller does not say otherwise."""
+# Bytes from which on what makes a temporary file is loaded: small contents do without.
 _LOADED_FROM = 256 * 1024
-"""Bytes from which on what makes a temporary file is loaded: small contents do without."""
 AMPLE = 2 * 1024 * 1024 * 1024
 _PARTS = 8
+# Where a container shows how much memory it may use, cgroups(7); a word means no limit.
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container shows how much memory it may use, cgroups(7); a word means no limit."""
 
 
 class Spool:
@@ -88,9 +93,10 @@ class Spool:
     stays in memory: smudge must give back what it got. Otherwise no more than
     `in_memory` bytes do.
 
-    `expected` is how many bytes will probably come. Where there is room for
-    them, `arriving` gives their parts while they come; `is_as_expected` says
-    in the end whether just these came, so that what was made of them holds.
+    `expected` is how many bytes will probably be written. Where there is room for
+    them, `incoming` gives parts of them while they arrive. `is_as_expected` says
+    in the end whether exactly so many were written: only then may results that were
+    made from `incoming` be used.
     """
 
     def __init__(
@@ -106,10 +112,10 @@ class Spool:
         self._file: IO[bytes] | None = None
         self._spilled = 0
         self._may_spill = True
+        # Where what is expected goes, in memory.
         self._place: memoryview | None = None
-        """Where what is expected goes, in memory."""
         self._placed = 0
-        self.arriving = self._expect(expected) if expected else None
+        self.incoming = self._expect(expected) if expected else None
 
     def write(self, data: Buffer) -> None:
         """Take a copy of flat bytes; raises MemoryError where there is room for it nowhere."""
@@ -121,25 +127,25 @@ class Spool:
                 self._placed = end
                 self._tell(end)
                 return
-            # More than expected: from here on as if nothing had been.
+            # More than expected: go on as a spool that expects nothing.
             self.end()
-            kept, self._place = self._place[: self._placed], None
-            self._put(kept)
+            placed, self._place = self._place[: self._placed], None
+            self._put(placed)
         self._put(piece)
         self._tell(self._spilled)
 
     def end(self) -> None:
-        """Nothing more is written: who waits for more is told so."""
-        if self.arriving is not None:
-            self.arriving.end()
+        """Say that nothing more is written, also to those that wait for more."""
+        if self.incoming is not None:
+            self.incoming.end()
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether what was written is what `arriving` gives, all of it."""
-        if self.arriving is None or self._memory:
+        """Whether what was written is what `incoming` gives, all of it."""
+        if self.incoming is None or self._memory:
             return False
         written = self._spilled if self._place is None else self._placed
-        return written == self.arriving.nbytes
+        return written == self.incoming.nbytes
 
     def view(self) -> ByteView:
         """All that was written, read-only; nothing is written afterwards."""
@@ -150,8 +156,8 @@ class Spool:
             return memoryview(self._memory).toreadonly()
         if self._memory:
             return self._joined(self._file)
-        if self.arriving is not None:
-            # Less came than there was made room for.
+        if self.incoming is not None:
+            # Fewer bytes were written than the file was made for.
             os.ftruncate(self._file.fileno(), self._spilled)
         return view_of(self._file.fileno())
 
@@ -161,15 +167,15 @@ class Spool:
         if self._file is not None:
             self._file.close()
 
-    def _expect(self, nbytes: int) -> Arriving | None:
-        """Make room for what is expected, if there is any."""
+    def _expect(self, nbytes: int) -> IncomingBytes | None:
+        """Make room for what is expected; None where there is none."""
         if nbytes <= self._in_memory:
             try:
                 self._place = _memory(nbytes)
             except (MemoryError, OSError):
                 return None
-            held = self._place.toreadonly()
-            return Arriving(nbytes, lambda start, end: held[start:end])
+            readonly = self._place.toreadonly()
+            return IncomingBytes(nbytes, lambda start, end: readonly[start:end])
         try:
             file = self._moved()
         except OSError:
@@ -181,11 +187,11 @@ class Spool:
             file.close()
             return None
         self._file = file
-        return Arriving(nbytes, windows.window)
+        return IncomingBytes(nbytes, windows.window)
 
-    def _tell(self, came: int) -> None:
-        if self.arriving is not None:
-            self.arriving.came(came)
+    def _tell(self, nbytes: int) -> None:
+        if self.incoming is not None:
+            self.incoming.arrived(nbytes)
 
     def _put(self, piece: memoryview) -> None:
         if len(self._memory) + len(piece) > _LOADED_FROM:
@@ -201,18 +207,17 @@ class Spool:
 
     def _joined(self, file: IO[bytes]) -> memoryview:
         """What is in the file and what did not fit there, in memory."""
-        whole = bytearray(self._spilled + len(self._memory))
-        place = memoryview(whole)
+        joined = memoryview(bytearray(self._spilled + len(self._memory)))
         file.seek(0)
         done = 0
         while done < self._spilled:
-            # One read gives 2 GiB at most.
-            taken = file.readinto(place[done : self._spilled])  # type: ignore[attr-defined]
-            if not taken:
+            # One read gives 2 GiB at most: read(2), "Notes".
+            nbytes = file.readinto(joined[done : self._spilled])  # type: ignore[attr-defined]
+            if not nbytes:
                 raise OSError(errno.EIO, "the temporary file is cut short")
-            done += taken
-        place[done:] = self._memory
-        return place.toreadonly()
+            done += nbytes
+        joined[done:] = self._memory
+        return joined.toreadonly()
 
     def _spill(self, piece: memoryview) -> memoryview:
         """Put what is in memory, and a piece after it, into the file; gives what did not fit."""
@@ -220,16 +225,18 @@ class Spool:
             if self._file is None:
                 self._file = self._moved()
             while piece:
+                # A disk that fills up takes part of a write, and fails at the next one.
                 written = self._file.write(piece[:WRITE_STEP])
                 self._spilled += written
                 piece = piece[written:]
         except OSError:
+            # Not tried again: what follows in memory has to follow in the view, too.
             self._may_spill = False
         return piece
 
     def _moved(self) -> IO[bytes]:
         """A file that holds what was in memory: all of it, or it raises OSError."""
-        # With random and shutil: a content that fits in memory does without.
+        # Here, as it imports random and shutil: contents that fit in memory do without.
         import tempfile
 
         file = tempfile.TemporaryFile(  # noqa: SIM115 - closed by close()
@@ -292,32 +299,36 @@ def spooled(
         spool.close()
 
 
+# Pieces of fewer bytes are put together: each one takes memory of its own.
 _SHORT = 64 * 1024
-"""Pieces of fewer bytes are put together: each one takes memory of its own."""
 _JOINED = 1024 * 1024
 
 
-def gathered(
+def view_of_pieces(
     pieces: Iterable[bytes],
     folder: Callable[[], Path | None] = lambda: None,
     *,
     in_memory: int,
 ) -> ByteView:
-    """All bytes of `pieces` as one view; `folder` and `in_memory` as for a Spool."""
-    held: deque[bytes] = deque()
+    """All bytes of `pieces` as one view, without a copy of them.
+
+    `folder` and `in_memory` are as for a Spool, into which they go if they are more.
+    """
+    first: deque[bytes] = deque()
     nbytes = 0
-    coming = _joined(pieces)
-    for piece in coming:
-        held.append(piece)
+    rest = _joined(pieces)
+    for piece in rest:
+        first.append(piece)
         nbytes += len(piece)
         if nbytes > in_memory:
-            return spooled(chain(_taken(held), coming), folder, in_memory=0)
-    return memoryview(held[0]) if len(held) == 1 else Windowed(Gathered(held))
+            # Each one is given up when it is written: they would be held twice otherwise.
+            return spooled(chain(_taken(first), rest), folder, in_memory=0)
+    return memoryview(first[0]) if len(first) == 1 else Windowed(PieceWindows(first))
 
 
 @final
-class Gathered:
-    """The `Windows` of pieces, none of them empty."""
+class PieceWindows:
+    """`Windows` of pieces, none of them empty."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = tuple(pieces)

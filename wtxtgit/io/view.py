@@ -27,9 +27,8 @@ Buffer = bytes | bytearray | memoryview
 
 PIECE = 1024 * 1024
 """Bytes of a view that are given at a time."""
+# Bytes compared at a time: a copy of so many stays in a processor's cache.
 _COMPARED = 128 * 1024
-"""Bytes compared at a time: a copy of so many stays in a processor's cache."""
-_EQUAL_STEP = 1024 * 1024
 _ZEROS = bytes(64 * 1024)
 
 
@@ -116,15 +115,21 @@ def is_zeros(data: ByteView) -> bool:
     return all(_ZEROS.startswith(piece) for piece in pieces(data, len(_ZEROS)))
 
 
-def same_bytes(a: ByteView, b: ByteView) -> bool:
-    """Whether two views hold the same bytes; reads up to the first difference."""
+def same_bytes(a: ByteView, b: ByteView, advance: Callable[[int], None] | None = None) -> bool:
+    """Whether two views hold the same bytes; reads up to the first difference.
+
+    `advance` gets counts of bytes that are the same.
+    """
     if len(a) != len(b):
         return False
     for start in range(0, len(a), _COMPARED):
         end = start + _COMPARED
         # Views compare item by item, a bytearray all at once with any buffer.
-        if bytearray(mapped(a[start:end])) != mapped(b[start:end]):
+        piece = bytearray(mapped(a[start:end]))
+        if piece != mapped(b[start:end]):
             return False
+        if advance is not None:
+            advance(len(piece))
     return True
 
 
@@ -141,8 +146,8 @@ def view_of(descriptor: int) -> ByteView:
     nbytes = os.fstat(descriptor).st_size
     if not nbytes:
         return memoryview(b"")
-    held = _mapped(descriptor, 0, nbytes) if nbytes <= WHOLE else None
-    return Windowed(FileWindows(descriptor, nbytes)) if held is None else held
+    whole = _mapped(descriptor, 0, nbytes) if nbytes <= WHOLE else None
+    return Windowed(FileWindows(descriptor, nbytes)) if whole is None else whole
 
 
 class FileWindows:
@@ -157,7 +162,8 @@ class FileWindows:
         self.nbytes = nbytes
         self._size = WINDOW if size is None else size
         self._overlap = self._size // 4
-        self._kept: dict[int, memoryview] = {}
+        self._windows: dict[int, memoryview] = {}
+        # A descriptor of its own, closed with the last view: the caller may close its.
         self._descriptor = os.dup(descriptor)
         weakref.finalize(self, os.close, self._descriptor)
         with _LOCK:
@@ -169,41 +175,44 @@ class FileWindows:
             number = start // self._size
             first = number * self._size
             with _LOCK:
-                held = self._window(number)
-            if held is not None:
-                return held[start - first : end - first]
+                window = self._window(number)
+            if window is not None:
+                return window[start - first : end - first]
+        # mmap(2) takes offsets that are multiples of the page size only.
         first = start - start % mmap.ALLOCATIONGRANULARITY
-        held = _mapped(self._descriptor, first, end - first)
-        if held is None:
+        part = _mapped(self._descriptor, first, end - first)
+        if part is None:
+            # Windows of any file may be what takes up the address space.
             with _LOCK:
                 for windows in _OPEN:
-                    windows._kept.clear()
-            held = _mapped(self._descriptor, first, end - first)
-        if held is None:
+                    windows._windows.clear()
+            part = _mapped(self._descriptor, first, end - first)
+        if part is None:
             raise EnvironmentFailure(
                 f"no room to map {end - start} bytes of a file",
                 hint="ulimit -v shows how much address space a process may use",
             )
-        return held[start - first :]
+        return part[start - first :]
 
     def _window(self, number: int) -> memoryview | None:
         """A window; None where there is no room for it."""
-        # The last one of a dict is the one used last.
-        held = self._kept.pop(number, None)
-        if held is None:
-            while len(self._kept) >= KEPT:
-                del self._kept[next(iter(self._kept))]
+        # A dict keeps the order of insertion: taken out and put in again, the window used
+        # last is the last one, and the first is the one to give up.
+        window = self._windows.pop(number, None)
+        if window is None:
+            while len(self._windows) >= KEPT:
+                del self._windows[next(iter(self._windows))]
             first = number * self._size
             end = min(first + self._size + self._overlap, self.nbytes)
-            held = _mapped(self._descriptor, first, end - first)
-        if held is not None:
-            self._kept[number] = held
-        return held
+            window = _mapped(self._descriptor, first, end - first)
+        if window is not None:
+            self._windows[number] = window
+        return window
 
 
 _OPEN: weakref.WeakSet[FileWindows] = weakref.WeakSet()
+# For the windows of all files: those of one are given up where another finds no room.
 _LOCK = Lock()
-"""For the windows of all files: those of one are given up where another finds no room."""
 
 
 def _mapped(descriptor: int, first: int, length: int) -> memoryview | None:
@@ -213,6 +222,7 @@ def _mapped(descriptor: int, first: int, length: int) -> memoryview | None:
     except ValueError as error:
         raise EnvironmentFailure("the file became shorter while it was read") from error
     except OSError as error:
+        # ulimit -v: the caller has other ways, so this is no failure yet.
         if error.errno != errno.ENOMEM:
             raise
         return None
@@ -237,9 +247,9 @@ class Pages:
 
     def watch(self, view: ByteView) -> None:
         """Give up pages of the file that a view is of, if it is one of a mapped file."""
-        held = view.obj if isinstance(view, memoryview) else None
-        if isinstance(held, mmap.mmap):
-            self._maps[id(held)] = held
+        mapping = view.obj if isinstance(view, memoryview) else None
+        if isinstance(mapping, mmap.mmap):
+            self._maps[id(mapping)] = mapping
 
     def advance(self, count: int) -> None:
         """Say that `count` bytes more were read."""
@@ -254,17 +264,9 @@ class Pages:
             return
         self._since = 0
         if _DONT_NEED is not None:
-            for held in self._maps.values():
-                held.madvise(_DONT_NEED)
-
-    def equal(self, a: ByteView, b: ByteView) -> bool:
-        """Whether two pieces of one length hold equal bytes."""
-        for start in range(0, len(a), _EQUAL_STEP):
-            piece = a[start : start + _EQUAL_STEP]
-            if not same_bytes(piece, b[start : start + _EQUAL_STEP]):
-                return False
-            self.advance(len(piece))
-        return True
+            # Of a file that is mapped for reading nothing is lost: pages are read again.
+            for mapping in self._maps.values():
+                mapping.madvise(_DONT_NEED)
 
 
 pass
@@ -280,10 +282,12 @@ class Hasher(Protocol):
 H = TypeVar("H", bound=Hasher)
 
 
-def hashed(hasher: H, blocks: Iterable[Buffer]) -> H:
-    """The hasher, which has taken in all blocks."""
+def hashed(hasher: H, blocks: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> H:
+    """The hasher, which has taken in all blocks of flat bytes; `advance` gets counts of bytes."""
     for block in blocks:
         hasher.update(block)
+        if advance is not None:
+            advance(len(block))
     return hasher
 
 
@@ -296,6 +300,7 @@ def exactly(blocks: Iterable[Buffer], nbytes: int, what: str, field: str) -> Ite
     for block in blocks:
         view = memoryview(block).cast("B")
         given += len(view)
+        # Not one byte too many leaves: what is written stands before what comes after it.
         if given > nbytes:
             break
         yield view
@@ -310,8 +315,8 @@ Linux keeps what is written in blocks of memory as large as the write. Large
 ones are seldom those that were used a moment ago; where a virtual machine's
 host has to give them anew, writing was measured to take 2 to 10 times as long.
 """
+# Bytes from which on a piece is written by itself.
 _SMALL_PIECE = 64 * 1024
-"""Bytes from which on a piece is written by itself."""
 _ALL = sys.maxsize
 
 

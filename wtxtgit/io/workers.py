@@ -23,12 +23,12 @@ SMALL = 512 * 1024
 """Below so many bytes of work threads cost more than they give."""
 SMALL_TASK = 128 * 1024
 """Tasks of fewer bytes spend their time waiting for the interpreter's lock."""
+# Address space to have for each thread: 72 MiB are its stack and what the C library reserves.
 _THREAD_SPACE = 128 * 1024 * 1024
-"""Address space to have for each thread: 72 MiB are its stack and what the C library reserves."""
+# So many results a thread are made before the slowest follower has taken them.
 _AHEAD = 3
-"""So many results a thread are made before the slowest follower has taken them."""
+# Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block.
 _KEPT_BLOCK = 24 * 1024 * 1024
-"""Under glibc's upper bound of 32 MiB, beyond which nothing is learnt from a block."""
 
 
 def default_threads() -> int:
@@ -130,12 +130,12 @@ class Workers(Generic[T]):
         self._change = Condition(self._lock)
         self._results: dict[int, T] = {}
         self._begun = 0
+        # Whether a thread waits for the next task: one at a time, and without the lock.
         self._is_taking = False
-        """Whether a thread waits for the next task: one at a time, and without the lock."""
+        # How many results there are, once that is known.
         self._end: int | None = None
-        """How many results there are, once that is known."""
+        # How many results each follower has done with; the caller is the last one.
         self._done = [0] * (len(followers) + 1)
-        """How many results each follower has done with; the caller is the last one."""
         self._is_busy = [False] * len(followers)
         self._error: BaseException | None = None
 

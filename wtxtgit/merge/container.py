@@ -22,7 +22,7 @@ from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.spool import spooled
 from wtxtgit.io.view import ByteView, pieces
-from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, equal_values, in_order, side_taken
+from wtxtgit.merge.policy import WHOLE, Policy, ValueMerge, in_order, side_taken
 from wtxtgit.merge.version import (
     Opener,
     Version,
@@ -31,6 +31,7 @@ from wtxtgit.merge.version import (
     kind_of,
     overlaps,
 )
+from wtxtgit.model.plain import equal_values
 from wtxtgit.model.tensor import Entry, Key, NewContent, PlacedEntry, ReadOptions
 from wtxtgit.report.merge import Conflict, MergedKind, MergeReport, Settled, Strategy
 from wtxtgit.tensors import tensor_bytes
@@ -65,6 +66,7 @@ class Merger:
 
         Raises nothing because of content: what can't be merged is a conflict.
         """
+        # All passes over the three files and what they decode to share one budget.
         sizes = [len(version) for version in (base, ours, theirs) if version is not None]
         left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
         self.opener = Opener(self.options, left)
@@ -85,6 +87,7 @@ class Merger:
             taken = ours if side == "ours" else theirs
             return Merged(registry.detect(taken), side, data=taken)
         formats = {registry.detect(file) for file in (base, ours, theirs) if file is not None}
+        # A checkpoint that changed its format has no entries in common with what it was.
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
@@ -210,6 +213,7 @@ class EntryMerge:
                 continue
             wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
             self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
+        # Only one file can be the skeleton: bytes that have no name can't be put together.
         if len({id(side) for side in wanted.values()}) > 1:
             changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
             raise FormatError(f"{changes}: that can't be put together")
@@ -319,17 +323,18 @@ class EntryMerge:
         if b is None:
             self._settle(key, entry, side.name)
             return side.placed(key)
-        gone = "theirs" if o is not None else "ours"
+        remover = "theirs" if o is not None else "ours"
+        # One side took it out, the other left it as it was: it goes.
         if b.form == entry.form and self._is_same(b, entry):
-            self._settle(key, entry, gone)
+            self._settle(key, entry, remover)
             return None
         choice = self.merger.policy.choose(self._name(key))
         if choice in _SIDES:
             self._settle(key, entry, str(choice), choice)
             if choice is Strategy.BASE and self.base is not None:
                 return self.base.placed(key)
-            return None if choice == gone else side.placed(key)
-        reason = f"{gone} removed it, {side.name} changed it"
+            return None if choice == remover else side.placed(key)
+        reason = f"{remover} removed it, {side.name} changed it"
         if choice is not Strategy.FAIL:
             reason += f", which {choice} does not settle"
         self._conflict(key, entry, reason)
@@ -355,8 +360,7 @@ class EntryMerge:
         if outcome.open.changed:
             self._row_conflict(key, choice, outcome.open)
             return self.ours.placed(key)
-        decided = choice if outcome.how is None else None
-        self._settle(key, o, outcome.how or str(choice), decided)
+        self._settle(key, o, outcome.how or str(choice), choice if outcome.how is None else None)
         former = self._preferred(key, former)
         like = former.entries[former.numbers[key]].tensor
         if like is None:
@@ -392,6 +396,7 @@ class EntryMerge:
         self.settled += merged.settled
         self.conflicts += merged.conflicts
         self.notes += merged.notes
+        # The side's own bytes are placed: what was compressed is not compressed anew.
         if merged.taken in {"ours", "theirs"}:
             return self._put_together(
                 key, self.ours if merged.taken == "ours" else self.theirs, former

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from wtxtgit.errors import MAX_NAME, UsageError, clipped
 from wtxtgit.io.view import ByteView, same_bytes
+from wtxtgit.model.plain import equal_values, pointer_part
 from wtxtgit.report.merge import MergeReport, Strategy
 
 WHOLE = "*"
@@ -149,8 +150,7 @@ class ValueMerge:
             return ours
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             # Objects that both added are merged as well.
-            before = base if isinstance(base, Mapping) else {}
-            return self._object(path, before, ours, theirs)
+            return self._object(path, base if isinstance(base, Mapping) else {}, ours, theirs)
         if equal_values(base, ours):
             self.settled.append((path, "theirs", None))
             return theirs
@@ -174,30 +174,12 @@ class ValueMerge:
     ) -> dict[str, object]:
         merged: dict[str, object] = {}
         for key in in_order(ours, theirs):
-            # RFC 6901, section 3.
-            below = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            below = f"{path}/{pointer_part(key)}"
             versions = (version.get(key, _ABSENT) for version in (base, ours, theirs))
             value = self._value(below, *versions)
             if value is not _ABSENT:
                 merged[key] = value
         return merged
-
-
-def equal_values(a: object, b: object) -> bool:
-    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN.
-
-    The order of an object's keys says nothing.
-    """
-    if a is b:
-        return True
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(equal_values(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(equal_values, a, b))
-    if type(a) is not type(b):
-        return False
-    # NaN is the only value that differs from itself.
-    return a == b or (a != a and b != b)
 
 
 _Key = TypeVar("_Key", bound=Hashable)

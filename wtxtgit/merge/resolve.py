@@ -13,7 +13,6 @@ from wtxtgit.errors import CheckError, InputError, WtxtgitError
 from wtxtgit.git import index, staging, work_tree
 from wtxtgit.git.index import TreeEntry
 from wtxtgit.git.repository import DRIVER, Repository
-from wtxtgit.git.staging import Staged
 from wtxtgit.io.files import replace_file, shown_path, view_file, write_output
 from wtxtgit.io.view import PIECE, ByteView, mapped, pieces, write_all
 from wtxtgit.merge import conflicts
@@ -128,6 +127,7 @@ def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
         raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
     if _BASE not in stages and len(stages) == 1:
         raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
+    # Deleted on one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
         quoted = shlex.quote(shown)
         side = "ours" if _OURS not in stages else "theirs"
@@ -178,6 +178,5 @@ def _has_marker(content: ByteView) -> bool:
 def _stage(repo: Repository, ours: TreeEntry, merged: ByteView) -> None:
     """Stage the merged content, and have git write the file as a checkout does."""
     # The blob is staged first, so that git itself writes the file, through the filter.
-    oid = staging.write_blob(repo, mapped(merged))
-    staging.stage(repo, [Staged(ours.path, ours.mode, oid)])
+    staging.stage(repo, [ours._replace(oid=staging.write_blob(repo, mapped(merged)))])
     staging.checkout(repo, [ours.path])

@@ -13,7 +13,7 @@ from wtxtgit.containers import any_format
 from wtxtgit.containers.format import Container, Resealer
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, mapped, same_bytes
-from wtxtgit.merge.policy import equal_values
+from wtxtgit.model.plain import equal_values
 from wtxtgit.model.tensor import (
     Entry,
     Key,
@@ -24,6 +24,7 @@ from wtxtgit.model.tensor import (
     Tensor,
     keys_of,
 )
+from wtxtgit.report.figures import extents
 from wtxtgit.tensors import tensor_bytes
 from wtxtgit.tensors.tensor_bytes import as_numbers, is_same
 
@@ -122,6 +123,7 @@ class Opener:
                 return a.form == b.form
             x, y = (as_numbers(tensor) or tensor for tensor in (a.tensor, b.tensor))
             return is_same(x, y, lambda _count: None)
+        # What can't be opened is not known to be the same, unless its stored bytes are.
         if a.unread is not None or b.unread is not None:
             return False
         return same_bytes(self.content(a), self.content(b))
@@ -178,8 +180,7 @@ def described(entry: Entry) -> str:
     """Dtype and shape in words."""
     if entry.tensor is None:
         return "a file"
-    shape = " x ".join(map(str, entry.tensor.logical_shape)) or "scalar"
-    return f"{entry.tensor.label} {shape}"
+    return f"{entry.tensor.label} {extents(entry.tensor.logical_shape)}"
 
 
 def fits(a: Tensor, b: Tensor) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from wtxtgit.errors import TextError
@@ -50,6 +51,9 @@ LAYOUT_VERSION = 1
 NATIVE_FORMAT = "arrays"
 """The layout format of a native snapshot whose arrays have other dtypes or names."""
 
+# The formats that a layout can name. `containers.registry.FORMATS` has the record of each in order
+# of detection; a text is read without loading any of them, and `model` imports no room above it.
+# A test holds the two against each other.
 CONTAINER_FORMATS = (
     "fold",
     "aero",
@@ -211,9 +215,9 @@ class ArrayNames:
 
     @staticmethod
     def plain(name: str) -> str:
-        """`name` made an array name, not yet numbered."""
-        made = _NOT_A_NAME.sub("_", name)
-        return f"t{made}" if not made or made.startswith("_") else made
+        """`name` as an array name, not yet numbered."""
+        plain = _NOT_A_NAME.sub("_", name)
+        return f"t{plain}" if not plain or plain.startswith("_") else plain
 
     def for_name(self, name: str) -> str:
         """The array name of a tensor or part called `name`."""
@@ -221,13 +225,13 @@ class ArrayNames:
 
     def for_role(self, role: str) -> str:
         """`role`, numbered where it is taken."""
-        made, n = role, self._next.get(role, 2)
-        while made in self._taken:
-            made, n = f"{role}__{n}", n + 1
+        name, n = role, self._next.get(role, 2)
+        while name in self._taken:
+            name, n = f"{role}__{n}", n + 1
         # Names are only ever added, so the smallest free number never falls.
         self._next[role] = n
-        self._taken.add(made)
-        return made
+        self._taken.add(name)
+        return name
 
 
 TARGET_CHUNK = 65_536
@@ -236,6 +240,8 @@ MAX_CHUNKS = 1_000_000
 """Chunks of one array: `ix` has exactly 6 digits."""
 
 
+# A checkpoint may have a hundred thousand arrays, and few shapes.
+@lru_cache(maxsize=1024)
 def default_rows(dtype: str, shape: tuple[int, ...]) -> Rows:
     """The blocking that our writer chooses: a pure function of dtype and shape.
 

@@ -14,8 +14,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+# Types whose values JSON takes as they are.
 _LEAVES = frozenset({int, float, str, bool, type(None)})
-"""Types whose values JSON takes as they are."""
 
 
 class JsonObject:
@@ -90,3 +90,25 @@ def _planned(kind: Any) -> _ObjectPlan:
     names = [name or key for key, _, name in pairs]
     # Of one name attrgetter gives the value alone: it is asked for once more.
     return _ObjectPlan(tuple(key for key, *_ in pairs), marks, attrgetter(*names, names[0]))
+
+
+def equal_values(a: object, b: object) -> bool:
+    """Whether two values are the same to the type: 1 is not 1.0, and NaN is NaN.
+
+    The order of an object's keys says nothing.
+    """
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(equal_values(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(equal_values, a, b))
+    if type(a) is not type(b):
+        return False
+    # NaN is the only value that differs from itself.
+    return a == b or (a != a and b != b)
+
+
+def pointer_part(key: str) -> str:
+    """A key as it stands in a JSON pointer: RFC 6901, section 3."""
+    return key.replace("~", "~0").replace("/", "~1")

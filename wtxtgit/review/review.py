@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from wtxtgit.chain import judge
-from wtxtgit.chain.contents import Facts
 from wtxtgit.chain.judge import JudgedFiles
-from wtxtgit.chain.reader import ChainReader
+from wtxtgit.chain.reader import ChainReader, Facts
 from wtxtgit.chain.walk import BadRoot, Walk
 from wtxtgit.errors import clipped
 from wtxtgit.filter.content import ArtifactFacts

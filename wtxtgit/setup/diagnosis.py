@@ -101,20 +101,20 @@ def distinct(entries: Iterable[TreeEntry]) -> list[bytes]:
 _SHARDS = "wtxtgit convert A B --max-shard 64MiB cuts a checkpoint into shards"
 
 
-def checks(repo: Repository, found: Sequence[TextSize], here: Machine) -> list[CheckResult]:
+def checks(repo: Repository, texts: Sequence[TextSize], here: Machine) -> list[CheckResult]:
     """Check texts against the limits of forges and of git; raises nothing of its own."""
     now = sizes.settings(repo, here)
-    wanted = sizes.suited(found, now, here)
+    wanted = sizes.suited(texts, now, here)
     return [
-        forge(found, max_blob(repo)),
-        deltas(found, now, wanted, here),
-        memory(found, now, wanted, here),
+        forge(texts, max_blob(repo)),
+        deltas(texts, now, wanted, here),
+        memory(texts, now, wanted, here),
     ]
 
 
-def forge(found: Sequence[TextSize], most: int) -> CheckResult:
+def forge(texts: Sequence[TextSize], most: int) -> CheckResult:
     """Whether forges take the blobs, and show their diffs."""
-    if large := [size for size in found if size.text > most]:
+    if large := [size for size in texts if size.text > most]:
         return CheckResult(
             "sizes",
             Level.WARN,
@@ -123,23 +123,24 @@ def forge(found: Sequence[TextSize], most: int) -> CheckResult:
             f"{_SHARDS}; where the forge takes more, git config {MAX_BLOB_KEY} tells how much",
             paths=_paths(large),
         )
-    long = [size for size in found if size.text > MAX_DIFF_TEXT]
-    said = "all texts are small enough for forges"
+    long = [size for size in texts if size.text > MAX_DIFF_TEXT]
+    message = "all texts are small enough for forges"
     if long:
         cut = counted(len(long), "text")
-        said += f"; of {cut} pull requests may show no diff, wtxtgit review does"
-    return CheckResult("sizes", Level.OK, said)
+        message += f"; of {cut} pull requests may show no diff, wtxtgit review does"
+    return CheckResult("sizes", Level.OK, message)
 
 
 def deltas(
-    found: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
+    texts: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
 ) -> CheckResult:
     """Whether git makes deltas of the texts, by core.bigFileThreshold."""
-    whole = [size for size in found if size.text > now.threshold]
+    whole = [size for size in texts if size.text > now.threshold]
     if not whole:
-        said = f"git makes deltas up to {sizes.told(now.threshold)} of text"
-        return CheckResult("deltas", Level.OK, said)
+        message = f"git makes deltas up to {sizes.told(now.threshold)} of text"
+        return CheckResult("deltas", Level.OK, message)
     values = sizes.changes(now, wanted)
+    # Offsets in a delta have 32 bits, and making one takes memory: some texts stay whole.
     hopeless = [size for size in whole if size.text > wanted.threshold]
     return CheckResult(
         "deltas",
@@ -160,21 +161,22 @@ def deltas(
 
 
 def memory(
-    found: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
+    texts: Sequence[TextSize], now: BlobSettings, wanted: BlobSettings, here: Machine
 ) -> CheckResult:
     """Whether git's own commands have the memory that the texts take."""
-    if held := [size for size in found if sizes.CHECKOUT_TEXTS * size.text > here.memory]:
-        need = sizes.CHECKOUT_TEXTS * held[0].text
+    if large := [size for size in texts if sizes.CHECKOUT_TEXTS * size.text > here.memory]:
+        need = sizes.CHECKOUT_TEXTS * large[0].text
         return CheckResult(
             "memory",
             Level.WARN,
             f"git checkout holds up to {sizes.told(need)}, of {sizes.told(here.memory)} here: "
-            f"{_listed(held)}",
+            f"{_listed(large)}",
             "wtxtgit checkout writes files piece by piece",
-            paths=_paths(held),
+            paths=_paths(large),
         )
+    # Only told where git would take more than this machine has.
     if wanted.window != now.window:
-        largest = max(size.text for size in found if size.text <= wanted.threshold)
+        largest = max(size.text for size in texts if size.text <= wanted.threshold)
         need = sizes.REPACK_UNBOUND * largest * now.threads
         return CheckResult(
             "memory",
@@ -184,15 +186,15 @@ def memory(
             _commands(sizes.changes(now, wanted)),
             fixable=True,
         )
-    if shown := [size for size in found if sizes.DIFF_TEXTS * size.text > here.memory]:
-        need = sizes.DIFF_TEXTS * shown[0].text
+    if huge := [size for size in texts if sizes.DIFF_TEXTS * size.text > here.memory]:
+        need = sizes.DIFF_TEXTS * huge[0].text
         return CheckResult(
             "memory",
             Level.WARN,
             f"git diff --no-ext-diff holds up to {sizes.told(need)}, "
-            f"of {sizes.told(here.memory)} here: {_listed(shown)}",
+            f"of {sizes.told(here.memory)} here: {_listed(huge)}",
             "git diff and wtxtgit diff read what changed alone",
-            paths=_paths(shown),
+            paths=_paths(huge),
         )
     return CheckResult("memory", Level.OK, "git has the memory for all texts")
 
@@ -201,10 +203,10 @@ def _commands(values: dict[str, str]) -> str:
     return " && ".join(f"git config {key} {value}" for key, value in values.items())
 
 
-def _too_large(found: Sequence[TextSize], here: Machine) -> str:
-    if found[0].text > sizes.MAX_DELTA_TEXT:
+def _too_large(texts: Sequence[TextSize], here: Machine) -> str:
+    if texts[0].text > sizes.MAX_DELTA_TEXT:
         return f"git's deltas end at {sizes.told(sizes.MAX_DELTA_TEXT)}"
-    need = sizes.told(sizes.REPACK_LEAST * found[0].text)
+    need = sizes.told(sizes.REPACK_LEAST * texts[0].text)
     return f"deltas would take {need} of memory, of {sizes.told(here.memory)} here"
 
 
@@ -212,9 +214,9 @@ def _who(most: int) -> str:
     return "most forges take as" if most == MAX_FORGE_BLOB else f"{MAX_BLOB_KEY} allows for"
 
 
-def _listed(found: Iterable[TextSize]) -> str:
-    return listed(size.path for size in found)
+def _listed(texts: Iterable[TextSize]) -> str:
+    return listed(size.path for size in texts)
 
 
-def _paths(found: Iterable[TextSize]) -> tuple[bytes, ...]:
-    return tuple(size.path for size in found)
+def _paths(texts: Iterable[TextSize]) -> tuple[bytes, ...]:
+    return tuple(size.path for size in texts)

@@ -54,6 +54,7 @@ def examine(repo: Repository | None) -> Diagnosis:
     """Check the installation, and the repository where there is one."""
     configured = _guarded("driver", lambda: _configured(repo))
     checks = [_guarded("git", _git_version), _guarded("python", _modules), configured]
+    # A driver that is not set up, or somebody else's, is not started.
     if configured.level is Level.OK:
         checks.append(_guarded("start", lambda: _starts(repo)))
     if repo is not None and not repo.is_bare:
@@ -74,6 +75,7 @@ def repair(repo: Repository | None, settings: FilterSettings | None = None) -> D
         "deltas": _fix_settings,
         "memory": _fix_settings,
     }
+    # In the checks' order: later repairs rest on the driver.
     for check in examine(repo).checks:
         if check.fixable and check.level is not Level.OK:
             done += repairs[check.name](repo)
@@ -89,13 +91,13 @@ def _guarded(name: str, look: Callable[[], CheckResult]) -> CheckResult:
 
 def _git_version() -> CheckResult:
     version = run.version()
-    said = ".".join(map(str, version))
+    shown_version = ".".join(map(str, version))
     if version < run.MIN_VERSION:
         wanted = ".".join(map(str, run.MIN_VERSION))
         return CheckResult(
-            "git", Level.ERROR, f"git {said} is too old", f"install git {wanted} or later"
+            "git", Level.ERROR, f"git {shown_version} is too old", f"install git {wanted} or later"
         )
-    return CheckResult("git", Level.OK, f"git {said}")
+    return CheckResult("git", Level.OK, f"git {shown_version}")
 
 
 def _modules() -> CheckResult:
@@ -104,6 +106,7 @@ def _modules() -> CheckResult:
         try:
             import_module(module)
             versions.append(f"{distribution} {metadata.version(distribution)}")
+        # OSError: a shared library that was built for another system.
         except (ImportError, metadata.PackageNotFoundError, OSError) as error:
             broken.append(f"{distribution} ({error})")
     if broken:
@@ -211,6 +214,7 @@ def _attributes(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
 
 def _line_endings(repo: Repository) -> CheckResult:
     """Our text files have `eol=lf`, where git is told to convert line endings."""
+    # Patterns of the companion lines that are endings; the others name our own folder.
     suffixes = tuple(
         pattern.removeprefix(b"*") for pattern, _ in track.COMPANIONS if pattern[:1] == b"*"
     )
@@ -263,6 +267,7 @@ def _overridden(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
 
 def _raw(repo: Repository, entries: Sequence[TreeEntry]) -> CheckResult:
     raw = [entry.path for entry in raw_files(repo, entries)]
+    # A file that was edited since would be staged with its edits: that is the user's to decide.
     if raw:
         unedited = set(_unedited_raw(repo, entries))
         others = [path for path in raw if path not in unedited]
@@ -317,8 +322,7 @@ def _compression(repo: Repository, files: Sequence[FileStatus]) -> CheckResult:
         known = registry.by_name(file.format or "")
         if file.state is not State.OK or known is None or known.repack is None:
             continue
-        data = view_file(repo.file(file.path))
-        if any_format.is_compressed(data):
+        if any_format.is_compressed(view_file(repo.file(file.path))):
             packed.append(file.path)
     if packed:
         return CheckResult(
@@ -362,8 +366,7 @@ def _fix_raw(repo: Repository | None) -> list[str]:
     if repo is None:
         return []
     raw = _unedited_raw(repo, tracked(repo))
-    if raw:
-        staging.renormalize(repo, raw)
+    staging.add(repo, raw, "--renormalize")
     return [f"staged {shown(path)} as text" for path in raw]
 
 

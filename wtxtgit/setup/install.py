@@ -93,6 +93,7 @@ def install(
     cwd = repo.home if repo else None
     if repo is not None and with_hooks:
         hooks.check_place(repo, force=force)
+    # The filter first: hooks that judge texts are of no use without what makes them.
     changed = set_driver(launcher, scope=scope, force=force, cwd=cwd)
     placed: tuple[Path, ...] = ()
     if repo is not None and with_hooks:
@@ -111,6 +112,7 @@ def uninstall(*, scope: str, repo: Repository | None) -> Uninstalled:
         raise EnvironmentFailure("this is not in a git repository")
     if repo is not None:
         hooks.check_unedited(repo)
+    # Nothing was changed up to here: a hook that was edited stops it all.
     changed = unset_driver(scope=scope, cwd=repo.home if repo else None)
     removed = hooks.uninstall(repo) if repo else ()
     undone = sizes.put_back(cwd=repo.home) if repo else ()
@@ -138,26 +140,27 @@ def resmudge(repo: Repository, settings: FilterSettings | None = None) -> Resmud
     changed: list[bytes] = []
     for entry in texts:
         # Deleted or of another type for git: a link on the way leads elsewhere.
-        gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
-        if not gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
+        is_gone = changes.get(entry.path) in (FileChange.DELETED, FileChange.TYPE)
+        if not is_gone and work_tree.file_is_blob(repo.file(entry.path), entry.oid):
             unchanged[entry.path] = entry
         else:
             changed.append(entry.path)
     if not unchanged:
         return Resmudged(changed=tuple(changed))
+    # With `filter.wtxt.required` git would refuse each file if the driver did not start.
     check_start(repo.config.get("filter.wtxt.process") or "")
     alone = filtered_alone(repo, unchanged)
     files = {unchanged[path]: moment(repo.worktree, path) for path in alone}
     # What is damaged stays text, which is told.
-    done = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
+    outcome = write_files(repo, files, settings or FilterSettings(), lambda *_: None)
     # What other conversions change on the way is git's to write.
     ours = set(alone)
     others = [path for path in unchanged if path not in ours]
     staging.rewrite_files(repo, others)
-    if done.failed:
-        path, message = done.failed[0]
+    if outcome.failed:
+        path, message = outcome.failed[0]
         raise EnvironmentFailure(f"{shown_path(path)}: {message}")
-    left = set(done.as_text)
+    left = set(outcome.as_text)
     heads = {path: work_tree.file_head(repo.file(path)) or b"" for path in others}
     left |= {path for path, head in heads.items() if head.startswith(grammar.MAGIC)}
     written = tuple(path for path in unchanged if path not in left)
@@ -183,15 +186,16 @@ def find_launcher() -> Launcher:
     the folder where git runs it, the untrusted work tree, and nothing from
     PYTHONPATH. Raises EnvironmentFailure where nothing starts.
     """
+    # The script that runs now is tried before others of the same name.
     script = Path(sys.argv[0]).absolute()
     candidates = [Launcher((sys.executable, "-E", "-P", "-m", "wtxtgit"))]
     folders = [Path(sys.executable).parent]
     if script.name in PROGRAMS:
         folders.insert(0, script.parent)
     for folder in folders:
-        found = shutil.which(PROGRAMS[0], path=str(folder))
-        if found is not None:
-            candidates.append(Launcher((found,)))
+        installed = shutil.which(PROGRAMS[0], path=str(folder))
+        if installed is not None:
+            candidates.append(Launcher((installed,)))
     failures = []
     for candidate in dict.fromkeys(candidates):
         try:
@@ -229,8 +233,9 @@ def check_start(command: str) -> None:
     try:
         check_greeting(PacketReader(BytesIO(done.stdout)))
     except ProtocolError as error:
-        said = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
-        raise EnvironmentFailure(f"{command}: {said or error.message}") from error
+        words = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        raise EnvironmentFailure(f"{command}: {words or error.message}") from error
+    # A greeting alone does not tell that the process also ends well.
     if done.returncode:
         raise EnvironmentFailure(f"{command}: ended with {done.returncode}")
 
@@ -245,12 +250,14 @@ def set_driver(
     wanted = launcher.values()
     present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
+    # Before the first key is written: either all are ours, or nothing changes.
     if foreign and not force:
         key, value = next(iter(foreign.items()))
         raise CheckError(
             f"{key} is set to {value!r} in the {scope} config, not by wtxtgit",
             hint=f"wtxtgit install --{scope} --force replaces it",
         )
+    # Only what differs is written: a second install leaves the file's bytes alone.
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
         change_config(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
@@ -261,10 +268,10 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     """Unset the driver's keys in one scope; values that are not ours stay."""
     present = {key: values_in(key, scope=scope, cwd=cwd) for key in KEYS}
     foreign = _foreign(present)
-    gone = [key for key in KEYS if present[key] and key not in foreign]
-    for key in gone:
+    ours = [key for key in KEYS if present[key] and key not in foreign]
+    for key in ours:
         change_config(scope, "--unset-all", key, cwd=cwd)
-    return Changed(tuple(gone), foreign=foreign)
+    return Changed(tuple(ours), foreign=foreign)
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:

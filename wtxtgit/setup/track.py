@@ -67,14 +67,14 @@ class Tracking(JsonObject):
     """What track or untrack did to `file`; patterns that were as wanted are `unchanged`."""
 
     KEYS = (
-        "file changed unchanged raw=found.raw sizes=found.sizes settings=found.settings "
-        "over_diff_limit=found.long"
+        "file changed unchanged raw=consequences.raw sizes=consequences.sizes "
+        "settings=consequences.settings over_diff_limit=consequences.long"
     )
 
     file: Path
     changed: tuple[bytes, ...]
     unchanged: tuple[bytes, ...]
-    found: Consequences = field(default_factory=Consequences)
+    consequences: Consequences = field(default_factory=Consequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ def track(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     file = _file(repo)
     lines = attributes.parse(_read(file))
     lines, changed, unchanged = _edited(lines, patterns, _tracked)
+    # With the first pattern: texts that reach the work tree must keep their line ends.
     for pattern, names in COMPANIONS:
         if not any(line.pattern == pattern for line in lines):
             lines = attributes.append(lines, pattern, names)
@@ -110,6 +111,7 @@ def untrack(repo: Repository, patterns: Sequence[bytes]) -> Tracking:
     file = _file(repo)
     lines = attributes.parse(_read(file))
     lines, changed, unchanged = _edited(lines, patterns, _untracked)
+    # Lines that a user changed are theirs, and stay.
     if changed and not any(_is_filter_line(line) for line in lines):
         lines = [line for line in lines if (line.pattern, line.attributes) not in COMPANIONS]
     if changed:
@@ -195,6 +197,7 @@ def _complete(line: Line) -> Line:
 
 def _conflicts(name: bytes) -> bool:
     """Tell whether an attribute on our own line takes back what ours say."""
+    # gitattributes(5): `-` unsets, `!` leaves unspecified, `=` gives a value.
     key = name.lstrip(b"-!").partition(b"=")[0]
     return key in (b"text", b"eol", b"crlf", b"binary") and name not in (b"-text", b"-eol")
 
@@ -226,6 +229,7 @@ def _read(file: Path) -> bytes:
 
 def _write(repo: Repository, file: Path, lines: Sequence[Line]) -> None:
     content = attributes.content(lines)
+    # A file that is written again is a changed one for git, and for editors.
     if content == _read(file):
         return
     # Git goes on obeying the index's copy of a file that is gone, so one that
@@ -241,18 +245,18 @@ def _consequences(repo: Repository, here: Machine) -> Consequences:
     """Look at the files that are tracked now, staged or not."""
     entries = filtered(repo, index.entries(repo))
     raw = tuple(entry.path for entry in raw_files(repo, entries))
-    found = sizes.text_sizes(repo, entries)
+    texts = sizes.text_sizes(repo, entries)
     now = sizes.settings(repo, here)
     most = max_blob(repo)
     return Consequences(
         raw,
         tuple(
             SizeWarning(size.path, size.binary, message)
-            for size in found
+            for size in texts
             if (message := size_message(size, now, most))
         ),
-        sizes.changes(now, sizes.suited(found, now, here)),
-        sum(size.text > MAX_DIFF_TEXT for size in found),
+        sizes.changes(now, sizes.suited(texts, now, here)),
+        sum(size.text > MAX_DIFF_TEXT for size in texts),
     )
 
 
@@ -270,6 +274,6 @@ def size_message(size: TextSize, now: BlobSettings, most: int) -> str | None:
             f"{sizes.told(most)} (about {sizes.told(binary_size(most))} of binary)"
         )
     if size.binary > MEMORY_HINT_SIZE:
-        held = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
-        parts.append(f"git checkout holds up to {held} in memory, wtxtgit checkout does not")
+        memory = sizes.told(sizes.CHECKOUT_TEXTS * size.text)
+        parts.append(f"git checkout holds up to {memory} in memory, wtxtgit checkout does not")
     return "; ".join(parts) or None

@@ -243,15 +243,15 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
     """Where items of these segments, one after another, are in the block."""
     if segments is None:
         return items
-    held = SEGMENT // ITEM_BYTES[element]
-    places: _Indices = segments[items // held] * held + items % held
+    items_each = SEGMENT // ITEM_BYTES[element]
+    places: _Indices = segments[items // items_each] * items_each + items % items_each
     return places
 
 
 def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
     """Which segments of a block differ; a block that is no whole number of them is one."""
     if len(raw_a) % SEGMENT:
-        return np.array([not _equal(raw_a, raw_b)])
+        return np.array([not same_bytes(raw_a, raw_b)])
     a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
     changed: NDArray[np.bool_] = (a != b).reshape(-1, SEGMENT // 8).any(axis=1)
     return changed
@@ -259,10 +259,6 @@ def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]
 
 def _picked(raw: memoryview, segments: NDArray[np.bool_]) -> memoryview:
     return np.frombuffer(raw, np.uint8).reshape(-1, SEGMENT)[segments].reshape(-1).data
-
-
-def _equal(raw_a: memoryview, raw_b: memoryview) -> bool:
-    return bool((np.frombuffer(raw_a, np.uint8) == np.frombuffer(raw_b, np.uint8)).all())
 
 
 def _with_imaginary(values: F8, element: str) -> F8:
@@ -304,7 +300,7 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     done = changed = 0
     for raw_a, raw_b in aligned(a, 1, b, 1, BLOCK):
         if not same_bytes(raw_a, raw_b):
-            picks = np.flatnonzero(_u1(raw_a) != _u1(raw_b))
+            picks = np.flatnonzero(np.frombuffer(raw_a, np.uint8) != np.frombuffer(raw_b, np.uint8))
             changed += len(picks)
             if tracked is not None:
                 tracked.add(picks + done)
@@ -378,19 +374,19 @@ class _ComparisonSums:
             self._measure(block.measures)
         self.done += block.count
 
-    def _measure(self, found: Measures) -> None:
-        self.sign_flips += found.sign_flips
-        if found.ulp is not None:
-            self.ulp += found.ulp
-        self.largest.offer(found.most, found.shift, found.at + self.done)
-        self.change.add(float(found.squares.sum()), found.exponent)
-        self.rows.weigh(found.items + self.done, found.squares, found.exponent)
+    def _measure(self, measures: Measures) -> None:
+        self.sign_flips += measures.sign_flips
+        if measures.ulp is not None:
+            self.ulp += measures.ulp
+        self.largest.offer(measures.most, measures.shift, measures.at + self.done)
+        self.change.add(float(measures.squares.sum()), measures.exponent)
+        self.rows.weigh(measures.items + self.done, measures.squares, measures.exponent)
 
     def result(self) -> Numbers:
         index = self.largest.index
         at = None if index is None else _unravelled(index, self.shape)
-        held = np.flatnonzero(self.ulp).tolist()
-        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in held]
+        exponents = np.flatnonzero(self.ulp).tolist()
+        buckets = [(2 ** (k - 1) if k else 0, int(self.ulp[k])) for k in exponents]
         return Numbers(
             self.done,
             self.changed,
@@ -440,12 +436,8 @@ def _row_facts(rows: RowChanges, *, with_norms: bool) -> RowFacts:
 
 
 def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = []
+    place = []
     for size in reversed(shape):
         index, at = divmod(index, size)
-        found.append(at)
-    return tuple(reversed(found))
-
-
-def _u1(raw: memoryview) -> NDArray[np.uint8]:
-    return np.frombuffer(raw, np.uint8)
+        place.append(at)
+    return tuple(reversed(place))

@@ -24,10 +24,8 @@ from wtxtgit.model.tensor import ITEM_BYTES, Tensor
 from wtxtgit.report.merge import Strategy
 from wtxtgit.tensors import numbers, tensor_bytes
 from wtxtgit.tensors.numbers import F8, RowChanges
-from wtxtgit.tensors.tensor_bytes import NUMPY
+from wtxtgit.tensors.tensor_bytes import BLOCK, NUMPY
 
-BLOCK = 4 * 1024 * 1024
-"""Bytes of a block, unless a row is larger."""
 _COMPUTED = frozenset({Strategy.AVERAGE, Strategy.TASK})
 
 _Truth = NDArray[np.bool_]
@@ -121,9 +119,9 @@ class RowMerge:
     def outcome(self) -> RowOutcome:
         """Which rows are whose; raises FormatError where bytes can't be read."""
         items = max(self.row_bytes // ITEM_BYTES[self.element], 1)
-        found = RowOutcome(RowChanges(self.rows, items))
+        outcome = RowOutcome(RowChanges(self.rows, items))
         if not self.nbytes:
-            return found
+            return outcome
         if self.row_bytes > BLOCK:
             marks = self._marks_of_large()
             failed = marks.both.copy()
@@ -132,15 +130,15 @@ class RowMerge:
                 for row, sides in self._parts_of_large():
                     if marks.both[row]:
                         failed[row] |= self._decided(sides)[1].any()
-            _count(found, marks, failed, 0, items)
-            return found
+            _count(outcome, marks, failed, 0, items)
+            return outcome
         done = 0
         for sides in self._blocks():
             marks = self._marked(sides)
             failed = self._failed(sides, marks)
-            _count(found, marks, failed, done, items)
+            _count(outcome, marks, failed, done, items)
             done += len(marks.ours)
-        return found
+        return outcome
 
     def blocks(self) -> Iterator[memoryview]:
         """The merged items in C order, little-endian; rows without a decision are ours."""
@@ -163,15 +161,15 @@ class RowMerge:
         return self._large
 
     def _merged(self, sides: _Sides, marks: _Marks) -> memoryview:
-        made = sides.ours
+        merged = sides.ours
         theirs = marks.theirs & ~marks.ours
         both = marks.both
         if theirs.any() or both.any():
-            made = made.copy()
-            made[theirs] = sides.theirs[theirs]
+            merged = merged.copy()
+            merged[theirs] = sides.theirs[theirs]
             if both.any():
-                made[both] = self._decided(_rows_of(sides, both))[0]
-        return made.reshape(-1).data
+                merged[both] = self._decided(_rows_of(sides, both))[0]
+        return merged.reshape(-1).data
 
     def _failed(self, sides: _Sides, marks: _Marks) -> _Truth:
         """Rows of both sides that the strategy does not settle."""
@@ -183,15 +181,15 @@ class RowMerge:
 
     def _decided(self, sides: _Sides) -> tuple[U1, _Truth]:
         """Rows that both changed as the strategy has them, and those that it can't make."""
-        held = {
+        chosen = {
             Strategy.OURS: sides.ours,
             Strategy.THEIRS: sides.theirs,
             Strategy.BASE: sides.base,
             Strategy.FAIL: sides.ours,
         }.get(self.strategy)
         rows = len(sides.ours)
-        if held is not None:
-            return held, np.full(rows, self.strategy is Strategy.FAIL)
+        if chosen is not None:
+            return chosen, np.full(rows, self.strategy is Strategy.FAIL)
         if self.strategy not in _COMPUTED or (
             self.strategy is Strategy.TASK and sides.base is None
         ):
@@ -200,9 +198,9 @@ class RowMerge:
         ours, theirs = (
             np.ascontiguousarray(side).reshape(-1) for side in (sides.ours, sides.theirs)
         )
-        made, good = combine(self.strategy, base, ours, theirs, self.element)
+        computed, good = combine(self.strategy, base, ours, theirs, self.element)
         failed: _Truth = ~np.logical_and.reduce(good.reshape(rows, -1), axis=1)
-        merged = made.reshape(sides.ours.shape)
+        merged = computed.reshape(sides.ours.shape)
         if failed.any():
             merged = merged.copy()
             merged[failed] = sides.ours[failed]
@@ -253,15 +251,15 @@ class RowMerge:
         yield from zip(base, *streams, strict=True)
 
 
-def _count(found: RowOutcome, marks: _Marks, failed: _Truth, first: int, items: int) -> None:
+def _count(outcome: RowOutcome, marks: _Marks, failed: _Truth, first: int, items: int) -> None:
     both = marks.both
-    found.both += int(both.sum())
-    found.ours += int((marks.ours & ~marks.theirs).sum())
-    found.theirs += int((marks.theirs & ~marks.ours).sum())
-    found.equal += int((marks.ours & marks.theirs & ~marks.apart).sum())
+    outcome.both += int(both.sum())
+    outcome.ours += int((marks.ours & ~marks.theirs).sum())
+    outcome.theirs += int((marks.theirs & ~marks.ours).sum())
+    outcome.equal += int((marks.ours & marks.theirs & ~marks.apart).sum())
     rows = np.flatnonzero(failed)
     if len(rows):
-        found.open.add((rows + first) * items)
+        outcome.open.add((rows + first) * items)
 
 
 def _rows_of(sides: _Sides, rows: _Truth) -> _Sides:
@@ -274,28 +272,28 @@ def _differ(a: U1, b: U1) -> _Truth:
     x, y = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if x.shape[1] % 8 == 0:
         x, y = x.view("<u8"), y.view("<u8")
-    found: _Truth = (x != y).any(axis=1)
-    return found
+    differ: _Truth = (x != y).any(axis=1)
+    return differ
 
 
 def _exact(blocks: Iterable[memoryview], size: int, nbytes: int, tensor: Tensor) -> Iterator[U1]:
     """The blocks cut anew to `size` bytes each, `nbytes` together; raises FormatError."""
-    held: list[U1] = []
+    parts: list[U1] = []
     have = given = 0
     for block in blocks:
         rest = np.frombuffer(block, np.uint8)
         while len(rest):
-            taken = rest[: size - have]
-            rest = rest[len(taken) :]
-            held.append(taken)
-            have += len(taken)
+            part = rest[: size - have]
+            rest = rest[len(part) :]
+            parts.append(part)
+            have += len(part)
             if have == size:
                 given += have
-                yield held[0] if len(held) == 1 else np.concatenate(held)
-                held, have = [], 0
+                yield parts[0] if len(parts) == 1 else np.concatenate(parts)
+                parts, have = [], 0
     if have:
         given += have
-        yield held[0] if len(held) == 1 else np.concatenate(held)
+        yield parts[0] if len(parts) == 1 else np.concatenate(parts)
     if given != nbytes:
         raise FormatError(
             f"tensor has {given} bytes, not {nbytes}", offset=tensor.offset, field="shape"
@@ -310,7 +308,7 @@ _HALF_RANGE = 2.0**63
 def combine(
     strategy: Strategy, base: U1 | None, ours: U1, theirs: U1, element: str
 ) -> tuple[U1, _Truth]:
-    """Items as `strategy` (average or task) has them, and which of them could be made.
+    """Items as `strategy` (average or task) has them, and which of them could be computed.
 
     All are whole items, little-endian, as flat bytes. average: (ours +
     theirs) / 2. task: base + (ours - base) + (theirs - base); an item that
@@ -318,19 +316,19 @@ def combine(
     """
     x, y = _bits(ours, element), _bits(theirs, element)
     if strategy is Strategy.AVERAGE or base is None:
-        made, good = _average(x, y, element)
+        merged, good = _average(x, y, element)
         keep = x == y
     else:
         z = _bits(base, element)
-        made, good = _task(z, x, y, element)
-        made = np.where(x == z, y, made)
+        merged, good = _task(z, x, y, element)
+        merged = np.where(x == z, y, merged)
         keep = y == z
         good |= x == z
-    made = np.where(keep, x, made)
+    merged = np.where(keep, x, merged)
     good |= keep
     parts = numbers.parts_of(element)
     whole: _Truth = np.logical_and.reduce(good.reshape(-1, parts), axis=1)
-    return made.view(np.uint8), whole
+    return merged.view(np.uint8), whole
 
 
 def _average(x: _Bits, y: _Bits, element: str) -> tuple[_Bits, _Truth]:
@@ -382,9 +380,9 @@ def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
     element = numbers.part_element(element)
     word = NUMPY.get(element)
     if word is not None:
-        made = values.astype("<" + word)
-        good: _Truth = np.isfinite(made)
-        return made.view(f"<u{made.itemsize}"), good
+        rounded = values.astype("<" + word)
+        good: _Truth = np.isfinite(rounded)
+        return rounded.view(f"<u{rounded.itemsize}"), good
     patterns, known = _finite(element)
     good = np.isfinite(values) & (values >= known[0]) & (values <= known[-1])
     values = np.where(good, values, known[0])
@@ -392,16 +390,15 @@ def _rounded(values: F8, element: str) -> tuple[_Bits, _Truth]:
     below = above - 1
     up, down = known[above] - values, values - known[below]
     is_tie_up = (up == down) & (patterns[above] % 2 == 0)
-    found: _Bits = patterns[np.where((up < down) | is_tie_up, above, below)]
-    return found, good
+    nearest: _Bits = patterns[np.where((up < down) | is_tie_up, above, below)]
+    return nearest, good
 
 
 @cache
 def _finite(element: str) -> tuple[_Bits, F8]:
     """All finite numbers of a small float, ascending: their bits, and their values."""
-    width = ITEM_BYTES[element]
-    patterns = np.arange(2 ** (8 * width), dtype=f"<u{width}")
-    values = numbers.values(patterns.view(np.uint8).data, element)
+    values = numbers.value_table(element)
+    patterns = np.arange(len(values), dtype=f"<u{ITEM_BYTES[element]}")
     finite = np.isfinite(values)
     patterns, values = patterns[finite], values[finite]
     # Of the two zeros the positive one, which has the smaller bits, comes first and stays.

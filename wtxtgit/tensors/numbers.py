@@ -70,8 +70,8 @@ def _values(raw: memoryview, element: str) -> F8:
     if element == "bool":
         truth: F8 = (np.frombuffer(raw, np.uint8) != 0).astype(np.float64)
         return truth
-    found: F8 = np.frombuffer(raw, "<" + NUMPY[element]).astype(np.float64, copy=False)
-    return found
+    values: F8 = np.frombuffer(raw, "<" + NUMPY[element]).astype(np.float64, copy=False)
+    return values
 
 
 def patterns(raw: memoryview, element: str) -> NDArray[Any]:
@@ -124,8 +124,8 @@ F8 = NDArray[np.float64]
 
 _LEAST, _MOST = 2.0**-900, 2.0**960
 """Sums of squares between which neither the squares nor sums of sums lose anything."""
+# A share of the norm below which the spread may be rounding alone.
 _NO_SPREAD = 2.0**-90
-"""A share of the norm below which the spread may be rounding alone."""
 
 
 def level(top: float) -> int:
@@ -263,11 +263,11 @@ class Moments:
         self._squares.add(block.squares, 2 * block.exponent)
         if self.finite:
             joined = self.finite + block.finite
-            held, exponent = self._total.total / self.finite, self._total.exponent
-            top = block.exponent if not held else exponent
-            if held and block.mean:
+            mean, exponent = self._total.total / self.finite, self._total.exponent
+            top = block.exponent if not mean else exponent
+            if mean and block.mean:
                 top = max(exponent, block.exponent)
-            apart = ldexp(block.mean, block.exponent - top) - ldexp(held, exponent - top)
+            apart = ldexp(block.mean, block.exponent - top) - ldexp(mean, exponent - top)
             self._squares.add(apart * apart * (self.finite * (block.finite / joined)), 2 * top)
         self._total.add(block.mean * block.finite, block.exponent)
         self.finite += block.finite
@@ -307,14 +307,8 @@ def value_table(element: str) -> NDArray[np.float64]:
     if element in SMALL_FLOATS:
         return np.array([_small_float(byte, element) for byte in range(256)])
     width = ITEM_BYTES[element]
-    patterns: NDArray[Any] = np.arange(256**width, dtype=f"<u{width}")
-    if element == "bool":
-        patterns = patterns != 0
-    elif element == "bf16":
-        patterns = (patterns.astype("<u4") << 16).view("<f4")
-    else:
-        patterns = patterns.view("<" + NUMPY[element])
-    return patterns.astype(np.float64)
+    patterns = np.arange(256**width, dtype=f"<u{width}")
+    return values(patterns.view(np.uint8).data, element)
 
 
 def _small_float(byte: int, element: str) -> float:
@@ -403,14 +397,14 @@ class RowChanges:
     def _join(self) -> None:
         """Keep the MAX_RANGES - 1 widest gaps."""
         gaps = self._starts[1:] - self._ends[:-1]
-        kept = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
-        self._starts = np.append(self._starts[0], self._starts[kept + 1])
-        self._ends = np.append(self._ends[kept], self._ends[-1])
+        widest = np.sort(np.argsort(-gaps, kind="stable")[: MAX_RANGES - 1])
+        self._starts = np.append(self._starts[0], self._starts[widest + 1])
+        self._ends = np.append(self._ends[widest], self._ends[-1])
         self.exact = False
 
 
 def _with_first(rest: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The same with a True before it."""
-    found = np.ones(len(rest) + 1, np.bool_)
-    found[1:] = rest
-    return found
+    all_of = np.ones(len(rest) + 1, np.bool_)
+    all_of[1:] = rest
+    return all_of

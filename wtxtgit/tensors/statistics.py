@@ -71,10 +71,10 @@ def statistics(tensor: Tensor) -> Statistics | None:
     element = tensor.element
     if element is None or tensor.absent is not None:
         return None
-    held = tensor.nbytes
-    items = prod(tensor.shape) if tensor.strides else bounded_product(1, tensor.shape, held)
+    stored = tensor.nbytes
+    items = prod(tensor.shape) if tensor.strides else bounded_product(1, tensor.shape, stored)
     needed = ITEM_BYTES[element] * items
-    if needed <= 0 or (tensor.strides is None and held < needed):
+    if needed <= 0 or (tensor.strides is None and stored < needed):
         return None
     if tensor.strides is None:
         # Some formats count padding in.
@@ -83,11 +83,11 @@ def statistics(tensor: Tensor) -> Statistics | None:
     with np.errstate(invalid="ignore", over="ignore"):
         if ITEM_BYTES[element] <= 2:
             return _of_patterns(tensor, element)
-        found = _of_blocks(tensor, element)
-        exponent = frexp(max(abs(found.min or 0), abs(found.max or 0)))[1]
+        result = _of_blocks(tensor, element)
+        exponent = frexp(max(abs(result.min or 0), abs(result.max or 0)))[1]
         if element in {"f64", "c128"} and abs(exponent) > MAX_EXPONENT:
             return _of_blocks(tensor, element, exponent)
-    return found
+    return result
 
 
 def _of_patterns(tensor: Tensor, element: str) -> Statistics:
@@ -110,11 +110,11 @@ def _of_patterns(tensor: Tensor, element: str) -> Statistics:
     values, counts = values[finite], counts[finite]
     if not len(values):
         return Statistics(count, None, None, None, None, 0, nans, infs)
-    told = count - nans - infs
-    mean = float((values * counts).sum()) / told
-    std = sqrt(float((np.square(values - mean) * counts).sum()) / told)
+    finite_count = count - nans - infs
+    mean = float((values * counts).sum()) / finite_count
+    std = sqrt(float((np.square(values - mean) * counts).sum()) / finite_count)
     least, most = float(values.min()), float(values.max())
-    if not _is_float(element):
+    if element in numbers.INTEGERS:
         least, most = int(least), int(most)
     zeros = int(counts[values == 0].sum())
     return Statistics(count, least, most, mean, std, zeros, nans, infs)
@@ -177,17 +177,13 @@ class _Sums:
         self.count = joined
 
 
-def _is_float(element: str) -> bool:
-    return element[0] in "fbc" and element != "bool"
-
-
 BINS = 48
 SPREAD = 4.0
 """Standard deviations on either side of the mean that bins are for."""
+# Bounds between which a width is a number.
 _MOST = float_info.max / 4
-"""Bounds between which a width is a number."""
+# A width of which the bins' are no subnormal numbers.
 _LEAST = 2.0**-1000
-"""A width of which the bins' are no subnormal numbers."""
 
 _Counts = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from wtxtgit.containers import npy_literal
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, pieces, same_bytes
+from wtxtgit.io.view import Buffer, hashed, pieces, same_bytes
 from wtxtgit.model.array import bounded_product
 from wtxtgit.model.tensor import ITEM_BYTES, NewContent, Tensor
 
@@ -107,17 +107,7 @@ def sha256_of(tensor: Tensor, advance: Callable[[int], None] | None = None) -> b
 
     Raises FormatError as `blocks` does.
     """
-    return digest_of(blocks(tensor), advance)
-
-
-def digest_of(pieces: Iterable[Buffer], advance: Callable[[int], None] | None = None) -> bytes:
-    """The SHA-256 of pieces in order; `advance` gets counts of bytes."""
-    hasher = sha256()
-    for piece in pieces:
-        hasher.update(piece)
-        if advance is not None:
-            advance(len(piece))
-    return hasher.digest()
+    return hashed(sha256(), blocks(tensor), advance).digest()
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
@@ -194,11 +184,11 @@ def _strides(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _products(shape: Sequence[int]) -> tuple[int, ...]:
     """How far apart items are in each dimension, the first one the fastest."""
-    found, step = [], 1
+    products, step = [], 1
     for size in shape:
-        found.append(step)
+        products.append(step)
         step *= size
-    return tuple(found)
+    return tuple(products)
 
 
 def _steps(tensor: Tensor, shape: tuple[int, ...]) -> _Strides:
@@ -361,8 +351,8 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
             file.write(piece)
         file.flush()
         # Given up with the last view of it: closing it before would fail.
-        held = mmap.mmap(file.fileno(), tensor.nbytes)
-    view = as_strided(np.frombuffer(held, np.uint8), (*shape, item), apart)
+        mapping = mmap.mmap(file.fileno(), tensor.nbytes)
+    view = as_strided(np.frombuffer(mapping, np.uint8), (*shape, item), apart)
     at = 0
     for block in blocks():
         values = np.frombuffer(block, np.uint8)
@@ -372,7 +362,7 @@ def _scattered(tensor: Tensor, blocks: Callable[[], Iterator[memoryview]]) -> It
         view[np.unravel_index(np.arange(at, at + len(values)), shape)] = values
         at += len(values)
     for start in range(0, tensor.nbytes, BLOCK):
-        yield held[start : start + BLOCK]
+        yield mapping[start : start + BLOCK]
 
 
 def _width(tensor: Tensor) -> int:

@@ -32,25 +32,25 @@ from wtxtgit.text.grammar import LINE_BASE64, LINE_RAW, LINE_TEXT
 
 U1 = NDArray[np.uint8]
 
+# A line as numpy sees it; `parity` is the space and the nibble.
 _RECORD = np.dtype([("base64", f"V{LINE_BASE64}"), ("parity", "<u2"), ("end", "u1")])
-"""A line as numpy sees it; `parity` is the space and the nibble."""
 _FILL = ord("=")
 _FILLS = b"=" * LINE_BASE64
+# The base64 character of six zero bits, which stands in for a fill while (de)coding.
 _ZERO = ord("A")
-"""The base64 character of six zero bits, which stands in for a fill while (de)coding."""
 _ZEROS = b"A" * LINE_BASE64
+# What one fill character in the place of an `A` changes in a line's parity.
 _FILL_PARITY = (_FILL ^ _ZERO) & 0xF
-"""What one fill character in the place of an `A` changes in a line's parity."""
 _WORDS = LINE_BASE64 // 4
 _LINE_TYPE = f"V{LINE_BASE64}"
 PASS_LINES = 18_400
 """Lines that are worked on at a time: 1 MiB. With fewer, threads meet more often at the lock."""
 _PASS_RAW = PASS_LINES * LINE_RAW
 _HEX_DIGITS = b"0123456789abcdef"
+# For the exclusive or of a line's characters, the space and the nibble that end it.
 _PARITY_FIELDS = np.array(
     [ord(" ") | _HEX_DIGITS[byte & 0xF] << 8 for byte in range(256)], dtype="<u2"
 )
-"""For the exclusive or of a line's characters, the space and the nibble that end it."""
 _LF = ord("\n")
 _LINE = re.compile(rb"([A-Za-z0-9+/]*)(=*) ([0-9a-f])\n")
 
@@ -60,8 +60,8 @@ PLAIN_CHUNK = 32_768
 BLOCK_CHUNKS = 16
 BLOCK_BYTES = 1024 * 1024
 """Chunks are armored and read in blocks of at most so many, and so many raw bytes."""
+# Chunks of at most so many bytes are armored and read together: steps for each would cost more.
 _SHORT = 64 * 1024
-"""Chunks of at most so many bytes are armored and read together: steps for each would cost more."""
 
 T = TypeVar("T")
 
@@ -88,19 +88,27 @@ def encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride:
     `text` is the flat uint8 array to write into; the lines of the first chunk
     go to `start`, those of the next `stride` bytes further.
     """
+    for chunks, length, at, place in _passes(count, size, stride):
+        piece = raw[at : at + chunks * length]
+        _encode(piece, chunks, length, text, start + place, stride)
+
+
+def _passes(count: int, size: int, stride: int) -> Iterator[tuple[int, int, int, int]]:
+    """What is worked on at a time: chunks, the bytes of each, where these and their lines are.
+
+    Of a chunk that is too long for one pass a piece of whole lines is (de)coded as a
+    chunk of its own would be.
+    """
     lines = line_count(size)
     if lines > PASS_LINES:
-        # A piece of whole lines is armored as a chunk of its own would be.
         for k in range(count):
             for first in range(0, lines, PASS_LINES):
-                piece = raw[k * size + first * LINE_RAW : k * size + size][:_PASS_RAW]
-                at = start + k * stride + first * LINE_TEXT
-                _encode(piece, 1, piece.nbytes, text, at, 0)
+                length = min(_PASS_RAW, size - first * LINE_RAW)
+                yield 1, length, k * size + first * LINE_RAW, k * stride + first * LINE_TEXT
         return
     step = PASS_LINES // lines
     for k in range(0, count, step):
-        some = min(step, count - k)
-        _encode(raw[k * size : (k + some) * size], some, size, text, start + k * stride, stride)
+        yield min(step, count - k), size, k * size, k * stride
 
 
 def _encode(raw: memoryview, count: int, size: int, text: U1, start: int, stride: int) -> None:
@@ -130,34 +138,23 @@ def decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | Non
     Returns contiguous uint8 of shape (count, size), not to be written to, or None
     where any line is not exactly what `encode` writes: `diagnose` then says which and why.
     """
-    lines = line_count(size)
-    if count == 1 and lines <= PASS_LINES:
+    if count == 1 and line_count(size) <= PASS_LINES:
         return _decode(text, 1, size, start, stride)
-    found = np.empty((count, size), dtype=np.uint8)
-    if lines > PASS_LINES:
-        pieces = (
-            (found[k : k + 1, first * LINE_RAW :][:, :_PASS_RAW], k * stride + first * LINE_TEXT)
-            for k in range(count)
-            for first in range(0, lines, PASS_LINES)
-        )
-    else:
-        step = PASS_LINES // lines
-        pieces = ((found[k : k + step], k * stride) for k in range(0, count, step))
-    for piece, offset in pieces:
-        some, held = piece.shape
-        raw = _decode(text, some, held, start + offset, stride)
+    chunks = np.empty(count * size, dtype=np.uint8)
+    for some, length, at, place in _passes(count, size, stride):
+        raw = _decode(text, some, length, start + place, stride)
         if raw is None:
             return None
-        piece[...] = raw
-    return found
+        # Bytes of the fill lie between the chunks of `raw`, so that it has to be copied anyway.
+        chunks[at : at + some * length].reshape(some, length)[...] = raw
+    return chunks.reshape(count, size)
 
 
 def _decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | None:
     """As `decode`, of chunks that are done in one pass; they may lie apart from each other."""
     lines = line_count(size)
     records = _records(text, count, lines, start, stride)
-    scratch = _scratch()
-    characters = scratch.base64[: count * lines * LINE_BASE64]
+    characters = _scratch().base64[: count * lines * LINE_BASE64]
     characters.view(_LINE_TYPE).reshape(count, lines)[...] = records["base64"]
     fill = fill_count(size)
     if fill:
@@ -166,8 +163,20 @@ def _decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | No
         if not (end == _FILL).all():
             return None
         end[...] = _ZERO
-    fields = _parity_fields(characters, _last_lines(lines, fill), scratch)
-    if not (records["parity"] == fields.reshape(count, lines)).all():
+    raw = _decoded(records, characters, _last_lines(lines, fill))
+    if raw is None:
+        return None
+    chunks = np.frombuffer(raw, dtype=np.uint8).reshape(count, lines * LINE_RAW)
+    return None if chunks[:, size:].any() else chunks[:, :size]
+
+
+def _decoded(records: Any, characters: U1, odd: slice | list[int]) -> bytes | None:
+    """The raw bytes of lines, `A` in the place of a fill; None where a line is not as encoded.
+
+    `characters` are those of `records`; `odd` as for `_parity_fields`.
+    """
+    fields = _parity_fields(characters, odd, _scratch())
+    if not (records["parity"] == fields.reshape(records.shape)).all():
         return None
     if not (records["end"] == _LF).all():
         return None
@@ -175,11 +184,8 @@ def _decode(text: U1, count: int, size: int, start: int, stride: int) -> U1 | No
         raw = pybase64.b64decode(characters.data, validate=True)
     except (Base64Error, ValueError):
         return None
-    padded = lines * LINE_RAW
-    if len(raw) != count * padded:
-        return None
-    chunks = np.frombuffer(raw, dtype=np.uint8).reshape(count, padded)
-    return None if chunks[:, size:].any() else chunks[:, :size]
+    # A fill within the characters ends what is decoded.
+    return raw if len(raw) == records.size * LINE_RAW else None
 
 
 def encode_short(raws: Sequence[memoryview]) -> bytearray:
@@ -213,36 +219,29 @@ def decode_short(armored: Sequence[tuple[memoryview, int]]) -> list[memoryview] 
     They have at most `PASS_LINES` lines together. None where any line is not
     exactly what `encode` writes.
     """
-    found = bytearray()
+    text = bytearray()
     fills: list[tuple[int, int]] = []
     for lines, size in armored:
-        found += lines
-        end = len(found) - LINE_TEXT + LINE_BASE64
+        text += lines
+        end = len(text) - LINE_TEXT + LINE_BASE64
         fill = fill_count(size)
-        if found[end - fill : end] != _FILLS[:fill]:
+        if text[end - fill : end] != _FILLS[:fill]:
             return None
-        found[end - fill : end] = _ZEROS[:fill]
-        fills.append((len(found) // LINE_TEXT - 1, fill))
-    count = len(found) // LINE_TEXT
-    records = _records(found, 1, count, 0, 0)[0]
+        text[end - fill : end] = _ZEROS[:fill]
+        fills.append((len(text) // LINE_TEXT - 1, fill))
+    records = _records(text, 1, len(text) // LINE_TEXT, 0, 0)[0]
     characters = np.array(records["base64"]).view(np.uint8)
-    fields = _parity_fields(characters, _odd_lines(fills), _scratch())
-    if not (records["parity"] == fields).all() or not (records["end"] == _LF).all():
-        return None
-    try:
-        raw = pybase64.b64decode(characters.data, validate=True)
-    except (Base64Error, ValueError):
-        return None
-    if len(raw) != count * LINE_RAW:
+    raw = _decoded(records, characters, _odd_lines(fills))
+    if raw is None:
         return None
     chunks: list[memoryview] = []
-    held = memoryview(raw)
+    whole = memoryview(raw)
     position = 0
     for (line, _), (_, size) in zip(fills, armored, strict=True):
         end = (line + 1) * LINE_RAW
         if any(raw[position + size : end]):
             return None
-        chunks.append(held[position : position + size])
+        chunks.append(whole[position : position + size])
         position = end
     return chunks
 
@@ -278,29 +277,28 @@ def diagnose(text: ByteView, size: int) -> tuple[list[LineFault], bytes]:
     lines = line_count(size)
     for index in range(lines):
         line = bytes(text[index * LINE_TEXT : (index + 1) * LINE_TEXT])
-        held = LINE_RAW if index < lines - 1 else size - index * LINE_RAW
-        found = list(_line_faults(line, index, held))
-        for fault in found:
+        length = LINE_RAW if index < lines - 1 else size - index * LINE_RAW
+        for fault in _line_faults(line, index, length):
             faults.setdefault(fault.kind, fault)
-        if any(fault.stops for fault in found):
-            break
-        body = line[: characters(held)]
-        raw += pybase64.b64decode(body + b"A" * (LINE_BASE64 - len(body)))[:held]
+            if fault.stops:
+                return list(faults.values()), bytes(raw)
+        body = line[: characters(length)]
+        raw += pybase64.b64decode(body + _ZEROS[len(body) :])[:length]
     return list(faults.values()), bytes(raw)
 
 
-def _line_faults(line: bytes, index: int, held: int) -> Iterator[LineFault]:
+def _line_faults(line: bytes, index: int, length: int) -> Iterator[LineFault]:
     if (m := _LINE.fullmatch(line)) is None or len(line) != LINE_TEXT:
         shown = ascii(line[:24].decode("latin-1"))
         yield LineFault("syntax", index, f"not 76 base64 characters and a parity: {shown}", True)
         return
     body = m[1]
-    if len(body) != characters(held):
-        wanted = characters(held)
-        message = f"{len(body)} base64 characters, {held} bytes take {wanted}"
+    if len(body) != characters(length):
+        wanted = characters(length)
+        message = f"{len(body)} base64 characters, {length} bytes take {wanted}"
         yield LineFault("base64", index, message, True)
         return
-    unused = len(body) * 6 - held * 8
+    unused = len(body) * 6 - length * 8
     if unused and _sextet(body[-1]) & ((1 << unused) - 1):
         message = "unused low bits of the last character are set"
         yield LineFault("base64", index, message, False)
@@ -412,8 +410,8 @@ def _fill_view(text: U1, count: int, lines: int, fill: int, start: int, stride: 
     )
 
 
+# Bytes of a `ch` line without the digits of `len` and `lines`.
 _CHUNK_LINE = len(grammar.format_chunk(grammar.ChunkLine(0, 0, 0, bytes(32), 0, 0))) - 2
-"""Bytes of a `ch` line without the digits of `len` and `lines`."""
 
 
 def chunk_line_size(size: int) -> int:
@@ -488,7 +486,7 @@ def cut(nbytes: int, size: int, first: int, end: int) -> Iterator[tuple[int, int
         yield first, 1, max(0, min(size, nbytes - first * size))
 
 
-def gathered(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
+def grouped(blocks: Iterable[T], chunk: Callable[[T], int | None]) -> Iterator[list[T]]:
     """Blocks in order, those of short chunks together, as armor.encode_short wants them.
 
     `chunk` gives the bytes of a block that is a single chunk, None for others.

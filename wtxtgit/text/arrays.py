@@ -7,7 +7,7 @@ what each one really is (`docs/spec/wtxt.md`, section "Native arrays").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +28,8 @@ from wtxtgit.model.array import (
     rows_for,
 )
 from wtxtgit.text.file import array_bytes, checked_layout
-from wtxtgit.text.grammar import CAP, is_array_name
-from wtxtgit.text.index import ArrayIndex, TextIndex, index
+from wtxtgit.text.grammar import CAP, ArrayLine, is_array_name
+from wtxtgit.text.index import ArrayIndex, index
 from wtxtgit.text.layout import (
     BY_NUMPY,
     NUMPY_DTYPES,
@@ -51,7 +51,11 @@ class Weights(Mapping[str, NDArray[Any]]):
     def __init__(self, snapshot: Snapshot, report: TextReport) -> None:
         self.snapshot = snapshot
         self.report = report
-        self._arrays = dict(_named(snapshot))
+        data = {array.name: mapped(array.data) for array in snapshot.arrays}
+        self._arrays = {
+            name: shaped(data[array], dtype, shape, array)
+            for name, array, dtype, shape in _seen_as(snapshot.layout, snapshot.arrays)
+        }
 
     @property
     def meta(self) -> Meta:
@@ -78,13 +82,13 @@ class LazyArray:
     """
 
     def __init__(
-        self, text: ByteView, found: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
+        self, text: ByteView, index: ArrayIndex, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
         self._text = text
-        self._found = found
+        self._index = index
         self.dtype = dtype
         self.shape = shape
-        self._row = found.nbytes // shape[0] if shape and shape[0] else 0
+        self._row = index.nbytes // shape[0] if shape and shape[0] else 0
 
     def __len__(self) -> int:
         if not self.shape:
@@ -112,23 +116,23 @@ class LazyArray:
         return self._rows(0, None)[key]
 
     def __repr__(self) -> str:
-        return f"<LazyArray {self._found.name} {self.dtype} {self.shape}>"
+        return f"<LazyArray {self._index.name} {self.dtype} {self.shape}>"
 
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
         """Decode rows low to high (all, of a scalar too, where high is None)."""
-        found = self._found
-        start, end = (0, found.nbytes) if high is None else (low * self._row, high * self._row)
+        index = self._index
+        start, end = (0, index.nbytes) if high is None else (low * self._row, high * self._row)
         shape = self.shape if high is None else (high - low, *self.shape[1:])
         if start == end:
-            return shaped(b"", self.dtype, shape, found.name)
-        first = start // found.chunk_size
+            return shaped(b"", self.dtype, shape, index.name)
+        first = start // index.chunk_size
         raw = bytearray()
-        blocks = blocks_of(found, first, -(-end // found.chunk_size))
+        blocks = blocks_of(index, first, -(-end // index.chunk_size))
         for part in checked_bytes(self._text, blocks):
             raw += part
-        skipped = first * found.chunk_size
+        skipped = first * index.chunk_size
         wanted = memoryview(raw)[start - skipped : end - skipped]
-        return shaped(wanted, self.dtype, shape, found.name)
+        return shaped(wanted, self.dtype, shape, index.name)
 
 
 class LazySnapshot(Mapping[str, LazyArray]):
@@ -139,12 +143,16 @@ class LazySnapshot(Mapping[str, LazyArray]):
     """
 
     def __init__(self, text: ByteView) -> None:
-        found = index(text)
-        if (stop := found.stop) is not None:
-            raise refusal(stop)
-        self.index = found
-        self.meta = found.meta
-        self._arrays = dict(_lazily(text, found))
+        self.index = index(text)
+        if self.index.stop is not None:
+            raise refusal(self.index.stop)
+        self.meta = self.index.meta
+        claims = [array.claim for array in self.index.arrays]
+        arrays = {array.name: array for array in self.index.arrays}
+        self._arrays = {
+            name: LazyArray(text, arrays[array], dtype, shape)
+            for name, array, dtype, shape in _seen_as(checked_layout(text, self.index), claims)
+        }
 
     def __getitem__(self, name: str) -> LazyArray:
         return self._arrays[name]
@@ -217,9 +225,9 @@ def _is_plain(name: str) -> bool:
 
 
 def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snapshot:
-    found = report.index
+    index = report.index
     arrays = []
-    for array in found.arrays:
+    for array in index.arrays:
         data = raw[array.name]
         data.flags.writeable = False
         arrays.append(
@@ -234,52 +242,30 @@ def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snaps
             )
         )
     return Snapshot(
-        found.meta,
+        index.meta,
         tuple(arrays),
-        found.cap,
-        bytes(32) if found.root is None else found.root.merkle_prev,
-        found.pending,
-        found.signature,
-        found.audit,
+        index.cap,
+        bytes(32) if index.root is None else index.root.merkle_prev,
+        index.pending,
+        index.signature,
+        index.audit,
         report.layout,
     )
 
 
-def _named(snapshot: Snapshot) -> Iterator[tuple[str, NDArray[Any]]]:
-    by_name = {array.name: array for array in snapshot.arrays if array.name != LAYOUT_ARRAY}
-    layout = snapshot.layout
-    if layout is None or layout.is_container:
-        for array in by_name.values():
-            yield array.name, _view(array, np.dtype(NUMPY_DTYPES[array.dtype]), array.shape)
-        return
-    for extent in layout.extents:
-        if extent.array is not None and extent.dtype is not None and extent.shape is not None:
-            array = by_name[extent.array]
-            seen_as = view_as(array, extent.dtype, extent.shape)
-            yield extent.name or "", _view(array, *seen_as)
-
-
-def _lazily(text: ByteView, found: TextIndex) -> Iterator[tuple[str, LazyArray]]:
-    layout = checked_layout(text, found)
-    by_name = {array.name: array for array in found.arrays if array.name != LAYOUT_ARRAY}
+def _seen_as(
+    layout: Layout | None, arrays: Iterable[Array | ArrayLine]
+) -> Iterator[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
+    """Each array's own name, its name in the text, and its dtype and shape as numpy has them."""
+    by_name = {array.name: array for array in arrays if array.name != LAYOUT_ARRAY}
     if layout is None or layout.is_container:
         for name, array in by_name.items():
-            yield name, _whole(text, array)
+            yield name, name, np.dtype(NUMPY_DTYPES[array.dtype]), array.shape
         return
     for extent in layout.extents:
         if extent.array is not None and extent.dtype is not None and extent.shape is not None:
-            array = by_name[extent.array]
-            seen_as = view_as(array.claim, extent.dtype, extent.shape)
-            yield extent.name or "", LazyArray(text, array, *seen_as)
-
-
-def _view(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    return shaped(mapped(array.data), dtype, shape, array.name)
-
-
-def _whole(text: ByteView, array: ArrayIndex) -> LazyArray:
-    """An array as its `arr` line has it."""
-    return LazyArray(text, array, np.dtype(NUMPY_DTYPES[array.claim.dtype]), array.claim.shape)
+            dtype, shape = view_as(by_name[extent.array], extent.dtype, extent.shape)
+            yield extent.name or "", extent.array, dtype, shape
 
 
 def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Array]:

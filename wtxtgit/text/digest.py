@@ -26,8 +26,8 @@ from wtxtgit.model.array import Meta, Signature
 from wtxtgit.text.grammar import format_gen
 
 WORD = 8
+# Up to so many bytes a number is folded faster than by numpy; a power of two.
 _FEW = 16 * WORD
-"""Up to so many bytes a number is folded faster than by numpy; a power of two."""
 Mac = _hmac.HMAC
 _WORD_MASK = (1 << 64) - 1
 
@@ -89,8 +89,8 @@ def keyid(public_key: bytes) -> str:
 pass
 
 _POINT_SIZE = 32
-_KEYS_HELD = 1024
-"""How many keys are not looked at again: an audit asks for the same few all the time."""
+# How many keys are not looked at again: an audit asks for the same few all the time.
+_KEYS_KNOWN = 1024
 
 
 class SignatureState(StrEnum):
@@ -142,7 +142,7 @@ def signed_with(signature: bytes, message: bytes, keys: Iterable[bytes]) -> byte
     return None
 
 
-@lru_cache(_KEYS_HELD)
+@lru_cache(_KEYS_KNOWN)
 def _is_key(key: bytes) -> bool:
     return _has_order_l(key)
 
@@ -155,5 +155,5 @@ def _has_order_l(point: bytes) -> bool:
 
 
 def _check(signature: bytes, message: bytes, keys: Sequence[bytes]) -> SignatureState:
-    made = signed_with(signature, message, keys) is not None
-    return SignatureState.VALID if made else SignatureState.INVALID
+    key = signed_with(signature, message, keys)
+    return SignatureState.INVALID if key is None else SignatureState.VALID

@@ -32,7 +32,7 @@ from typing import IO
 import numpy as np
 
 from wtxtgit.errors import CheckError, TextError
-from wtxtgit.io.view import Buffer, ByteView, Pages, view_of, write_at
+from wtxtgit.io.view import Buffer, ByteView, Pages, same_bytes, view_of, write_at
 from wtxtgit.io.workers import Workers, worthwhile
 from wtxtgit.model.array import LAYOUT_ARRAY, NATIVE_FORMAT, Extent, Layout
 from wtxtgit.model.findings import Problem
@@ -51,8 +51,8 @@ from wtxtgit.text.verify import (
     verify,
 )
 
+# Bytes of a file up to which it stays in memory: making one takes longer than filling it.
 _IN_MEMORY = 1024 * 1024
-"""Bytes of a file up to which it stays in memory: making one takes longer than filling it."""
 
 
 class TextFile:
@@ -144,7 +144,7 @@ class TextFile:
     def same_lines(self, array: ArrayIndex, other: TextFile, model: ArrayIndex) -> bool:
         """Whether an array's lines are those of another one, and so its bytes."""
         lines, theirs = self._lines(array), other._lines(model)
-        return len(lines) == len(theirs) and self._pages.equal(lines, theirs)
+        return same_bytes(lines, theirs, self._pages.advance)
 
     def _lines(self, array: ArrayIndex) -> ByteView:
         last = array.chunks - 1
@@ -261,18 +261,18 @@ def file_pieces(
 
 def array_bytes(text: ByteView, index: TextIndex, *, threads: int | None = None) -> dict[str, U1]:
     """The raw bytes of all arrays by name; `index` is of a verified text."""
-    found = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
+    arrays = {array.name: np.empty(array.nbytes, dtype=np.uint8) for array in index.arrays}
 
     def fill(job: list[Block]) -> None:
         for block in job:
-            place = found[block.array.name]
+            place = arrays[block.array.name]
             place[block.offset : block.offset + block.nbytes] = decoded(text, block)
 
     jobs = jobs_of(block for array in index.arrays for block in blocks_of(array))
     threads = worthwhile(threads, len(text), jobs_at_least(index.arrays))
     with Workers((partial(fill, job) for job in jobs), threads) as filled:
         deque(filled, maxlen=0)
-    return found
+    return arrays
 
 
 def first_bytes(text: ByteView, index: TextIndex, layout: Layout, count: int) -> bytes:
@@ -294,14 +294,14 @@ def _decoded(text: ByteView, job: Sequence[Block]) -> Blocks:
     return [decoded(text, block) for block in job]
 
 
+# Where bytes stand in the file, and they.
 _Part = tuple[int, memoryview]
-"""Where bytes stand in the file, and they."""
+# Bytes from which on a block is written by itself.
 _SMALL = 64 * 1024
-"""Bytes from which on a block is written by itself."""
+# Bytes that a part takes besides its own.
 _PART = 256
-"""Bytes that a part takes besides its own."""
-_HELD = 1024 * 1024
-"""Bytes of small blocks that are kept until they are written, neighbours together."""
+# Bytes of small blocks that are kept until they are written, neighbours together.
+_WAITING = 1024 * 1024
 
 
 def verify_into(
@@ -348,8 +348,8 @@ class _LayoutWriter:
             if extent.array is not None
         }
         self._due = sum(self._sizes[name] for name in self._starts)
-        self._held: list[_Part] = []
-        self._held_bytes = 0
+        self._waiting: list[_Part] = []
+        self._waiting_bytes = 0
         self._lock = Lock()
 
     def deliver(self, block: Block, raw: memoryview) -> None:
@@ -370,16 +370,16 @@ class _LayoutWriter:
         for start, extent in placed(self._layout, self._sizes):
             if (own := literal(extent)) is not None:
                 self._write(self._kept((start, memoryview(own))))
-        self._write(self._held)
+        self._write(self._waiting)
         return self._due == 0
 
     def _kept(self, part: _Part) -> list[_Part]:
         """Keep a small part; gives all that are kept once they are many."""
-        self._held.append(part)
-        self._held_bytes += part[1].nbytes + _PART
-        if self._held_bytes < _HELD:
+        self._waiting.append(part)
+        self._waiting_bytes += part[1].nbytes + _PART
+        if self._waiting_bytes < _WAITING:
             return []
-        ready, self._held, self._held_bytes = self._held, [], 0
+        ready, self._waiting, self._waiting_bytes = self._waiting, [], 0
         return ready
 
     def _write(self, parts: list[_Part]) -> None:

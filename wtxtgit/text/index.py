@@ -31,9 +31,9 @@ from wtxtgit.text import armor, grammar
 
 _T = TypeVar("_T")
 
+# How many bytes of a wrong line a message quotes.
 _SHOWN = 40
-"""How many bytes of a wrong line a message quotes."""
-HELD = 1024 * 1024
+NEAR = 1024 * 1024
 """Bytes of a large text that are at hand at a time."""
 LEAST = 4096
 """At least so many of them follow: most lines are shorter."""
@@ -48,7 +48,7 @@ class LineCursor:
 
     def __init__(self, text: ByteView) -> None:
         self._text = text
-        self._held = text if isinstance(text, memoryview) else mapped(text[:HELD])
+        self._near_text = text if isinstance(text, memoryview) else mapped(text[:NEAR])
         self._first = 0
         self._pos = 0
         self._line = 1
@@ -70,12 +70,42 @@ class LineCursor:
         if self._pos == len(self._text):
             self._fail("syntax", "the text ends inside a chunk")
 
+    def _check_order(self, before: str | None, name: str, line: int) -> None:
+        """Names of arrays ascend; `before` is the name of the array before, if any."""
+        if before is not None and name <= before:
+            what = "is there twice" if name == before else "is out of order"
+            self._fail("structure", f'array "{name}" {what}', line=line)
+
+    def _take_rows(self, dtype: str) -> Rows | None:
+        """Take the `idx` line of an array of `dtype`, if there is one."""
+        if not self._at(b"idx "):
+            return None
+        line = self._line
+        rows = self._take(grammar.parse_rows, "idx")
+        if (wrong := grammar.check_rows(rows, dtype)) is not None:
+            self._fail("structure", wrong, line=line)
+        return rows
+
+    def _take_armor(self, lines: int) -> tuple[int, int]:
+        """Step over a chunk's lines: gives the byte and the line at which they start."""
+        start, first = self._pos, self._line
+        self._pos, self._line = start + lines * grammar.LINE_TEXT, first + lines
+        if self._pos > len(self._text):
+            self._find_bad_line(start, first, lines)
+        return start, first
+
+    def _end_chunk(self, start: int, first: int, lines: int) -> None:
+        """Take the `endch` line behind lines that `_take_armor` stepped over."""
+        if not self._at(grammar.END_CHUNK):
+            self._find_bad_line(start, first, lines)
+        self._expect(grammar.END_CHUNK)
+
     def _no_more_lines(self) -> bool:
         return b"\n" not in bytes(self._text[self._pos :])
 
     def _at(self, start: bytes) -> bool:
-        held, at = self._near()
-        return held[at : at + len(start)] == start
+        near, at = self._near()
+        return near[at : at + len(start)] == start
 
     def _expect(self, line: bytes) -> None:
         if not self._at(line):
@@ -84,8 +114,8 @@ class LineCursor:
         self._line += 1
 
     def _take(self, parse: Callable[[memoryview, int], tuple[_T, int] | None], label: str) -> _T:
-        held, at = self._near()
-        parsed = parse(held, at)
+        near, at = self._near()
+        parsed = parse(near, at)
         if parsed is None and not self._holds_line():
             parsed = parse(self._whole_line(), 0)
             at = 0
@@ -99,24 +129,24 @@ class LineCursor:
     def _near(self) -> tuple[memoryview, int]:
         """The text from here on, as far as it is at hand, and where in that this is."""
         at = self._pos - self._first
-        end = self._first + len(self._held)
+        end = self._first + len(self._near_text)
         if self._pos + LEAST > end and end < len(self._text):
             self._first, at = self._pos, 0
-            self._held = mapped(self._text[self._pos : self._pos + HELD])
-        return self._held, at
+            self._near_text = mapped(self._text[self._pos : self._pos + NEAR])
+        return self._near_text, at
 
     def _holds_line(self) -> bool:
         """Whether what is at hand goes on to the end of the line."""
-        held, at = self._near()
-        return self._first + len(held) == len(self._text) or b"\n" in bytes(held[at:])
+        near, at = self._near()
+        return self._first + len(near) == len(self._text) or b"\n" in bytes(near[at:])
 
     def _whole_line(self) -> memoryview:
         """The line here, however long it is."""
         end = self._pos
         for piece in pieces(self._text[self._pos :]):
-            found = bytes(piece).find(b"\n")
-            end += len(piece) if found < 0 else found + 1
-            if found >= 0:
+            newline = bytes(piece).find(b"\n")
+            end += len(piece) if newline < 0 else newline + 1
+            if newline >= 0:
                 break
         return mapped(self._text[self._pos : end])
 
@@ -131,6 +161,17 @@ class LineCursor:
         raise TextError(
             kind, message, line=line or self._line, array=self._array, chunk=self._chunk
         )
+
+
+def fault_of(read: Callable[[], None]) -> Problem | None:
+    """The fault at which a reading ends, None where it comes to the end of the text."""
+    try:
+        read()
+    except TextError as error:
+        return Problem(
+            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
+        )
+    return None
 
 
 def quote(raw: bytes) -> str:
@@ -210,14 +251,9 @@ def index(text: ByteView, progress: Callable[[int], None] | None = None) -> Text
 
     `progress` gets counts of the text's bytes.
     """
-    reader = _TextIndexer(text, progress)
-    try:
-        reader.read()
-    except TextError as error:
-        reader.result.stop = Problem(
-            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
-        )
-    return reader.result
+    indexer = _TextIndexer(text, progress)
+    indexer.result.stop = fault_of(indexer.read)
+    return indexer.result
 
 
 class _TextIndexer(LineCursor):
@@ -251,8 +287,8 @@ class _TextIndexer(LineCursor):
     def _read_header(self) -> None:
         result = self.result
         if not self._at(grammar.FIRST_LINE):
-            found = bytes(self._text[:16])
-            self._fail("syntax", f"not a WTXT 1 text, it starts with {quote(found)}")
+            start = bytes(self._text[:16])
+            self._fail("syntax", f"not a WTXT 1 text, it starts with {quote(start)}")
         self._expect(grammar.FIRST_LINE)
         result.meta = self._take(grammar.parse_meta, "meta")
         result.cap = self._take(grammar.parse_cap, "cap")
@@ -274,17 +310,11 @@ class _TextIndexer(LineCursor):
         header = bytes(self._text[start : self._pos - 1])
         array = ArrayIndex(claim, header, line)
         arrays = self.result.arrays
-        if arrays and claim.name <= arrays[-1].name:
-            what = "is there twice" if claim.name == arrays[-1].name else "is out of order"
-            self._fail("structure", f'array "{claim.name}" {what}', line=line)
+        self._check_order(arrays[-1].name if arrays else None, claim.name, line)
         if (wrong := grammar.check_bytes(claim)) is not None:
             self._fail("structure", wrong, line=line)
-        if self._at(b"idx "):
-            rows_line = self._line
-            array.rows = self._take(grammar.parse_rows, "idx")
-            if (wrong := grammar.check_rows(array.rows, claim.dtype)) is not None:
-                self._fail("structure", wrong, line=rows_line)
-            array.chunk_size = armor.chunk_size(array.rows)
+        array.rows = self._take_rows(claim.dtype)
+        array.chunk_size = armor.chunk_size(array.rows)
         arrays.append(array)
         if array.chunks > MAX_CHUNKS:
             self._fail("structure", f"{array.chunks} chunks can't be numbered", line=line)
@@ -310,20 +340,20 @@ class _TextIndexer(LineCursor):
         There may be very many. What is wrong, unusual, or at hand in part only is
         left to `_read_array`, from its `arr` line on.
         """
-        held, at = self._near()
+        near, at = self._near()
         arrays = self.result.arrays
         first = self._pos - at
-        while (found := grammar.ARRAY_FRAME.match(held, at)) is not None:
+        while (frame := grammar.ARRAY_FRAME.match(near, at)) is not None:
             spelled, kind, sha256, hmac, salt, rows, place, chunk_sha256, crc32c, count = (
-                found.groups()
+                frame.groups()
             )
             form = _form_of(kind, rows, place, count)
-            start = found.end()
+            start = frame.end()
             name = spelled.decode("ascii")
             if form is None or (arrays and name <= arrays[-1].name):
                 break
             end = start + form.lines * grammar.LINE_TEXT
-            if held[end : end + len(_END_SHORT)] != _END_SHORT:
+            if near[end : end + len(_END_SHORT)] != _END_SHORT:
                 break
             claim = grammar.ArrayLine(
                 name,
@@ -338,7 +368,7 @@ class _TextIndexer(LineCursor):
             arrays.append(
                 ArrayIndex(
                     claim,
-                    bytes(held[at : found.end(5)]),
+                    bytes(near[at : frame.end(5)]),
                     self._line,
                     form.rows,
                     form.chunk_size,
@@ -357,22 +387,22 @@ class _TextIndexer(LineCursor):
 
     def _read_whole_chunks(self, array: ArrayIndex) -> None:
         """Read chunks of full size for as long as nothing is wrong with them."""
-        held, at = self._near()
+        near, at = self._near()
         first = self._pos - at
         size = array.chunk_size
         lines = armor.line_count(size)
         wanted = b"lines=%d" % lines
         for ix in range(len(array.starts), array.nbytes // size):
-            found = grammar.CHUNK_FRAME.match(held, at)
-            if found is None:
+            frame = grammar.CHUNK_FRAME.match(near, at)
+            if frame is None:
                 break
-            place, sha256, crc32c, count = found.groups()
-            start = found.end()
+            place, sha256, crc32c, count = frame.groups()
+            start = frame.end()
             end = start + lines * grammar.LINE_TEXT
             if (
                 place != b"ix=%06d off=%012d len=%d" % (ix, ix * size, size)
                 or count != wanted
-                or held[end : end + len(grammar.END_CHUNK)] != grammar.END_CHUNK
+                or near[end : end + len(grammar.END_CHUNK)] != grammar.END_CHUNK
             ):
                 break
             array.starts.append(first + start)
@@ -397,21 +427,15 @@ class _TextIndexer(LineCursor):
         ):
             if value != wanted:
                 self._fail("structure", f"{label}={value}, {wanted} is wanted", line=line)
-        start, first = self._pos, self._line
-        end = start + chunk.lines * grammar.LINE_TEXT
-        self._pos, self._line = end, first + chunk.lines
-        if end > len(self._text):
-            self._find_bad_line(start, first, chunk.lines)
+        start, first = self._take_armor(chunk.lines)
         # The lines are there, so what is wrong with them is told too where endch is not.
         array.starts.append(start)
         array.lines.append(first)
         array.sha256.append(chunk.sha256)
         array.crc32c.append(chunk.crc32c)
-        if not self._at(grammar.END_CHUNK):
-            self._find_bad_line(start, first, chunk.lines)
-        self._expect(grammar.END_CHUNK)
+        self._end_chunk(start, first, chunk.lines)
         if self._progress is not None:
-            self._progress(end - start)
+            self._progress(chunk.lines * grammar.LINE_TEXT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from wtxtgit.model.array import (
     Extent,
     Layout,
     Meta,
-    Rows,
     Snapshot,
     bounded_product,
     default_rows,
@@ -190,24 +189,17 @@ def with_layout(layout: Layout, arrays: Iterable[Array], meta: Meta) -> Snapshot
             _refuse(f'gives "{extent.array}" a name that is no Unicode')
     raw = memoryview(format_layout(layout))
     everything = [*arrays, Array(LAYOUT_ARRAY, "u8", (raw.nbytes,), raw)]
-    ordered = sorted(map(_Blocking().given, everything), key=attrgetter("name"))
+    ordered = sorted(map(_with_rows, everything), key=attrgetter("name"))
     return Snapshot(meta, tuple(ordered), (*CAP, CAP_LAYOUT), layout=layout)
 
 
-class _Blocking:
-    """The default blocking of rows; of many arrays few have a shape of their own."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[int, ...]], Rows] = {}
-
-    def given(self, array: Array) -> Array:
-        """The array, with the default blocking where it has none."""
-        if array.rows is not None:
-            return array
-        name, dtype, shape = array.name, array.dtype, array.shape
-        if (rows := self._known.get((dtype, shape))) is None:
-            rows = self._known[dtype, shape] = default_rows(dtype, shape)
-        return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
+def _with_rows(array: Array) -> Array:
+    """The array, with the default blocking where it has none."""
+    if array.rows is not None:
+        return array
+    name, dtype, shape = array.name, array.dtype, array.shape
+    rows = default_rows(dtype, shape)
+    return Array(name, dtype, shape, array.data, rows, array.hmac, array.salt)
 
 
 def _extent_record(extent: Extent) -> dict[str, Any]:
@@ -351,8 +343,9 @@ NUMPY_DTYPES = {
 """numpy's spelling of the ten dtypes."""
 
 BY_NUMPY = {spelling: name for name, spelling in NUMPY_DTYPES.items()}
+# Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions.
 _CARRIERS = {"|b1": ("u8", ()), "<f2": ("u16", ()), "<c8": ("f32", (2,)), "<c16": ("f64", (2,))}
-"""Other dtypes that stay arrays of numbers: the carrying dtype and added dimensions."""
+# Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays".
 _ITEM_SIZES = {
     **{descr: ITEM_SIZE[name] for descr, name in BY_NUMPY.items()},
     "|b1": 1,
@@ -365,14 +358,13 @@ _ITEM_SIZES = {
     "int4": 1,
     "uint4": 1,
 }
-"""Bytes of an item of each dtype of one size: the table of `docs/spec/wtxt.md`, "Native arrays"."""
 _SIZED = re.compile(r"(?:\|[SV]|<(U))([1-9][0-9]{0,8})")
+# Bytes of a character of `U`.
 _CHARACTER = 4
-"""Bytes of a character of `U`."""
 _TIME = re.compile(r"<[mM]8(?:\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
 _TIME_SIZE = 8
+# Dtypes of the ml_dtypes package, which numpy knows where that is imported.
 _EXTENSION_NAME = re.compile(r"bfloat16|float[468]_[a-z0-9]{1,20}|u?int[24]")
-"""Dtypes of the ml_dtypes package, which numpy knows where that is imported."""
 
 
 def item_size(descr: str) -> int | None:

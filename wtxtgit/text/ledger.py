@@ -42,8 +42,8 @@ FIRST_PREV = bytes(32)
 
 _AT_WORD = b"at "
 _SIGN_WORD = b"sign "
+# How many bytes of a wrong line or path a message quotes.
 _SHOWN = 40
-"""How many bytes of a wrong line or path a message quotes."""
 _DIGEST_SIZE = 32
 _NO_COMPONENTS = frozenset({b"", b".", b".."})
 
@@ -203,9 +203,9 @@ class _LedgerReader:
         self._pos = len(after.source) - len(format_record(after.ledger.last))
         self._line = self._text.count(b"\n", 0, self._pos) + 1
         self._head = after.ledger.head
-        kept = after.ledger.records[:-1]
-        self._place = Ledger(self._head, kept).place
-        self._records = list(kept)
+        records = after.ledger.records[:-1]
+        self._place = Ledger(self._head, records).place
+        self._records = list(records)
         self._problems = [p for p in after.problems if (p.line or 0) < self._line]
 
     def read(self) -> LedgerReport:

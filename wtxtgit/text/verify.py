@@ -31,13 +31,13 @@ from wtxtgit.model.array import LAYOUT_ARRAY, Layout
 from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
-from wtxtgit.text.armor import BLOCK_BYTES, cut, gathered
+from wtxtgit.text.armor import BLOCK_BYTES, cut, grouped
 from wtxtgit.text.digest import SignatureState
 from wtxtgit.text.index import ArrayIndex, TextIndex, index
 from wtxtgit.text.layout import layout_of
 
+# How many blocks of short arrays make one job.
 _JOB_BLOCKS = 1024
-"""How many blocks of short arrays make one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class CheckedBlock:
 def blocks_of(array: ArrayIndex, first: int = 0, last: int | None = None) -> Iterator[Block]:
     """The blocks of an array's indexed chunks from `first` up to, not including, `last`."""
     end = len(array.starts) if last is None else min(last, len(array.starts))
-    return (Block(array, *found) for found in cut(array.nbytes, array.chunk_size, first, end))
+    return (Block(array, *part) for part in cut(array.nbytes, array.chunk_size, first, end))
 
 
 def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -162,7 +162,9 @@ def check(text: ByteView, block: Block) -> CheckedBlock:
         return _compare(CheckedBlock(block, raw), raw)
     if block.count > 1:
         return _check_singly(text, block)
-    result, raw = _diagnose(text, block)
+    array, ix = block.array, block.first
+    problems, raw = diagnose(block.lines(text), block.size, array.lines[ix], array.name, ix)
+    result = CheckedBlock(block, raw, problems=problems)
     return result if raw is None else _compare(result, raw)
 
 
@@ -172,7 +174,7 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
     A block that can't be read to the end is the last.
     """
     checked: list[CheckedBlock] = []
-    for blocks in gathered(job, _short):
+    for blocks in grouped(job, _short):
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
@@ -197,14 +199,11 @@ def _compare(result: CheckedBlock, raw: memoryview) -> CheckedBlock:
     for k in range(block.count):
         ix = block.first + k
         chunk = raw[k * block.size : (k + 1) * block.size]
-        crc = crc32c(chunk)
-        if crc != array.crc32c[ix]:
-            message = f"crc32c is {crc:08x}, the line says {array.crc32c[ix]:08x}"
-            result.problems.append(_at_chunk("crc32c", message, array, ix))
         result.sha256 = sha256(chunk).digest()
-        if result.sha256 != array.sha256[ix]:
-            message = mismatch("the chunk's sha256", result.sha256, array.sha256[ix])
-            result.problems.append(_at_chunk("chunk_sha256", message, array, ix))
+        computed, claimed = (crc32c(chunk), result.sha256), (array.crc32c[ix], array.sha256[ix])
+        if computed != claimed:
+            line = array.lines[ix] - 1
+            result.problems += chunk_problems(computed, claimed, line, array.name, ix)
     result.fastxor = digest.fastxor(raw, block.offset)
     return result
 
@@ -225,37 +224,41 @@ def _check_singly(text: ByteView, block: Block) -> CheckedBlock:
     return result
 
 
-def mismatch(what: str, found: bytes, claimed: bytes) -> str:
-    return f"{what} is {found.hex()[:16]}..., the text says {claimed.hex()[:16]}..."
+def mismatch(what: str, computed: bytes, claimed: bytes, source: str = "the text") -> str:
+    """What a message says of a hash that `source` claims to be another one."""
+    return f"{what} is {computed.hex()[:16]}..., {source} says {claimed.hex()[:16]}..."
 
 
-def _at_chunk(kind: str, message: str, array: ArrayIndex, ix: int) -> Problem:
-    return Problem(kind, message, line=array.lines[ix] - 1, array=array.name, chunk=ix)
+# CRC-32C and SHA-256.
+_Checksums = tuple[int, bytes]
 
 
-def _diagnose(text: ByteView, block: Block) -> tuple[CheckedBlock, memoryview | None]:
-    """Find the bad lines of a block of one chunk; its bytes too, where nothing stops."""
-    array, ix = block.array, block.first
-    start = array.starts[ix]
-    lines = text[start : start + armor.line_count(block.size) * grammar.LINE_TEXT]
-    faults, raw = armor.diagnose(lines, block.size)
+def chunk_problems(
+    computed: _Checksums, claimed: _Checksums, line: int, array: str, ix: int
+) -> Iterator[Problem]:
+    """What is wrong with a chunk of an array whose `ch` line, number `line`, claims checksums."""
+    if computed[0] != claimed[0]:
+        message = f"crc32c is {computed[0]:08x}, the line says {claimed[0]:08x}"
+        yield Problem("crc32c", message, line=line, array=array, chunk=ix)
+    if computed[1] != claimed[1]:
+        message = mismatch("the chunk's sha256", computed[1], claimed[1])
+        yield Problem("chunk_sha256", message, line=line, array=array, chunk=ix)
+
+
+def diagnose(
+    lines: ByteView, size: int, first: int, array: str, ix: int
+) -> tuple[list[Problem], memoryview | None]:
+    """The bad lines of a damaged chunk, and its `size` bytes, None where the reading stops.
+
+    `lines` are its lines, the first of which has the number `first`.
+    """
+    faults, raw = armor.diagnose(lines, size)
     problems = [
-        Problem(
-            fault.kind,
-            fault.message,
-            line=array.lines[ix] + fault.index,
-            array=array.name,
-            chunk=ix,
-        )
+        Problem(fault.kind, fault.message, line=first + fault.index, array=array, chunk=ix)
         for fault in faults
     ]
-    if any(fault.stops for fault in faults):
-        return CheckedBlock(block, None, problems=problems), None
-    held = memoryview(raw)
-    return CheckedBlock(block, held, problems=problems), held
+    return problems, None if any(fault.stops for fault in faults) else memoryview(raw)
 
-
-pass
 
 Deliver = Callable[[Block, memoryview], None]
 """Takes a block and its raw bytes; called from several threads, in any order."""
@@ -330,10 +333,10 @@ def _same_chunk(stop: Problem, problems: list[Problem]) -> bool:
     """Whether the frame of the chunk in which the reading stopped is broken too.
 
     A line that is missing shows as another line of the wrong length and as a
-    missing `endch`: both are told.
+    missing `endch`: both are reported.
     """
-    told = {p.kind for p in problems if (p.array, p.chunk) == (stop.array, stop.chunk)}
-    return bool(told) and stop.kind not in told
+    kinds = {p.kind for p in problems if (p.array, p.chunk) == (stop.array, stop.chunk)}
+    return bool(kinds) and stop.kind not in kinds
 
 
 class _ArrayChecks:
@@ -386,9 +389,9 @@ class _ArrayChecks:
     def _check_job(self, job: list[Block]) -> list[CheckedBlock]:
         checked = check_job(self._text, job)
         if self._deliver is not None:
-            for found in checked:
-                if found.raw is not None and not found.problems:
-                    self._deliver(found.block, found.raw)
+            for result in checked:
+                if result.raw is not None and not result.problems:
+                    self._deliver(result.block, result.raw)
         return checked
 
     def _to_all(self, job: list[CheckedBlock]) -> None:
@@ -420,7 +423,7 @@ class _ArrayChecks:
             if checked.raw is None:
                 break
             array = checked.block.array
-            found = checked.sha256
+            own = checked.sha256
             if array.chunks > 1:
                 if checked.block.first == 0:
                     self._own = sha256()
@@ -429,9 +432,9 @@ class _ArrayChecks:
                     continue
                 if not array.complete:
                     continue
-                found = self._own.digest()
-            if found != array.claim.sha256:
-                message = mismatch("the array's sha256", found, array.claim.sha256)
+                own = self._own.digest()
+            if own != array.claim.sha256:
+                message = mismatch("the array's sha256", own, array.claim.sha256)
                 self._own_problems.append(_of_array("array_sha256", message, array))
 
     def _to_mac(self, job: list[CheckedBlock]) -> None:
@@ -467,39 +470,46 @@ def _of_array(kind: str, message: str, array: ArrayIndex) -> Problem:
     return Problem(kind, message, line=array.line, array=array.name)
 
 
+_ROOT_LINE = 4
+
+
 def _check_root(report: TextReport, body: _ArrayChecks, wsum_bytes: bytes | None) -> None:
     """Compare root, fastxor and merkle, those of a WSUM included."""
-    found = body.hash_all.digest()
-    meta, root = report.index.meta, report.index.root
-    problems = report.problems
+    computed = body.hash_all.digest()
+    root, problems = report.index.root, report.problems
     if root is not None:
-        if root.sha256_all != found:
-            problems.append(Problem("root", mismatch("hash_all", found, root.sha256_all), line=4))
+        if root.sha256_all != computed:
+            message = mismatch("hash_all", computed, root.sha256_all)
+            problems.append(Problem("root", message, line=_ROOT_LINE))
         if root.fastxor != body.fastxor:
             message = f"fastxor is {body.fastxor:016x}, the text says {root.fastxor:016x}"
-            problems.append(Problem("fastxor", message, line=4))
-        report.merkle_this = digest.merkle(root.merkle_prev, root.sha256_all, meta)
-        if report.merkle_this != root.merkle_this:
-            message = mismatch("merkle_this", report.merkle_this, root.merkle_this)
-            problems.append(Problem("merkle", message, line=4))
+            problems.append(Problem("fastxor", message, line=_ROOT_LINE))
+        _check_merkle(report, root, "the text", _ROOT_LINE)
     if wsum_bytes is None:
         if report.index.pending:
-            problems.append(
-                Problem("pending", "the root is pending, its WSUM is not given (--wsum)", line=4)
-            )
+            message = "the root is pending, its WSUM is not given (--wsum)"
+            problems.append(Problem("pending", message, line=_ROOT_LINE))
         return
     wsum = read_wsum(wsum_bytes)
     if wsum is None:
         problems.append(Problem("syntax", "the WSUM is not one proper WSUM 1 line"))
         return
-    wanted = found if root is None else root.sha256_all
+    wanted = computed if root is None else root.sha256_all
     if wsum.sha256_all != wanted:
-        message = mismatch("hash_all", wanted, wsum.sha256_all).replace("the text", "the WSUM")
+        message = mismatch("hash_all", wanted, wsum.sha256_all, "the WSUM")
         problems.append(Problem("root", message))
-    report.merkle_this = digest.merkle(wsum.merkle_prev, wsum.sha256_all, meta)
-    if wsum.merkle_this != report.merkle_this:
-        message = mismatch("merkle_this", report.merkle_this, wsum.merkle_this)
-        problems.append(Problem("merkle", message.replace("the text", "the WSUM")))
+    _check_merkle(report, wsum, "the WSUM")
+
+
+def _check_merkle(
+    report: TextReport, root: grammar.Root | grammar.Wsum, source: str, line: int | None = None
+) -> None:
+    """Compute the link of the chain that a root or WSUM claims, and compare it."""
+    this = digest.merkle(root.merkle_prev, root.sha256_all, report.index.meta)
+    report.merkle_this = this
+    if root.merkle_this != this:
+        message = mismatch("merkle_this", this, root.merkle_this, source)
+        report.problems.append(Problem("merkle", message, line=line))
 
 
 def read_wsum(content: bytes) -> grammar.Wsum | None:
@@ -513,11 +523,11 @@ def _check_signatures(
 ) -> None:
     """Check the header's signature and the WSUM's; the worse one is reported."""
     states = []
-    found = report.index
-    if found.signature is not None:
-        report.keyid = found.signature.keyid
-        covered = bytes(text[: found.covered])
-        states.append(digest.check_header(found.signature, covered, public_keys))
+    index = report.index
+    if index.signature is not None:
+        report.keyid = index.signature.keyid
+        covered = bytes(text[: index.covered])
+        states.append(digest.check_header(index.signature, covered, public_keys))
     wsum = read_wsum(wsum_bytes) if wsum_bytes is not None else None
     if wsum is not None and wsum.signature is not None:
         covered = grammar.wsum_covered(wsum)
@@ -533,11 +543,11 @@ def _check_signatures(
 
 
 def _check_layout(report: TextReport, raw: bytearray) -> None:
-    found = report.index
+    index = report.index
     try:
-        claims = [array.claim for array in found.arrays]
-        report.layout = layout_of(found.meta, found.cap, claims, bytes(raw))
+        claims = [array.claim for array in index.arrays]
+        report.layout = layout_of(index.meta, index.cap, claims, bytes(raw))
     except TextError as error:
-        array = found.array(LAYOUT_ARRAY)
+        array = index.array(LAYOUT_ARRAY)
         line = array.line if array is not None else 3
         report.problems.append(Problem(error.kind, error.message, line=line, array=error.array))

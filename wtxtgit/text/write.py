@@ -20,6 +20,7 @@ by run, with a bounded number of runs in flight.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,6 @@ from functools import partial
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wtxtgit.errors import TextError
 from wtxtgit.io.view import Buffer, mapped, pieces, write_at
@@ -50,7 +50,7 @@ from wtxtgit.text.armor import (
     chunk_size,
     chunk_text_size,
     cut,
-    gathered,
+    grouped,
     render_chunks,
 )
 
@@ -174,18 +174,21 @@ class TextPlan:
         self._add_span(footer)
 
     def _add_array(self, plan: ArrayPlan) -> None:
+        # No list of them in the plan: they lead to it, and a circle would keep files mapped.
+        parts = cut(plan.source.data.nbytes, plan.chunk_size, 0, plan.chunks)
+        blocks = (PlannedBlock(plan, *part) for part in parts)
         size = plan.lead + _body_size(plan)
         plan.is_long = size > RUN_TEXT
         if not plan.is_long:
             if self._pending + size > RUN_TEXT:
                 self._end_run()
-            self._blocks += blocks_of(plan)
+            self._blocks += blocks
             self._pending += size
             return
         self._end_run()
         plan.span = len(self.spans)
         self._add_span(plan.lead)
-        for block in blocks_of(plan):
+        for block in blocks:
             size = block.count * chunk_text_size(block.size)
             if block.is_last:
                 size += len(grammar.END_ARRAY)
@@ -245,36 +248,15 @@ def _body_size(plan: ArrayPlan) -> int:
     return size
 
 
-def blocks_of(plan: ArrayPlan) -> Iterator[PlannedBlock]:
-    """Cut an array into blocks whose chunks are all of one size."""
-    nbytes = plan.source.data.nbytes
-    return (PlannedBlock(plan, *found) for found in cut(nbytes, plan.chunk_size, 0, plan.chunks))
+class _RunText(threading.local):
+    """The text of a run, a buffer for each thread: fresh pages cost as much as hashing them."""
+
+    def __init__(self) -> None:
+        self.text: armor.U1 = np.empty(RUN_TEXT, dtype=np.uint8)
 
 
-class Buffers:
-    """Buffers of `size` bytes for as many threads as ask for one."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._free: list[NDArray[np.uint8]] = []
-
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """One of at least `size` bytes, of any content: to be given back."""
-        if size > self._size:
-            return np.empty(size, dtype=np.uint8)
-        try:
-            return self._free.pop()
-        except IndexError:
-            return np.empty(self._size, dtype=np.uint8)
-
-    def give(self, buffer: NDArray[np.uint8]) -> None:
-        """Give a buffer back; nothing may look at it any more."""
-        if buffer.nbytes == self._size:
-            self._free.append(buffer)
-
-
+# hash_all is fed in steps of this size, so that progress can be told.
 _STEP = 16 * BLOCK_BYTES
-"""hash_all is fed in steps of this size, so that progress can be told."""
 
 _END_SHORT = grammar.END_CHUNK + grammar.END_ARRAY
 
@@ -328,7 +310,7 @@ class TextWriter:
         self._meta_line = grammar.format_meta(snapshot.meta)
         self._cap_line = grammar.format_cap(snapshot.cap)
         self._root: grammar.Root | None = None
-        self._buffers = Buffers(RUN_TEXT)
+        self._run_text = _RunText()
         self.raw_size = sum(array.data.nbytes for array in snapshot.arrays)
         audit = b"" if snapshot.audit is None else grammar.format_audit(snapshot.audit)
         self._footer = audit + grammar.LAST_LINE
@@ -351,15 +333,15 @@ class TextWriter:
     def hashed(self) -> list[HashedArray]:
         """The arrays with their digests; hashes everything if that was not done yet."""
         _ = self.root
-        found = {
+        hashed = {
             id(plan): HashedArray(plan.source, plan.claim, [], []) for plan in self._plan.arrays
         }
         for run in self._plan.runs:
             for block in run.blocks:
-                array = found[id(block.array)]
+                array = hashed[id(block.array)]
                 array.sha256.extend(block.sha256)
                 array.crc32c.extend(block.crc32c)
-        return list(found.values())
+        return list(hashed.values())
 
     def wsum(self) -> bytes:
         """The WSUM line of this snapshot, signed where a signer was given."""
@@ -479,10 +461,10 @@ class TextWriter:
 
     def _place_run(self, run: BlockRun, place: Place) -> None:
         size = self.spans[run.span].size
-        text = self._buffers.take(size)
+        # A single block of large chunks may be longer than the runs that are put together.
+        text = self._run_text.text if size <= RUN_TEXT else np.empty(size, dtype=np.uint8)
         self._armor(run, text)
         place(run.span, text.data[:size])
-        self._buffers.give(text)
 
     def _render_run(self, run: BlockRun) -> memoryview:
         text = np.empty(self.spans[run.span].size, dtype=np.uint8)
@@ -493,7 +475,7 @@ class TextWriter:
         """Write a run whose chunks are hashed into `text`, from its start on."""
         view = text.data
         position = 0
-        for blocks in gathered(run.blocks, _short):
+        for blocks in grouped(run.blocks, _short):
             if len(blocks) > 1:
                 position = _put_short_arrays(view, position, blocks)
                 continue

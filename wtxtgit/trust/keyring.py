@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure, UsageError
-from wtxtgit.trust.keys import (
+from wtxtgit.trust.local_secret import create_file
+from wtxtgit.trust.openssh import (
     MAX_KEY_FILE,
     KeyFileError,
     PublicKey,
     format_public,
     parse_public_file,
 )
-from wtxtgit.trust.local_secret import create_file
 
 PUBLIC_ENDING = ".pub"
 

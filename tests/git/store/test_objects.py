@@ -14,7 +14,7 @@ import pytest
 from tests.git.histories import new_repo, put_in_place
 from tests.git.store import two_faced
 from tests.kit import Repo
-from wtxtgit.chain.contents import Facts
+from wtxtgit.chain.reader import Facts
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.blobs import BlobReader
 from wtxtgit.git.store.files import PackedObject, PackIndex, format_index

@@ -87,7 +87,7 @@ class AeroSet(FileSet):
         tensors = tuple(readers.tensor(entry) for entry in index.entries)
         tags, untold = model_tags(index)
         size = len(index.data)
-        for aero in readers.opened():
+        for aero in readers.files.values():
             size += len(aero.data)
             more, lacking = model_tags(aero)
             tags = more | tags
@@ -156,7 +156,7 @@ class _Readers:
         self._set = aeroset
         self._options = options
         self._decoded = DecodedParts(options)
-        self._files: dict[str, Aero] = {}
+        self.files: dict[str, Aero] = {}
         self._readers: dict[str, TensorReader | str] = {}
 
     def tensor(self, entry: IndexEntry) -> Tensor:
@@ -175,9 +175,6 @@ class _Readers:
         # An offset would be one in another file.
         return replace(reader.tensor(entry, home[1]), offset=None)
 
-    def opened(self) -> Iterator[Aero]:
-        yield from self._files.values()
-
     def _reader(self, part: SetFile) -> TensorReader | str:
         reader = self._readers.get(part.path)
         if reader is None:
@@ -186,7 +183,7 @@ class _Readers:
             except FormatError as error:
                 reader = error.message
             else:
-                self._files[part.path] = aero
+                self.files[part.path] = aero
                 decoded = self._decoded.of_file(len(aero.data))
                 reader = TensorReader(aero, self._options, decoded)
             self._readers[part.path] = reader
@@ -238,10 +235,10 @@ def _version(value: object) -> tuple[int, int]:
         name, version = value.get("name"), value.get("version")
     if name != FORMAT_NAME:
         fail(f"format name is not {FORMAT_NAME}", offset=0, field="format")
-    found = next((known for known in VERSIONS if version == list(known)), None)
-    if found is None:
+    known_version = next((known for known in VERSIONS if version == list(known)), None)
+    if known_version is None:
         fail(f"version {ascii(version)[:20]} is not known", offset=0, field="version")
-    return found
+    return known_version
 
 
 def _member(value: object, what: str, *, has_shards: bool) -> SetFile:

@@ -50,8 +50,8 @@ from wtxtgit.model.tensor import ReadOptions
 
 FILE_HEADER, TOC, NAMES = -3, -2, -1
 _CALLED = {FILE_HEADER: "file header", TOC: "TOC", NAMES: "string table"}
+# Bytes after a tensor's items that writers who align to 32 count as its own.
 MOST_PADDING = 31
-"""Bytes after a tensor's items that writers who align to 32 count as its own."""
 
 Extent = tuple[int, int, int]
 """Start, end, and what stands there: a chunk by its place in the TOC, or one of the above."""

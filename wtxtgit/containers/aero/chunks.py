@@ -47,8 +47,9 @@ from wtxtgit.containers.aero.read import (
     Aero,
     AeroChunk,
 )
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
-from wtxtgit.containers.intervals import Span
+from wtxtgit.containers.intervals import Span, aligned
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
@@ -97,33 +98,30 @@ def integrity_payload(name: bytes = INTEGRITY_NAME, flags: int = OPTIONAL) -> Pa
     return Payload(INTEGRITY, name, flags, PAYLOAD_SIZE, PAYLOAD_SIZE, NO_HASH, lambda: iter(()))
 
 
-def content_uuid(payloads: Sequence[Payload]) -> bytes:
-    """A file identity that follows from what the chunks hold."""
-    return digest(b"".join(payload.digest for payload in payloads))[:UUID_SIZE]
-
-
-def check_payloads(payloads: Sequence[Payload]) -> None:
-    """Refuse what `assemble` can't write; raises FormatError."""
-    if len(payloads) > MAX_TENSORS:
-        raise FormatError(f"{len(payloads)} chunks are too many", kind="limit", field="entry_count")
-    if sum(len(payload.name) + 1 for payload in payloads) > MAX_STRING_TABLE:
-        raise FormatError("chunk names are too long", kind="limit", field="string_table_length")
-
-
-def assemble(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
+def assemble(payloads: Sequence[Payload], uuid: bytes | None = None) -> Iterator[Buffer]:
     """The bytes of a file of these chunks, in this order.
 
-    The first payload of type IHSH is made here. `check_payloads` was called before.
+    The first payload of type IHSH is made here. Without a `uuid` the file has
+    one that follows from what its chunks hold. Raises FormatError (limit)
+    before the first piece.
     """
+    refuse_many(len(payloads), MAX_TENSORS, "chunks", "entry_count")
+    if sum(len(payload.name) + 1 for payload in payloads) > MAX_STRING_TABLE:
+        raise FormatError("chunk names are too long", kind="limit", field="string_table_length")
+    digests = b"".join(payload.digest for payload in payloads)
+    return _pieces(payloads, digest(digests)[:UUID_SIZE] if uuid is None else uuid)
+
+
+def _pieces(payloads: Sequence[Payload], uuid: bytes) -> Iterator[Buffer]:
     # Names end in a NUL that `name_len` does not count ("Layout").
     names = b"".join(payload.name + b"\0" for payload in payloads)
     names += bytes(-len(names) % NAMES_ALIGNMENT)
     toc_length = TOC_HEADER.size + TOC_ENTRY.size * len(payloads)
     names_at = HEADER.size + toc_length
     offsets = []
-    end = start = aligned(names_at + len(names))
+    end = start = aligned(names_at + len(names), PAYLOAD_ALIGNMENT)
     for payload in payloads:
-        offsets.append(aligned(end))
+        offsets.append(aligned(end, PAYLOAD_ALIGNMENT))
         end = offsets[-1] + payload.length
     sizes = (HEADER.size, HEADER.size, toc_length, names_at, len(names))
     control = bytearray(HEADER.pack(MAGIC, *VERSION, *sizes, 0, uuid, b""))
@@ -158,11 +156,6 @@ def _seal(control: bytearray, entries: int) -> bytes:
         {"algo": hashes.ALGORITHM, "covered_ranges": [list(span)], "digest": sealed}
     )
     return packed.ljust(PAYLOAD_SIZE, b"\0")
-
-
-def aligned(offset: int) -> int:
-    """The next place where a payload may start."""
-    return offset + -offset % PAYLOAD_ALIGNMENT
 
 
 DTYPES = {element: number for number, element in read.DTYPES.items()}
@@ -256,14 +249,10 @@ class Shard:
 
 def check_tensors(tensors: Sequence[TensorSource]) -> None:
     """Refuse tensors that the format can't hold; raises FormatError."""
-    if len(tensors) > MAX_TENSORS:
-        raise FormatError(f"{len(tensors)} tensors are too many", kind="limit", field="tensors")
-    taken: set[str] = set()
+    refuse_many(len(tensors), MAX_TENSORS, "tensors", "tensors")
+    json_text.refuse_repeated((source.name for source in tensors), "tensor name {} is taken")
     for source in tensors:
         json_text.check_name(source.name, "tensor name", offset=0)
-        if source.name in taken:
-            raise FormatError(f"tensor name {quoted(source.name)} is taken", field="name")
-        taken.add(source.name)
         if source.element not in DTYPES:
             raise FormatError(
                 f"AERO has no dtype for {source.element}, which tensor {quoted(source.name)} is",
@@ -286,9 +275,10 @@ def plan(
     shards: list[list[tuple[int, TensorSource]]] = []
     end = 0
     for source in tensors:
-        offset = aligned(end)
+        offset = aligned(end, PAYLOAD_ALIGNMENT)
         if not shards or (max_shard is not None and end and offset + source.nbytes > max_shard):
             shards.append([])
+            # Offsets count from the start of the shard.
             offset = 0
         shards[-1].append((offset, source))
         end = offset + source.nbytes
@@ -325,10 +315,7 @@ def metadata_payload(
     fourcc: bytes, name: bytes, raw: bytes, *, flags: int = 0, compress: bool
 ) -> Payload:
     """A metadata chunk of this content; raises FormatError where no reader would take it."""
-    if len(raw) > MAX_JSON:
-        raise FormatError(
-            f"{fourcc.decode()} of {len(raw)} bytes is too long", kind="limit", field="chunk_ulen"
-        )
+    refuse_long(len(raw), MAX_JSON, fourcc.decode(), "chunk_ulen")
     if not compress:
         return Payload.of(fourcc, name, flags & ~COMPRESSED, raw, stored=raw)
     stored = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(raw)
@@ -352,14 +339,14 @@ def file_payloads(
     if texts:
         raw = json.dumps(texts, sort_keys=True, separators=(",", ":")).encode()
         first.append(metadata_payload(JSON, JSON_NAME, raw, compress=False))
-    held = [(shard, payload) for shard in shards for payload in shard.payloads()]
+    of_shards = [(shard, payload) for shard in shards for payload in shard.payloads()]
     fourccs = [*(payload.fourcc for payload in first), MANIFEST, INDEX]
     chunks: list[dict[str, object]] = [
         {"role": ROLES[fourcc], "fourcc": fourcc.decode(), "toc_index": place}
         for place, fourcc in enumerate(fourccs)
     ]
     sizes = []
-    for shard, payload in held:
+    for shard, payload in of_shards:
         place = len(chunks)
         chunks.append(
             {
@@ -384,7 +371,7 @@ def file_payloads(
         metadata_payload(MANIFEST, MANIFEST_NAME, manifest, compress=compress_metadata),
         metadata_payload(INDEX, INDEX_NAME, index, flags=IS_INDEX, compress=compress_metadata),
     ]
-    return first + [payload for _, payload in held]
+    return first + [payload for _, payload in of_shards]
 
 
 def shard_item(number: int, place: int, size: int, tensors: int) -> dict[str, object]:

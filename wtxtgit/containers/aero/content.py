@@ -10,6 +10,7 @@ Spec: `docs/spec/aero.md`, "Limits".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 from wtxtgit.containers.aero.read import MAX_METADATA_ULEN, METADATA, Aero, AeroChunk
@@ -18,26 +19,26 @@ from wtxtgit.containers.cursor import fail
 from wtxtgit.containers.intervals import Span
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.zstd_limits import Frame
-from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, Windowed, hashed, pieces
 from wtxtgit.model.tensor import ReadOptions
 
+# Bytes of content looked at together: all hashes of a block are taken while it is in the
+# processor's cache, and it is enough for several threads.
 BLOCK = 4 * 2**20
-"""Bytes of content looked at together."""
-# Each byte of a usual file is hashed three times at most: as part of a chunk, a page, a tensor.
+# Bytes hashed of a file may be so many times its own. Each byte of a usual file is hashed three
+# times: as part of a chunk, a page, a tensor. Entries of a hostile one share bytes.
 MOST_PASSES = 8
-"""Bytes hashed of a file may be so many times its own."""
+# Bytes that may be hashed however small the file is.
 LEAST_HASHED = 2**20
-"""Bytes that may be hashed however small the file is."""
 MAX_NAMES = MAX_JSON
+# Bytes of all chunk names together for each byte of the file, and MAX_NAMES at most: names may
+# share bytes of the string table, so a small file can claim long ones.
 NAMES_A_BYTE = 8
-"""Bytes of all chunk names of a file together, as far as they are looked at, and so many
-times the file's own: names may share bytes."""
-# Starting threads costs more than hashing 1 MiB does.
+# Bytes from which on hashing with several threads is faster: starting them costs more than hashing
+# 1 MiB does.
 THREADED = 2**20
-"""Bytes from which on hashing with several threads is faster."""
+# Bytes of a file that are mapped and hashed at a time.
 STEP = 8 * THREADED
-"""Bytes of a file that are hashed at a time."""
 SHOWN = 8
 
 
@@ -102,17 +103,7 @@ class ChunkContent:
             yield from pieces(self._stored, BLOCK)
             return
         frame = Frame(self._stored, "chunk", offset=chunk.offset)
-        length = 0
-        try:
-            for block in frame.content(chunk.ulen):
-                length += len(block)
-                yield block
-        except FormatError as error:
-            if error.kind == "limit":
-                _wrong_ulen(chunk, "more")
-            raise
-        if length != chunk.ulen:
-            _wrong_ulen(chunk, str(length))
+        yield from frame.exactly(chunk.ulen, partial(_wrong_ulen, chunk))
         self.unused = chunk.length - frame.end
 
 

@@ -31,13 +31,13 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, PackedBytes, PartNote, ReadOptions, Tensor
 
-# Reports hold all of it at once; what is over this is named, not shown.
+# Bytes of a metadata chunk's content that are listed: a report holds all of it at once. What is
+# larger is named, not shown.
 MAX_SHOWN = 2**22
-"""Bytes of a metadata chunk's content that are listed."""
+# Tensors whose further index keys are listed.
 MOST_EXTRA = 1000
-"""Tensors whose further index keys are listed."""
+# Characters of a tag: other formats hold short texts.
 MAX_TAG = 1000
-"""Characters of a tag."""
 
 OTHER_FILE = "its shard is in another file"
 NAME_TAG, ARCHITECTURE_TAG = "model_name", "architecture"
@@ -60,7 +60,7 @@ class TensorReader:
         """The tensor that `entry` describes, in the shard of that number."""
         absent = None
         offset = None
-        held: ByteView | PackedBytes = self._aero.data[:0]
+        content: ByteView | PackedBytes = self._aero.data[:0]
         shard = self._aero.shard(shard_id)
         if shard is None:
             absent = OTHER_FILE
@@ -78,12 +78,12 @@ class TensorReader:
                 if entry.data_len:
                     opened = PackedBytes(shard.ulen, partial(self.content, shard))
                     part = opened.part(entry.data_off, entry.data_len)
-                    held = part if shard.is_compressed else part.open()
+                    content = part if shard.is_compressed else part.open()
         return Tensor(
             entry.name,
             entry.dtype_name,
             entry.shape,
-            held,
+            content,
             offset,
             entry.element,
             self.order,
@@ -127,9 +127,9 @@ def describe(aero: Aero, options: ReadOptions) -> Description:
         "file_flags": aero.header.flags,
         "chunks": [_chunk_as_dict(aero, chunk) for chunk in aero.chunks],
     }
-    held = {"mjsn": mjsn(aero), "mmsg": mmsg(aero), "tidx": _extras(aero)}
-    metadata.update((key, value) for key, value in held.items() if value)
-    tags, untold = _tags(aero, held["mjsn"], held["mmsg"])
+    documents = {"mjsn": mjsn(aero), "mmsg": mmsg(aero), "tidx": _extras(aero)}
+    metadata.update((key, value) for key, value in documents.items() if value)
+    tags, untold = _tags(aero, documents["mjsn"], documents["mmsg"])
     return Description(
         "aero",
         tuple(reader.tensor(entry, entry.shard_id) for entry in aero.entries),
@@ -196,12 +196,13 @@ def _tags(
     untold: list[str] = []
     model = manifest.get("model")
     named = model if isinstance(model, dict) else {}
-    found = {
+    texts = {
         NAME_TAG: named.get("name") or None,
         ARCHITECTURE_TAG: named.get("architecture") or None,
         **{key: value for key, value in json.items() if key != SOURCE_KEY},
     }
-    for key, value in found.items():
+    for key, value in texts.items():
+        # Later ones win: what the MJSN says of the model goes before the manifest.
         if is_tag(key) and is_tag(value):
             tags[key] = str(value)
         elif value is not None:
@@ -226,8 +227,10 @@ def _shown(aero: Aero, fourcc: bytes) -> ByteView:
 
 def _extras(aero: Aero) -> dict[str, object]:
     """What the index says of tensors beside where they are; hashes are left out."""
-    told = ((entry, _further(entry)) for entry in aero.entries)
-    return {entry.name: extra for entry, extra in islice(filter(lambda t: t[1], told), MOST_EXTRA)}
+    further = ((entry, _further(entry)) for entry in aero.entries)
+    return {
+        entry.name: extra for entry, extra in islice(filter(lambda t: t[1], further), MOST_EXTRA)
+    }
 
 
 def _further(entry: IndexEntry) -> dict[str, object]:

@@ -44,11 +44,11 @@ CHUNKS = "chunks"
 """The key of unknown chunks; MJSN and MMSG are called as their chunks are."""
 LISTS = ("chunks", "shards")
 """Keys of a manifest that say what the file's chunks say as well."""
-# Values of both sides of a merge are held in memory ("Resealing").
+# Bytes of an unknown chunk that are a value; of larger ones their hash is, as the values of both
+# sides of a merge are held in memory ("Resealing").
 SMALL = 2**16
-"""Bytes of an unknown chunk that are a value; of larger ones their hash is."""
+# Bytes of all of them together.
 MAX_SMALL = 2**24
-"""Bytes of all of them together."""
 # Names of at most 255 bytes are part of a key ("Resealing").
 MAX_NAME = 255
 LARGE = "blake3:"
@@ -85,20 +85,20 @@ class NewMetadata:
         return NewMetadata(json=json, manifest=manifest, manifest_before=manifest)
 
 
-def read(aero: Aero, options: ReadOptions) -> dict[str, object]:
+def values(aero: Aero, options: ReadOptions) -> dict[str, object]:
     """The values by chunk; chunks that can't be decoded have none.
 
     An MJSN that is no object with each key once, or over MAX_SHOWN, is bytes,
     as is an MMSG that is no map. Raises FormatError (limit) where unknown
     chunks hold too much.
     """
-    values: dict[str, object] = {}
+    by_chunk: dict[str, object] = {}
     for fourcc, parse in ((JSON, _json), (MANIFEST, _manifest)):
         raw = content_of(aero, fourcc, options)
         if raw is not None:
-            values[fourcc.decode()] = parse(raw)
-    values[CHUNKS] = {key: value for key, _, value in _unknown(aero, options)}
-    return values
+            by_chunk[fourcc.decode()] = parse(raw)
+    by_chunk[CHUNKS] = {key: value for key, _, value in _unknown(aero, options)}
+    return by_chunk
 
 
 def changes(
@@ -106,7 +106,7 @@ def changes(
 ) -> NewMetadata:
     """What makes the values those of the file, whose own ones are `own`.
 
-    Raises FormatError for what is no value as `read` gives it, and for large
+    Raises FormatError for what is no value as `values` gives it, and for large
     unknown chunks of another file.
     """
     new = NewMetadata.unchanged(aero, options)
@@ -150,6 +150,7 @@ def like(aero: Aero, chunk: AeroChunk, raw: bytes) -> Payload:
     payload = metadata_payload(
         chunk.fourcc, name, raw, flags=chunk.flags, compress=chunk.is_compressed
     )
+    # Who wrote a chunk without a hash wanted none.
     return replace(payload, digest=NO_HASH) if chunk.digest == NO_HASH else payload
 
 
@@ -191,6 +192,7 @@ def _new_json(before: bytes | None, own: object, value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     raw = _dumped(value)
+    # The file's own spelling stays where the value does.
     return before if before is not None and isinstance(own, dict) and _dumped(own) == raw else raw
 
 
@@ -211,8 +213,8 @@ def _new_manifest(before: bytes | None, own: object, value: object) -> bytes:
         return edited(packed({}), new)
     old = _packed_values(own)
     edits = {key: item for key, item in new.items() if old.get(key) != item}
-    gone = dict.fromkeys(key for key in old if key not in new)
-    return edited(before, edits | gone) if edits or gone else before
+    removed = dict.fromkeys(key for key in old if key not in new)
+    return edited(before, edits | removed) if edits or removed else before
 
 
 def _packed_values(value: object) -> dict[str, bytes]:
@@ -319,21 +321,21 @@ def renewed(
     """
     value = manifest_map(raw) or {}
     lists = {key: items for key in LISTS if isinstance(items := value.get(key), list)}
-    made = {key: _moved(items, places, removed) for key, items in lists.items()}
+    lists_now = {key: _moved(items, places, removed) for key, items in lists.items()}
     for place, facts in shards.items():
-        for item in made.get("shards", []):
+        for item in lists_now.get("shards", []):
             if isinstance(item, dict) and item.get(PLACE) == places[place]:
                 new = {"size_bytes": facts.size, "tensor_count": facts.tensors}
                 item.update((key, new[key]) for key in new if key in item)
-    if made.get("chunks"):
+    if lists_now.get("chunks"):
         for place, (fourcc, one) in enumerate(added, len(places)):
             if fourcc in ROLES:
                 named = {} if one is None else {"shard_id": one.number}
                 listed = {ROLE: ROLES[fourcc], "fourcc": fourcc.decode(), PLACE: place}
-                made["chunks"].append(listed | named)
-            if one is not None and "shards" in made:
-                made["shards"].append(shard_item(one.number, place, one.size, one.tensors))
-    edits = {key: packed(items) for key, items in made.items() if items != lists[key]}
+                lists_now["chunks"].append(listed | named)
+            if one is not None and "shards" in lists_now:
+                lists_now["shards"].append(shard_item(one.number, place, one.size, one.tensors))
+    edits = {key: packed(items) for key, items in lists_now.items() if items != lists[key]}
     return edited(raw, edits) if edits else raw
 
 

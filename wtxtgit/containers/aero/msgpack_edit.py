@@ -8,7 +8,7 @@ Spec: `docs/spec/aero.md`, "Resealing".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgpack
@@ -17,9 +17,8 @@ from wtxtgit.containers.aero.read import TENSORS_KEY
 from wtxtgit.containers.msgpack_limits import FIXSTR, NIL
 from wtxtgit.errors import FormatError
 
-# Each key becomes an object ("Resealing", what is refused).
+# Keys of a map that is changed: each becomes an object in memory ("Resealing", what is refused).
 MAX_FIELDS = 10_000
-"""Keys of a map that is changed."""
 _STR_HEADS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 """Bytes before the text of a string, by its first byte; 1 for those that are not here."""
 
@@ -39,7 +38,18 @@ def fields(raw: bytes) -> list[Field]:
 
     Raises FormatError (limit) where there are too many.
     """
-    return list(_fields(raw))
+    unpacker = _unpacker(raw)
+    count = unpacker.read_map_header()
+    if count > MAX_FIELDS:
+        raise FormatError(f"a map has {count} keys", kind="limit", field="MessagePack")
+    listed: list[Field] = []
+    for _ in range(count):
+        start = unpacker.tell()
+        unpacker.skip()
+        value = unpacker.tell()
+        unpacker.skip()
+        listed.append(Field(_text(raw[start:value]), start, value, unpacker.tell()))
+    return listed
 
 
 def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
@@ -49,10 +59,10 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
     that are changed the last one stays, as it is the one that counts.
     Raises FormatError as `fields` does.
     """
-    held = fields(raw)
-    last = {field.key: field for field in held}
+    own = fields(raw)
+    last = {field.key: field for field in own}
     pieces: list[bytes] = []
-    for field in held:
+    for field in own:
         if field.key is None or field.key not in changes:
             pieces.append(raw[field.start : field.end])
             continue
@@ -62,16 +72,16 @@ def edited(raw: bytes, changes: Mapping[str, bytes | None]) -> bytes:
     for key, value in changes.items():
         if key not in last and value is not None:
             pieces.append(packed(key) + value)
-    first, end = (held[0].start, held[-1].end) if held else (_head(raw), _head(raw))
+    first, end = (own[0].start, own[-1].end) if own else (_head(raw), _head(raw))
     # The width of the count stays as it was spelled where the count does.
-    head = raw[:first] if len(pieces) == len(held) else _packer().pack_map_header(len(pieces))
+    head = raw[:first] if len(pieces) == len(own) else msgpack.Packer().pack_map_header(len(pieces))
     return b"".join((head, *pieces, raw[end:]))
 
 
 def packed(value: object) -> bytes:
     """A value as MessagePack."""
-    made: bytes = msgpack.packb(value)
-    return made
+    raw: bytes = msgpack.packb(value)
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +99,15 @@ class TensorMaps:
     @staticmethod
     def of(raw: bytes) -> TensorMaps:
         """The maps of a TIDX that `index.parse` has read; raises FormatError as `fields` does."""
-        held = [field for field in _fields(raw) if field.key == TENSORS_KEY][-1]
-        unpacker = _unpacker(raw[held.value : held.end])
+        tensors = [field for field in fields(raw) if field.key == TENSORS_KEY][-1]
+        unpacker = _unpacker(raw[tensors.value : tensors.end])
         count = unpacker.read_array_header()
-        first = held.value + unpacker.tell()
+        first = tensors.value + unpacker.tell()
         ends = []
         for _ in range(count):
             unpacker.skip()
-            ends.append(held.value + unpacker.tell())
-        return TensorMaps(raw, held.value, first, ends)
+            ends.append(tensors.value + unpacker.tell())
+        return TensorMaps(raw, tensors.value, first, ends)
 
     def map(self, number: int) -> bytes:
         """The map of tensor `number`."""
@@ -109,22 +119,9 @@ class TensorMaps:
         if len(maps) == len(self.ends):
             head = self.raw[self.start : self.first]
         else:
-            head = _packer().pack_array_header(len(maps))
+            head = msgpack.Packer().pack_array_header(len(maps))
         end = self.ends[-1] if self.ends else self.first
         return b"".join((self.raw[: self.start], head, *maps, self.raw[end:]))
-
-
-def _fields(raw: bytes) -> Iterator[Field]:
-    unpacker = _unpacker(raw)
-    count = unpacker.read_map_header()
-    if count > MAX_FIELDS:
-        raise FormatError(f"a map has {count} keys", kind="limit", field="MessagePack")
-    for _ in range(count):
-        start = unpacker.tell()
-        unpacker.skip()
-        value = unpacker.tell()
-        unpacker.skip()
-        yield Field(_text(raw[start:value]), start, value, unpacker.tell())
 
 
 def _text(raw: bytes) -> str | None:
@@ -147,7 +144,3 @@ def _unpacker(raw: bytes) -> msgpack.Unpacker:
     unpacker = msgpack.Unpacker(read_size=max(len(raw), 1), max_buffer_size=0)
     unpacker.feed(raw)
     return unpacker
-
-
-def _packer() -> msgpack.Packer:
-    return msgpack.Packer()

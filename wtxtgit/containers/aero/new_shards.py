@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 
-from wtxtgit.containers.aero.chunks import Segment, ShardContent, aligned
+from wtxtgit.containers.aero.chunks import Segment, ShardContent
 from wtxtgit.containers.aero.content import BLOCK, Allowance, hasher
 from wtxtgit.containers.aero.describe import TensorReader
 from wtxtgit.containers.aero.hashes import parse_pages
@@ -23,6 +23,7 @@ from wtxtgit.containers.aero.read import (
     HASH_KEY,
     INDEX,
     PAGES,
+    PAYLOAD_ALIGNMENT,
     Aero,
     AeroChunk,
     IndexEntry,
@@ -30,7 +31,7 @@ from wtxtgit.containers.aero.read import (
 )
 from wtxtgit.containers.budget import DecodedParts
 from wtxtgit.containers.cursor import fail, quoted
-from wtxtgit.containers.intervals import Span, groups
+from wtxtgit.containers.intervals import Span, aligned, groups
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, exactly, hashed, pieces
 from wtxtgit.model.tensor import NewContent, ReadOptions, Tensor
@@ -95,18 +96,15 @@ class Source:
         further = (raw[one.start : one.end] for one in fields(raw) if one.key not in left)
         return self.order, tuple(sorted(further))
 
-    def shard_of(self, number: int) -> AeroChunk | None:
-        """The shard that has the tensor; None where it is in another file."""
-        return self.aero.shard(self.aero.entries[number].shard_id)
-
-    def blocks(self, shard: AeroChunk, start: int, end: int) -> Iterator[Buffer]:
+    def blocks(self, shard: AeroChunk | None, start: int, end: int) -> Iterator[Buffer]:
         """Bytes [start, end) of a shard's content; raises FormatError if they can't be decoded."""
-        if start < end:
+        if shard is not None and start < end:
             yield from pieces(self._reader.content(shard)[start:end], BLOCK)
 
     def content(self, number: int) -> NewContent | None:
         """The bytes of a tensor; None where it is in another file."""
-        shard, entry = self.shard_of(number), self.aero.entries[number]
+        entry = self.aero.entries[number]
+        shard = self.aero.shard(entry.shard_id)
         if shard is None:
             return None
         return NewContent(entry.data_len, partial(self.blocks, shard, *entry.span))
@@ -114,47 +112,42 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """A tensor that is written: `number` of `source`, with new bytes where it has `content`."""
+    """A tensor that is written: `number` of `source`, with new bytes where it has `content`.
 
+    `place` is its number among all that are written.
+    """
+
+    place: int
     source: Source
     number: int
-    content: NewContent | None
+    content: NewContent | None = None
 
     @property
     def entry(self) -> IndexEntry:
         return self.source.aero.entries[self.number]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacedTensor:
-    """A tensor that is written, from the shard of its file that has it.
-
-    `place` is its number among all that is written.
-    """
-
-    place: int
-    item: Item
-    shard: AeroChunk
-
     @property
-    def entry(self) -> IndexEntry:
-        return self.item.entry
+    def shard(self) -> AeroChunk | None:
+        """The shard of its file that has it; None where it is in another file."""
+        return self.source.aero.shard(self.entry.shard_id)
 
     @property
     def is_given(self) -> bool:
         """Whether it has bytes, and new ones."""
-        return self.item.content is not None and self.entry.data_len > 0
+        return self.content is not None and self.entry.data_len > 0
 
     def blocks(self) -> Iterator[Buffer]:
         """Its bytes; raises FormatError where there are more or fewer than it says."""
-        if self.item.content is None:
-            return self.item.source.blocks(self.shard, *self.entry.span)
-        name = f"tensor {quoted(self.entry.name)}"
-        return exactly(self.item.content.blocks(), self.entry.data_len, name, "data_len")
+        content = self.content or self.source.content(self.number)
+        if content is None:
+            return iter(())
+        return exactly(
+            content.blocks(), content.nbytes, f"tensor {quoted(self.entry.name)}", "data_len"
+        )
 
 
 def _region(
-    source: Source, shard: AeroChunk, start: int, end: int, parts: Sequence[PlacedTensor]
+    source: Source, shard: AeroChunk | None, start: int, end: int, parts: Sequence[Item]
 ) -> Iterator[Buffer]:
     """Bytes [start, end) of a shard that was read, with `parts`, by offset, given anew."""
     pos = start
@@ -175,7 +168,7 @@ class NewShard(ShardContent):
     """
 
     offsets: dict[int, int]
-    sharing: tuple[PlacedTensor, ...]
+    sharing: tuple[Item, ...]
 
     def check(self, allowance: Allowance) -> None:
         """Refuse tensors that share bytes and are to have different ones; raises FormatError.
@@ -195,7 +188,7 @@ class NewShard(ShardContent):
 
 
 def as_it_was(
-    source: Source, shard: AeroChunk, parts: Sequence[PlacedTensor], page_size: int | None
+    source: Source, shard: AeroChunk, parts: Sequence[Item], page_size: int | None
 ) -> NewShard:
     """A shard with the same tensors as before, each in its place."""
     given = _given(parts)
@@ -205,28 +198,29 @@ def as_it_was(
     return _new_shard(segments, shard.ulen, page_size, offsets, given, _groups(parts))
 
 
-def laid_out(parts: Sequence[PlacedTensor], page_size: int | None) -> NewShard:
+def laid_out(parts: Sequence[Item], page_size: int | None) -> NewShard:
     """A shard of these tensors, aligned, in their order.
 
     Those that shared bytes come with the first of them, as far apart as they were.
     """
-    by_shard: dict[tuple[int, AeroChunk], list[PlacedTensor]] = {}
+    by_shard: dict[tuple[int, AeroChunk | None], list[Item]] = {}
     for part in parts:
-        by_shard.setdefault((id(part.item.source), part.shard), []).append(part)
+        by_shard.setdefault((id(part.source), part.shard), []).append(part)
     sharing = [group for inside in by_shard.values() for group in _groups(inside)]
     ordered = [*sharing, *([part] for part in parts if not part.entry.data_len)]
+    # By what is written first, so that the same merge gives the same bytes.
     ordered.sort(key=lambda group: min(part.place for part in group))
     segments: list[Segment] = []
     offsets: dict[int, int] = {}
     end = 0
     for group in ordered:
-        first, offset = group[0], aligned(end)
+        first, offset = group[0], aligned(end, PAYLOAD_ALIGNMENT)
         start = first.entry.data_off
         stop = max(part.entry.data_end for part in group)
         offsets.update((part.place, offset + part.entry.data_off - start) for part in group)
         end = offset + stop - start
         if stop > start:
-            blocks = partial(_region, first.item.source, first.shard, start, stop, _given(group))
+            blocks = partial(_region, first.source, first.shard, start, stop, _given(group))
             segments.append((offset, stop - start, blocks))
     return _new_shard(segments, end, page_size, offsets, _given(parts), sharing)
 
@@ -236,8 +230,8 @@ def _new_shard(
     size: int,
     page_size: int | None,
     offsets: dict[int, int],
-    given: Sequence[PlacedTensor],
-    grouped: Iterable[list[PlacedTensor]],
+    given: Sequence[Item],
+    grouped: Iterable[list[Item]],
 ) -> NewShard:
     # Tensors that share bytes are compared where one of them is given anew.
     shared = [group for group in grouped if len(group) > 1 and _given(group)]
@@ -246,17 +240,17 @@ def _new_shard(
     return NewShard(tuple(segments), size, page_size, spans, offsets, sharing)
 
 
-def _span(part: PlacedTensor, offsets: dict[int, int]) -> Span:
+def _span(part: Item, offsets: dict[int, int]) -> Span:
     """Where a tensor stands in the shard that is written."""
     start = offsets[part.place]
     return start, start + part.entry.data_len
 
 
-def _given(parts: Sequence[PlacedTensor]) -> list[PlacedTensor]:
+def _given(parts: Sequence[Item]) -> list[Item]:
     return sorted((part for part in parts if part.is_given), key=lambda part: part.entry.span)
 
 
-def _groups(parts: Sequence[PlacedTensor]) -> Iterator[list[PlacedTensor]]:
+def _groups(parts: Sequence[Item]) -> Iterator[list[Item]]:
     """Tensors of one shard that have bytes, by offset, those that share bytes together."""
     with_bytes = (part for part in parts if part.entry.data_len)
     return groups(with_bytes, lambda part: part.entry.span)

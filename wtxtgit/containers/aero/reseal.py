@@ -15,21 +15,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-import zstandard
-
-from wtxtgit.containers import replacing
-from wtxtgit.containers.aero import extras, metadata, repack
+from wtxtgit.containers import replacing, zstd_limits
+from wtxtgit.containers.aero import metadata, repack
 from wtxtgit.containers.aero.check import check
 from wtxtgit.containers.aero.chunks import ZSTD_LEVEL, Payload
 from wtxtgit.containers.aero.content import Allowance, content
 from wtxtgit.containers.aero.describe import json_object, shape_order
+from wtxtgit.containers.aero.extras import rest
 from wtxtgit.containers.aero.hashes import MAX_PAGES
-from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed
+from wtxtgit.containers.aero.metadata import NewMetadata, ShardFacts, like, renewed, values
 from wtxtgit.containers.aero.msgpack_edit import edited, packed
 from wtxtgit.containers.aero.new_shards import (
     Item,
     NewShard,
-    PlacedTensor,
     Source,
     as_it_was,
     laid_out,
@@ -44,11 +42,15 @@ from wtxtgit.containers.aero.read import (
     Aero,
     AeroChunk,
 )
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import fail, quoted
+from wtxtgit.containers.json_text import refuse_repeated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
+
+__all__ = ["entries", "reseal", "rest", "values"]
 
 
 def entries(container: Aero, options: ReadOptions) -> list[Entry]:
@@ -61,23 +63,6 @@ def entries(container: Aero, options: ReadOptions) -> list[Entry]:
         stored = cast(ByteView, tensor.held) if is_plain else None
         entries.append(Entry(tensor.name, source.form(number, tensor), stored, tensor))
     return entries
-
-
-def values(container: Aero, options: ReadOptions) -> dict[str, object]:
-    """What MJSN and MMSG hold, and small unknown chunks; see the page.
-
-    Raises FormatError where unknown chunks can't be decoded, and (limit)
-    where they hold too much.
-    """
-    return metadata.read(container, options)
-
-
-def rest(container: Aero, options: ReadOptions) -> dict[str, object]:
-    """What else the file holds: reserved fields, bytes between chunks, what chunks say beside.
-
-    Raises FormatError (limit) where names are too long, or chunks share bytes too often.
-    """
-    return extras.rest(container, options)
 
 
 def reseal(
@@ -101,9 +86,9 @@ def reseal(
     items = list(_items(own, sources, placed))
     new = NewMetadata.unchanged(container, options)
     if values is not None:
-        new = metadata.changes(container, metadata.read(container, options), values, options)
+        new = metadata.changes(container, metadata.values(container, options), values, options)
     stays = len(items) == len(container.entries) and all(
-        item.source is own and item.number == place for place, item in enumerate(items)
+        item.source is own and item.number == item.place for item in items
     )
     # A file of which nothing changes stays byte for byte, also one with errors.
     if stays and not any(item.content for item in items) and not new.is_change:
@@ -113,7 +98,7 @@ def reseal(
         replacing.refuse_errors(check(source.aero, options))
     _check_items(items, new)
     if not stays:
-        _check_names(items)
+        refuse_repeated((item.entry.name for item in items), "tensor {} is there twice")
     allowance = Allowance(sum(len(source.aero.data) for source in sources.values()), options)
     shards = reshard(own, items, allowance)
     replaced = new.replaced | shards.replaced | _index(own, items, shards)
@@ -131,13 +116,13 @@ def _items(
     """
     counts = Counter(entry.name for entry in own.aero.entries)
     numbers = {entry.name: n for n, entry in enumerate(own.aero.entries)}
-    for each in placed:
-        item = Item(sources[id(each.source)], each.number, each.content)
+    for place, each in enumerate(placed):
+        item = Item(place, sources[id(each.source)], each.number, each.content)
         number = numbers.get(item.entry.name)
         if item.source is own or number is None or counts[item.entry.name] > 1:
             yield item
-        elif _is_like(Item(own, number, None), item):
-            yield Item(own, number, each.content or item.source.content(each.number))
+        elif _is_like(Item(place, own, number), item):
+            yield Item(place, own, number, each.content or item.source.content(each.number))
         else:
             yield item
 
@@ -152,8 +137,7 @@ def _is_like(a: Item, b: Item) -> bool:
 
 def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
     """Refuse what can't be written; also shapes that would be read otherwise than they were."""
-    if len(items) > MAX_TENSORS:
-        raise FormatError(f"{len(items)} tensors are too many", kind="limit", field="entries")
+    refuse_many(len(items), MAX_TENSORS, "tensors", "entries")
     order = shape_order({} if new.json is None else json_object(memoryview(new.json)))
     for item in items:
         name, shape = f"tensor {quoted(item.entry.name)}", item.entry.shape
@@ -172,14 +156,6 @@ def _check_items(items: Sequence[Item], new: NewMetadata) -> None:
             )
 
 
-def _check_names(items: Sequence[Item]) -> None:
-    taken: set[str] = set()
-    for item in items:
-        if item.entry.name in taken:
-            raise FormatError(f"tensor {quoted(item.entry.name)} is there twice", field="name")
-        taken.add(item.entry.name)
-
-
 def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, Payload]:
     """The index, where it changes, by its place in the TOC."""
     chunk = own.aero.first(INDEX)
@@ -188,8 +164,8 @@ def _index(own: Source, items: Sequence[Item], shards: Resharded) -> dict[int, P
             raise FormatError("the file has no TIDX chunk", field="entries")
         return {}
     maps = []
-    for place, item in enumerate(items):
-        raw, edits = item.source.map(item.number), shards.edits(place, item)
+    for item in items:
+        raw, edits = item.source.map(item.number), shards.edits(item)
         maps.append(edited(raw, edits) if edits else raw)
     raw = own.index.with_maps(maps)
     return {} if raw == own.index.raw else {chunk.place: like(own.aero, chunk, raw)}
@@ -230,16 +206,16 @@ class Resharded:
     facts: dict[int, ShardFacts] = field(default_factory=dict)
     added: list[tuple[Payload, ShardFacts]] = field(default_factory=list)
 
-    def edits(self, place: int, item: Item) -> dict[str, bytes]:
+    def edits(self, item: Item) -> dict[str, bytes]:
         """What changes of a tensor's map in the index."""
-        entry, home = item.entry, self.homes[place]
+        entry, home = item.entry, self.homes[item.place]
         if home is None:
             return {}
         edits = {} if home == entry.shard_id else {"shard_id": packed(home)}
         shard = self.shards.get(home)
         if shard is None:
             return edits
-        offset = shard.offsets[place]
+        offset = shard.offsets[item.place]
         if offset != entry.data_off:
             edits["data_off"] = packed(offset)
         if item.content is not None and entry.data_len and entry.digest is not None:
@@ -259,24 +235,23 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
     (limit) for what takes too long to hash.
     """
     numbered = _numbered(own)
-    made = Resharded(list(_homes(own, items, numbered)))
-    parts: dict[int, list[PlacedTensor]] = {}
+    resharded = Resharded(list(_homes(own, items, numbered)))
+    parts: dict[int, list[Item]] = {}
     decoded: set[tuple[int, AeroChunk]] = set()
-    for place, (item, home) in enumerate(zip(items, made.homes, strict=True)):
-        shard_of = item.source.shard_of(item.number)
-        if home is None or shard_of is None:
+    for item, home in zip(items, resharded.homes, strict=True):
+        if home is None or item.shard is None:
             continue
-        parts.setdefault(home, []).append(PlacedTensor(place, item, shard_of))
-        if (id(item.source), shard_of) not in decoded:
-            decoded.add((id(item.source), shard_of))
-            allowance.decode(shard_of)
+        parts.setdefault(home, []).append(item)
+        if (id(item.source), item.shard) not in decoded:
+            decoded.add((id(item.source), item.shard))
+            allowance.decode(item.shard)
     before: dict[int, list[int]] = {}
     for number, entry in enumerate(own.aero.entries):
         before.setdefault(entry.shard_id, []).append(number)
     # In the order of their numbers, so that the same merge gives the same bytes.
     for number in sorted(numbered.keys() | parts.keys()):
         inside = parts.get(number, [])
-        numbers = sorted(part.item.number for part in inside if part.item.source is own)
+        numbers = sorted(part.number for part in inside if part.source is own)
         stays = len(numbers) == len(inside) and numbers == before.get(number, [])
         if stays and not any(part.is_given for part in inside):
             continue
@@ -293,19 +268,19 @@ def reshard(own: Source, items: Sequence[Item], allowance: Allowance) -> Reshard
         if page_size is not None and -(-shard.size // page_size) > MAX_PAGES:
             raise FormatError("a shard would have too many pages", kind="limit", field="digests")
         shard.check(allowance)
-        made.shards[number] = shard
+        resharded.shards[number] = shard
         facts = ShardFacts(number, shard.size, len(inside))
         if chunk is None:
-            made.added.append((shard.payload(SHARD_NAME % number), facts))
+            resharded.added.append((shard.payload(SHARD_NAME % number), facts))
             continue
-        made.replaced[chunk.place] = _payload(own, chunk, shard)
+        resharded.replaced[chunk.place] = _payload(own, chunk, shard)
         for paged, _ in pages:
             digests = packed([shard.digests[page] for page in shard.pages])
             raw = edited(bytes(content(own.aero, paged)), {"digests": digests})
-            made.replaced[paged.place] = like(own.aero, paged, raw)
+            resharded.replaced[paged.place] = like(own.aero, paged, raw)
         if not stays:
-            made.facts[chunk.place] = facts
-    return made
+            resharded.facts[chunk.place] = facts
+    return resharded
 
 
 def _numbered(own: Source) -> dict[int, AeroChunk]:
@@ -326,7 +301,7 @@ def _homes(
     )
     for item in items:
         entry = item.entry
-        if item.source.shard_of(item.number) is None:
+        if item.shard is None:
             if own.aero.shard(entry.shard_id) is not None:
                 raise FormatError(
                     f"tensor {quoted(entry.name)} is in another file, and shard "
@@ -359,7 +334,4 @@ def _payload(own: Source, chunk: AeroChunk, shard: NewShard) -> Payload:
 
 
 def _compressed(shard: NewShard) -> Iterator[Buffer]:
-    made = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compressobj(size=shard.size)
-    for block in shard.blocks():
-        yield made.compress(block)
-    yield made.flush()
+    return zstd_limits.packed(shard.blocks(), shard.size, ZSTD_LEVEL)

@@ -11,21 +11,18 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from wtxtgit.containers.aero import chunks
 from wtxtgit.containers.aero.aeroset import FORMAT_NAME, VERSIONS
 from wtxtgit.containers.aero.chunks import (
     DTYPES,
     UUID_SIZE,
-    Payload,
     Shard,
     assemble,
-    check_payloads,
     check_tensors,
-    content_uuid,
     file_payloads,
     model,
     plan,
 )
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
 from wtxtgit.errors import FormatError
@@ -72,8 +69,7 @@ def build(
     payloads = file_payloads(
         shards, entries, tags or {}, ihsh=ihsh, compress_metadata=compress_metadata
     )
-    chunks.check_payloads(payloads)
-    return assemble(payloads, content_uuid(payloads) if uuid is None else uuid)
+    return assemble(payloads, uuid)
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
@@ -104,6 +100,7 @@ class _NewFile:
             hasher.update(piece)
             size += len(piece)
             yield piece
+        # Only now: whoever stops early has not seen the whole file.
         self._known = size, hasher.hexdigest()
 
     def identity(self) -> tuple[int, str]:
@@ -128,36 +125,28 @@ def build_set(
     check_tensors(tensors)
     # In its part each shard is the first one.
     shards = [replace(shard, number=0) for shard in plan(tensors, max_part)]
-    if len(shards) > MAX_SET_FILES:
-        raise FormatError(f"{len(shards)} parts are too many", kind="limit", field="parts")
+    refuse_many(len(shards), MAX_SET_FILES, "parts", "parts")
     if not is_in_folder(SET_NAME.format(stem)):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="path")
     parts = [
-        _NewFile(PART_NAME.format(stem, number), partial(_part, shard, tags))
+        _NewFile(PART_NAME.format(stem, number), partial(_file, [shard], [shard], tags))
         for number, shard in enumerate(shards)
     ]
-    index = _NewFile(INDEX_NAME.format(stem), partial(_index, shards, tags))
+    index = _NewFile(INDEX_NAME.format(stem), partial(_file, [], shards, tags))
     listed = _NewFile(SET_NAME.format(stem), partial(_set, parts, index, tags))
     return ((file.name, file.pieces()) for file in (*parts, index, listed))
 
 
-def _part(shard: Shard, tags: Mapping[str, str]) -> Iterator[Buffer]:
-    entries = shard.entries(0, tensor_hash=True)
-    return _file(file_payloads([shard], entries, tags, ihsh=True, compress_metadata=False))
-
-
-def _index(shards: Sequence[Shard], tags: Mapping[str, str]) -> Iterator[Buffer]:
+def _file(
+    own: Sequence[Shard], shards: Sequence[Shard], tags: Mapping[str, str]
+) -> Iterator[Buffer]:
+    """A part, which has its `own` shards, or the index, which has none and lists those of all."""
     entries = [
         entry
         for number, shard in enumerate(shards)
         for entry in shard.entries(number, tensor_hash=True)
     ]
-    return _file(file_payloads([], entries, tags, ihsh=True, compress_metadata=False))
-
-
-def _file(payloads: Sequence[Payload]) -> Iterator[Buffer]:
-    check_payloads(payloads)
-    return assemble(payloads, content_uuid(payloads))
+    return assemble(file_payloads(own, entries, tags, ihsh=True, compress_metadata=False))
 
 
 def _set(parts: Sequence[_NewFile], index: _NewFile, tags: Mapping[str, str]) -> Iterator[Buffer]:

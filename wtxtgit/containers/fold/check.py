@@ -9,8 +9,6 @@ Spec: `docs/spec/fold.md`, "Checks".
 from __future__ import annotations
 
 import json
-import zlib
-from functools import reduce
 from operator import attrgetter
 
 from wtxtgit.containers import json_text
@@ -28,6 +26,7 @@ from wtxtgit.containers.fold.payloads import (
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     HEADER,
+    JSON_CTYPE,
     MERKLE_ROOT,
     TRUST_BLOCK,
     UNCOMPRESSED,
@@ -37,6 +36,7 @@ from wtxtgit.containers.fold.read import (
     parity_bytes,
     parity_len,
 )
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError, counted
 from wtxtgit.io.view import ByteView, pieces
 from wtxtgit.model.findings import Findings
@@ -52,14 +52,14 @@ HEADER_FIELDS = (
     ("ecc_len", 28),
 )
 """Integers that a chunk header and the index both have, and where the header has them."""
-JSON_CTYPE = b"JSON"
+# Longest JSON chunk that is parsed, in bytes once decoded: the rest of the check goes through it
+# block by block.
 MAX_JSON_CHUNK = 16 * 1024 * 1024
-"""Longest JSON chunk that is parsed, in bytes once decoded."""
+# Blocks of a chunk whose parity is checked although its hash holds: making parity is far slower
+# than hashing, and a writer that makes it wrongly does so from the first block on.
 PARITY_BLOCKS = 16
-"""Blocks of a chunk whose parity is checked although its hash holds."""
-# Making parity is far slower than hashing.
+# The same of all chunks together: a file may have a million of them.
 MAX_PARITY_BLOCKS = 4096
-"""The same of all chunks together."""
 
 _SHOWN_DIGITS = 16
 
@@ -156,11 +156,9 @@ def check_chunk(chunk: FoldChunk, findings: Findings) -> None:
             chunk,
         )
     for field, place in HEADER_FIELDS:
-        stated, held = entry.get(field), getattr(chunk, field)
-        if type(stated) is not int or stated != held:
-            findings.error(
-                f"{field} is {held}, index has {shown(stated)}", field, at + place, chunk
-            )
+        stated, own = entry.get(field), getattr(chunk, field)
+        if type(stated) is not int or stated != own:
+            findings.error(f"{field} is {own}, index has {shown(stated)}", field, at + place, chunk)
     header_len = entry.get("header_len")
     if type(header_len) is not int or header_len != CHUNK_HEADER.size:
         findings.error(
@@ -355,9 +353,11 @@ class _ChunkCheck:
                     chunk,
                     kind="ecc",
                 )
+        # Parity of what is whole is checked as well, while it could still be made anew.
         elif verdict.intact:
             self._check_parity(stored, chunk)
         self._tell_hashes(stored, chunk, digests, verdict)
+        # Content is judged only where hashes hold: damage would be told twice.
         if verdict.intact and failure is not None:
             self._findings.refuse(failure, chunk)
         elif verdict.intact and content is not None:
@@ -399,10 +399,7 @@ class _ChunkCheck:
             )
         if verdict.crc_holds:
             return
-        if (
-            verdict.hash_holds
-            and reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0) == chunk.crc32c
-        ):
+        if verdict.hash_holds and crc32_of(pieces(stored)) == chunk.crc32c:
             self._findings.warn(
                 "crc32c holds the CRC-32 of zlib, as an old writer put it there",
                 "crc32c",
@@ -467,10 +464,6 @@ def _has_constants(content: bytes) -> bool:
     """Whether a JSON text that was parsed before has NaN or Infinity as values."""
     if b"NaN" not in content and b"Infinity" not in content:
         return False
-    found: list[str] = []
-    json.loads(content, parse_constant=found.append)
-    return bool(found)
-
-
-def _zlib_crc32(stored: ByteView) -> int:
-    return reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces(stored), 0)
+    constants: list[str] = []
+    json.loads(content, parse_constant=constants.append)
+    return bool(constants)

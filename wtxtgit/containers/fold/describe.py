@@ -21,7 +21,9 @@ from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     HEADER,
+    JSON_CTYPE,
     MAX_NESTED_NAMES,
+    TAGS,
     TENSOR_CTYPE,
     UNCOMPRESSED,
     ZSTD,
@@ -38,12 +40,8 @@ from wtxtgit.model.tensor import Description, Nested, PackedBytes, PartNote, Rea
 
 FILE_CTYPES = frozenset({b"STEN", b"NPZ0", b"TSAV", b"TORC"})
 """Types of chunks that hold a file with tensors; what is in it decides how it is read."""
-JSON_CTYPE = b"JSON"
-# All of them are held at once for a comparison.
+# Bytes of all JSON chunks whose values are listed: a comparison holds those of both sides at once.
 MAX_JSON_CHUNKS = 16 * 1024 * 1024
-"""Bytes of all JSON chunks whose values are told."""
-TAGS = "tags"
-"""Metadata that is itself a table of tags."""
 OF_THE_WRITING = frozenset(
     {
         CHUNK_HASHES,
@@ -108,6 +106,7 @@ class _SortedChunks:
         ):
             # An index can name one chunk any number of times: it is decoded once.
             self._opened.add(chunk.offset)
+            # Only bytes that stand in the file as they are have an offset there.
             offset = chunk.payload_start if is_plain and mended is None else None
             decode = partial(payloads.payload, self._data, chunk, self._options)
             opened = decode
@@ -144,7 +143,7 @@ class _SortedChunks:
         whole = PackedBytes(len(mended), partial(self._decoded.open, chunk, len(mended), mend))
         for stored in header.tensors:
             name = f"{chunk.name}/{stored.name}"
-            start, size = chunk.payload_start + stored.start, stored.end - stored.start
+            start, size = chunk.payload_start + stored.start, stored.nbytes
             there = self._data[start : start + size]
             tensor = replace(stored, name=name, start=start, end=start + size).listed(self._data)
             if mended[stored.start : stored.end] != there:
@@ -160,18 +159,18 @@ def _tags(metadata: dict[str, object]) -> tuple[dict[str, str], list[str]]:
         for key, value in metadata.items()
         if key not in OF_THE_WRITING and not (key == TAGS and isinstance(value, dict))
     }
-    found = texts(listed)
-    untold = [f"metadata {quoted(key)}" for key in listed if key not in found]
+    tags = texts(listed)
+    untold = [f"metadata {quoted(key)}" for key in listed if key not in tags]
     table = metadata.get(TAGS)
     if isinstance(table, dict):
         inner = texts(table)
         for key in table:
-            if key in found:
+            if key in tags:
                 untold.append(f"metadata {quoted(key)}")
             if key not in inner:
                 untold.append(f"tag {quoted(key)}")
-        found |= inner
-    return found, untold
+        tags |= inner
+    return tags, untold
 
 
 def _metadata(fold: Fold) -> dict[str, object]:

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from wtxtgit.containers.budget import Budget
@@ -30,12 +31,14 @@ from wtxtgit.model.tensor import ReadOptions
 if TYPE_CHECKING:
     from wtxtgit.containers.fold.reed_solomon import Mended
 
+# Times that chunks may hold all bytes of the file: any number of entries may point at one large
+# chunk, each at the cost of a line in the index.
 MAX_PASSES = 4
-"""Times that chunks which overlap may hold all bytes of the file."""
+# Damaged blocks of all chunks together that are tried: each takes milliseconds, and a file can be
+# damaged throughout.
 MAX_MENDED_BLOCKS = 10_000
-"""Damaged blocks of all chunks together that are tried; each takes milliseconds."""
+# AES-GCM's tag, at the end of an encrypted payload and counted in comp_len.
 TAG_BYTES = 16
-"""AES-GCM's tag, at the end of an encrypted payload and counted in comp_len."""
 KEY_BYTES = 32
 
 _NONCE = re.compile(r"[0-9A-Fa-f]{24}")
@@ -49,11 +52,11 @@ def payload(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
     `options.max_chunk`.
     """
     check_limits(chunk, options)
-    held = stored(data, chunk, options)
+    whole = stored(data, chunk, options)
     if chunk.flags == UNCOMPRESSED and not chunk.encrypted:
-        return _of_length(held, chunk)
+        return _of_length(whole, chunk)
     decoded = bytearray()
-    for block in content(held, chunk, options):
+    for block in content(whole, chunk, options):
         decoded += block
     return memoryview(decoded).toreadonly()
 
@@ -82,16 +85,16 @@ def stored(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView:
 
 def mended(data: ByteView, chunk: FoldChunk, options: ReadOptions) -> ByteView | None:
     """The stored payload where it is damaged and its parity mends it, else None."""
-    held = chunk.payload(data)
-    if not usable_parity(chunk) or verdict(held, chunk, options).intact:
+    # Hash first: the parity of a whole payload is never decoded.
+    if not usable_parity(chunk) or is_whole(chunk.payload(data), chunk, options):
         return None
     whole, _, verdict_after = mend(data, chunk, options)
     return whole.payload if verdict_after.intact else None
 
 
-def verdict(held: ByteView, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
-    """What the hashes of a chunk say of its stored payload."""
-    return judged(Digests(held).finish(), chunk, options)
+def is_whole(stored: ByteView, chunk: FoldChunk, options: ReadOptions) -> bool:
+    """Whether a stored payload is what the hashes of its chunk say."""
+    return judged(Digests(stored).finish(), chunk, options).intact
 
 
 def judged(digests: Digests, chunk: FoldChunk, options: ReadOptions) -> HashVerdict:
@@ -125,7 +128,7 @@ def mend(
 
 
 def content(
-    held: ByteView,
+    payload: ByteView,
     chunk: FoldChunk,
     options: ReadOptions,
     seen: Callable[[int], None] | None = None,
@@ -142,39 +145,31 @@ def content(
             field="flags",
         )
     if chunk.encrypted:
-        held = _decrypt(held, chunk, options.decryption_key)
+        payload = _decrypt(payload, chunk, options.decryption_key)
+        # What was decrypted are not the stored bytes, which alone are hashed.
         seen = None
     if chunk.flags == UNCOMPRESSED:
-        yield from pieces(_of_length(held, chunk))
+        yield from pieces(_of_length(payload, chunk))
         return
-    frame = Frame(held, "comp_payload", offset=chunk.payload_start)
-    length = 0
-    try:
-        for block in frame.content(chunk.uncomp_len):
-            length += len(block)
-            yield block
-            if seen is not None:
-                seen(frame.end)
-    except FormatError as error:
-        if error.kind == "limit":
-            _wrong_length(chunk, "more")
-        raise
-    if length != chunk.uncomp_len:
-        _wrong_length(chunk, str(length))
+    frame = Frame(payload, "comp_payload", offset=chunk.payload_start)
+    for block in frame.exactly(chunk.uncomp_len, partial(_wrong_length, chunk)):
+        yield block
+        if seen is not None:
+            seen(frame.end)
     # A frame must be the whole payload ("Payloads").
-    if frame.end != len(held):
+    if frame.end != len(payload):
         fail(
-            f"comp_payload of {quoted(chunk.name)} has {len(held) - frame.end} bytes "
+            f"comp_payload of {quoted(chunk.name)} has {len(payload) - frame.end} bytes "
             "after its zstd frame",
             offset=chunk.payload_start + frame.end,
             field="comp_payload",
         )
 
 
-def _of_length(held: ByteView, chunk: FoldChunk) -> ByteView:
-    if len(held) != chunk.uncomp_len:
-        _wrong_length(chunk, str(len(held)))
-    return held
+def _of_length(payload: ByteView, chunk: FoldChunk) -> ByteView:
+    if len(payload) != chunk.uncomp_len:
+        _wrong_length(chunk, str(len(payload)))
+    return payload
 
 
 def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
@@ -185,7 +180,7 @@ def _wrong_length(chunk: FoldChunk, length: str) -> NoReturn:
     )
 
 
-def _decrypt(held: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
+def _decrypt(payload: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
     """What an encrypted payload was before, its tag checked."""
     name = quoted(chunk.name)
     if key is None:
@@ -204,7 +199,7 @@ def _decrypt(held: ByteView, chunk: FoldChunk, key: bytes | None) -> ByteView:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     try:
-        plain = AESGCM(key).decrypt(bytes.fromhex(nonce), mapped(held), chunk.name.encode())
+        plain = AESGCM(key).decrypt(bytes.fromhex(nonce), mapped(payload), chunk.name.encode())
     except (InvalidTag, OverflowError, ValueError):
         # Too short for a tag, or longer than the library takes, is as bad as a wrong tag.
         fail(
@@ -219,13 +214,14 @@ SHA256_PREFIX = "sha256:"
 HMAC_PREFIX = "hmac-sha256:"
 MANIFEST_HASH = "manifest_hash"
 CHUNK_HASHES = "chunk_hashes"
+HEX_DIGITS = 64
 LEAF = b"L"
 NODE = b"N"
 MERKLE_BYTES = 32
+# Bytes that all hashes see before the next ones are touched: so many stay in the processor's cache.
 BLOCK = 2**20
-"""Bytes that all hashes see before the next ones are touched."""
 
-_HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{64}})")
+_HASH = re.compile(rf"({SHA256_PREFIX}|{HMAC_PREFIX}|)([0-9a-f]{{{HEX_DIGITS}}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +359,6 @@ class Payloads:
         self.passes = Budget(MAX_PASSES * len(data), message, "offset")
         self._mending_left = MAX_MENDED_BLOCKS
 
-    def is_whole(self, chunk: FoldChunk) -> bool:
-        return verdict(chunk.payload(self.data), chunk, self.options).intact
-
     def mend(self, chunk: FoldChunk) -> tuple[Mended, Digests, HashVerdict]:
         """As `mend`; the blocks that are tried are counted."""
         mending = mend(self.data, chunk, self.options, self._mending_left)
@@ -376,7 +369,7 @@ class Payloads:
         """The condition of a chunk; raises FormatError (limit) where chunks overlap too much."""
         # Parity counts as well: it can be many times its payload, and overlap too.
         self.passes.take(chunk.end - chunk.offset, chunk.offset)
-        if self.is_whole(chunk):
+        if is_whole(chunk.payload(self.data), chunk, self.options):
             return "whole"
         if not usable_parity(chunk):
             return "damaged"

@@ -29,12 +29,15 @@ CHUNK_HEADER = Struct(">4sIQQII")
 """ctype flags uncomp_len comp_len crc32c ecc_len."""
 UNCOMPRESSED = 0
 ZSTD = 1
-TENSOR_CTYPE = b"STEN"
+TENSOR_CTYPE, JSON_CTYPE = b"STEN", b"JSON"
+TAGS = "tags"
+"""Metadata that is itself a table of tags."""
 INDEX_ROLE = "_index"
 MERKLE_ROOT = "merkle_root"
 TRUST_BLOCK = "trust_block"
+# Characters of all names `chunk/tensor` of a file together: entries of an index that point at one
+# chunk make its tensors' names as often as there are entries.
 MAX_NESTED_NAMES = MAX_JSON
-"""Characters of all names `chunk/tensor` of a file together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +185,7 @@ class _ChunkReader:
         check_inside(start + comp_len, ecc_len, len(self._data), f"parity of {quoted(name)}")
         # Nothing in a chunk's own header says that it is encrypted.
         encrypted = entry.get("encrypted") is True
+        # Compressed or encrypted payloads stay arrays as they are: clean decodes nothing.
         nested = None
         if ctype == TENSOR_CTYPE and flags == UNCOMPRESSED and not encrypted:
             nested = self._read_nested(name, start, start + comp_len)

@@ -21,12 +21,12 @@ from wtxtgit.containers.fold.read import CODEWORD
 from wtxtgit.io.view import Buffer, ByteView, mapped
 
 FIELD_POLYNOMIAL = 0x11D
+# Bytes of parity that are added at once: numpy has no wider integers.
 WORD = 8
-"""Bytes of parity that are added at once."""
+# Blocks whose parity is made at once: 1 MiB of payload, or less.
 SLAB = 4096
-"""Blocks whose parity is made at once: 1 MiB of payload, or less."""
+# Damaged blocks that are tried; each takes milliseconds.
 MAX_DAMAGED = 10_000
-"""Damaged blocks that are tried; each takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,25 +87,25 @@ def mend(payload: ByteView, parity: ByteView, n: int, most: int = MAX_DAMAGED) -
     stored = np.frombuffer(mapped(parity), np.uint8).reshape(-1, n)
     for start in range(0, len(payload), SLAB * block):
         first = start // block
-        made = _encode_slab(payload[start : start + SLAB * block], n)
-        wrong = np.not_equal(made, stored[first : first + len(made)]).any(axis=1)
+        expected = _encode_slab(payload[start : start + SLAB * block], n)
+        wrong = np.not_equal(expected, stored[first : first + len(expected)]).any(axis=1)
         for number in (np.flatnonzero(wrong) + first).tolist():
             damaged += 1
             at = number * block
             word = bytes(payload[at : at + block]) + stored[number].tobytes()
-            held = None if damaged > most else _decoded(n, word)
-            if held is None:
+            data = None if damaged > most else _decoded(n, word)
+            if data is None:
                 given_up += 1
             else:
-                mended[at : at + len(held)] = held
-                patches.append((at, held))
+                mended[at : at + len(data)] = data
+                patches.append((at, data))
     return Mended(memoryview(mended).toreadonly(), tuple(patches), damaged, given_up)
 
 
 def is_parity(payload: ByteView, parity: ByteView, n: int, blocks: int) -> bool:
     """Whether the first `blocks` blocks, at most a slab, have the parity that is stored."""
-    made = _encode_slab(payload[: min(blocks, SLAB) * (CODEWORD - n)], n)
-    return made.tobytes() == parity[: made.size]
+    expected = _encode_slab(payload[: min(blocks, SLAB) * (CODEWORD - n)], n)
+    return expected.tobytes() == parity[: expected.size]
 
 
 # It takes milliseconds, and the blocks of a file that was checked are decoded again when it
@@ -133,13 +133,13 @@ def _codec(n: int) -> Any:
 def _encode_slab(payload: ByteView, n: int) -> NDArray[np.uint8]:
     """The parity of at most SLAB blocks: a row of n bytes for each."""
     block = CODEWORD - n
-    held = mapped(payload)
-    whole, rest = divmod(len(held), block)
+    raw = mapped(payload)
+    whole, rest = divmod(len(raw), block)
     data = np.zeros((whole + bool(rest), block), np.uint8)
-    data[:whole] = np.frombuffer(held[: whole * block], np.uint8).reshape(whole, block)
+    data[:whole] = np.frombuffer(raw[: whole * block], np.uint8).reshape(whole, block)
     if rest:
         # Zeros before a short block change nothing: its polynomial has lower degree.
-        data[whole, block - rest :] = np.frombuffer(held[whole * block :], np.uint8)
+        data[whole, block - rest :] = np.frombuffer(raw[whole * block :], np.uint8)
     tables = _tables(n)
     parity = np.zeros((len(data), tables.shape[2]), np.uint64)
     for column, table in zip(np.ascontiguousarray(data.T), tables, strict=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import get_args
 
 from wtxtgit.containers import replacing
 from wtxtgit.containers.cursor import quoted
@@ -26,7 +27,7 @@ from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import ReadOptions
 
-COMPRESSIONS = ("none", "zstd")
+COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 """What chunks can be stored with."""
 
 
@@ -46,8 +47,8 @@ def repack(
         (_source(inside, chunk), form_of(chunk, compression, level, options))
         for chunk in container.chunks
     )
-    made = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
-    return file_pieces(made, format_index(sealed(container.index, made, options.integrity_key)))
+    laid = [new.like(chunk) for chunk, new in zip(container.chunks, planned, strict=True)]
+    return file_pieces(laid, format_index(sealed(container.index, laid, options.integrity_key)))
 
 
 def broken_by_repack(container: Fold) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ def _source(inside: Payloads, chunk: FoldChunk) -> ChunkSource:
     payloads.check_limits(chunk, options)
     inside.passes.take(chunk.comp_len, chunk.offset)
     stored = payloads.stored(inside.data, chunk, options)
-    if not payloads.verdict(stored, chunk, options).intact:
+    if not payloads.is_whole(stored, chunk, options):
         raise FormatError(
             f"chunk {name} is damaged", offset=chunk.payload_start, field="comp_payload"
         )
@@ -103,7 +104,8 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
         if inside.passes.spend(chunk.comp_len):
             if chunk.offset < reached:
                 # Its bytes may be those of a chunk that was mended.
-                needed = [] if inside.is_whole(chunk) else None
+                is_whole = payloads.is_whole(chunk.payload(inside.data), chunk, options)
+                needed = [] if is_whole else None
             else:
                 reached = chunk.end
                 needed = _patches(inside, chunk)
@@ -119,12 +121,12 @@ def repair(container: Fold, options: ReadOptions) -> tuple[Iterator[Buffer], lis
 def _patches(inside: Payloads, chunk: FoldChunk) -> list[Patch] | None:
     """What makes a chunk whole, None where nothing does."""
     data, n = inside.data, payloads.usable_parity(chunk)
-    is_whole = inside.is_whole(chunk)
+    payload = chunk.payload(data)
+    is_whole = payloads.is_whole(payload, chunk, inside.options)
     try:
         payloads.check_limits(chunk, inside.options)
     except FormatError:
         return [] if is_whole else None
-    payload = chunk.payload(data)
     patches: list[Patch] = []
     if not is_whole:
         if not n:

@@ -15,14 +15,13 @@ from operator import attrgetter
 from typing import cast
 
 from wtxtgit.containers import intervals, json_text
-from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.budget import DecodedParts, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
 from wtxtgit.containers.fold.check import check_chunk, check_metadata
 from wtxtgit.containers.fold.describe import OF_THE_WRITING
 from wtxtgit.containers.fold.payloads import CHUNK_HASHES, MANIFEST_HASH, SHA256_PREFIX, Payloads
 from wtxtgit.containers.fold.read import HEADER, MERKLE_ROOT, UNCOMPRESSED, ZSTD, Fold, FoldChunk
-from wtxtgit.containers.fold.repack import broken_by_repack
 from wtxtgit.containers.fold.write import (
     ChunkSource,
     Compression,
@@ -40,11 +39,11 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, pieces
 from wtxtgit.model.findings import Findings
+from wtxtgit.model.plain import pointer_part
 from wtxtgit.model.tensor import Entry, PackedBytes, PlacedEntry, ReadOptions
 
 LEVEL = 3
 """Of zstd, for content that is compressed anew."""
-SIGNATURE = "signature"
 OF_THE_PLACE = frozenset(
     {
         "name",
@@ -120,8 +119,7 @@ def reseal(
     ]
     if own and all(one.content is None for one in placed):
         return pieces(container.data)
-    if len(placed) > MAX_TENSORS:
-        raise FormatError(f"{len(placed)} chunks are too many", kind="limit", field="chunks")
+    refuse_many(len(placed), MAX_TENSORS, "chunks", "chunks")
     key = options.integrity_key
     sources: dict[int, Payloads] = {}
     for fold in (container, *(cast(Fold, one.source) for one in placed)):
@@ -143,13 +141,6 @@ def reseal(
         offset += chunk.length
     index = sealed(_with_values(container.index, values), laid, key)
     return file_pieces(laid, format_index(index))
-
-
-def broken(container: Fold) -> tuple[str, ...]:
-    """Fields of the index that are kept, and sign what resealing changes."""
-    metadata = container.index.get("metadata")
-    is_signed = isinstance(metadata, dict) and metadata.get(SIGNATURE) is not None
-    return (*broken_by_repack(container), *([SIGNATURE] if is_signed else []))
 
 
 def _entry(chunk: FoldChunk, inside: Payloads, decoded: DecodedParts) -> Entry:
@@ -266,17 +257,17 @@ def patched(
     if _is_shared(fold, {*places, (0, HEADER.size), (fold.index_start, fold.index_end)}):
         return None
     text = bytes(fold.data[fold.index_start : fold.index_end]).decode()
-    made = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
-    moved = len(made) != fold.index_end - fold.index_start
+    spelled = json_text.replaced(text, dict(_edits(fold.index, index))).encode()
+    moved = len(spelled) != fold.index_end - fold.index_start
     # The index may grow or shrink where nothing but other bytes follow it.
     if moved and (
-        len(made) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
+        len(spelled) > MAX_JSON or any(chunk.end > fold.index_start for chunk in fold.chunks)
     ):
         return None
-    header = HEADER.pack(MAGIC, HEADER.size, fold.index_start, len(made))
+    header = HEADER.pack(MAGIC, HEADER.size, fold.index_start, len(spelled))
     patches: list[Edit] = [(start, end, new.pieces) for start, end, new in changed]
     patches.append((0, HEADER.size, lambda: iter([header])))
-    patches.append((fold.index_start, fold.index_end, lambda: iter([made])))
+    patches.append((fold.index_start, fold.index_end, lambda: iter([spelled])))
     return spliced(fold.data, sorted(patches, key=lambda patch: patch[:2]))
 
 
@@ -330,4 +321,4 @@ def _of_writing(key: str, value: object) -> object:
 
 
 def _pointer(*keys: str) -> str:
-    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
+    return "".join("/" + pointer_part(key) for key in keys)

@@ -15,17 +15,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import Literal, get_args
 
-from wtxtgit.containers import json_text, tensor_header
+from wtxtgit.containers import json_text, replacing, tensor_header, zstd_limits
+from wtxtgit.containers.budget import refuse_long
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.fold import MAGIC, payloads
-from wtxtgit.containers.fold.payloads import CHUNK_HASHES, HMAC_PREFIX, MANIFEST_HASH, SHA256_PREFIX
+from wtxtgit.containers.fold.payloads import (
+    CHUNK_HASHES,
+    HEX_DIGITS,
+    HMAC_PREFIX,
+    MANIFEST_HASH,
+    SHA256_PREFIX,
+)
 from wtxtgit.containers.fold.read import (
     CHUNK_HEADER,
     CODEWORD,
     HEADER,
     MERKLE_ROOT,
+    TAGS,
+    TENSOR_CTYPE,
     UNCOMPRESSED,
     ZSTD,
     FoldChunk,
@@ -40,8 +49,6 @@ from wtxtgit.model.tensor import ReadOptions, TensorSource
 
 VERSION = "1.2.0"
 MODEL_CHUNK = "torch_state"
-MODEL_CTYPE = b"STEN"
-TAGS = "tags"
 
 NOT_IN_LIBRARY = "C128"
 """A dtype that is read, and that the safetensors library does not know."""
@@ -72,19 +79,22 @@ def build(
     prefix = SHA256_PREFIX if integrity_key is None else HMAC_PREFIX
     form = ChunkForm(compression, level, ecc, prefix, integrity_key)
     planned = plan_all((source, form) for source in chunks)
-    hashed = {**(metadata or {}), CHUNK_HASHES: chunk_hashes(planned)}
-    hashed.pop(MANIFEST_HASH, None)
-    hashed[MANIFEST_HASH] = manifest_hash(hashed, prefix, integrity_key)
+    own = {key: value for key, value in (metadata or {}).items() if key != MANIFEST_HASH}
     index: dict[str, object] = {
         "format": "fold",
         "version": VERSION,
         "created_at_unix": created_at_unix,
-        "metadata": hashed,
-        "chunks": [chunk.entry for chunk in planned],
+        # Of its hashes the names and the forms, in their order: `sealed` makes them.
+        "metadata": {
+            **own,
+            CHUNK_HASHES: {},
+            MANIFEST_HASH: str(payloads.Hash(prefix, "0" * HEX_DIGITS)),
+        },
+        "chunks": [],
     }
     if merkle and planned:
-        index["merkle_root"] = merkle_root(planned)
-    return file_pieces(planned, format_index(index))
+        index[MERKLE_ROOT] = ""
+    return file_pieces(planned, format_index(sealed(index, planned, integrity_key)))
 
 
 def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Iterator[Buffer]:
@@ -105,18 +115,13 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
         entries.append((tensor.name, DTYPES[tensor.element], tensor.shape, tensor.nbytes))
     header = tensor_header.format_header(entries)
     length = len(header) + sum(tensor.nbytes for tensor in tensors)
-    source = ChunkSource(MODEL_CHUNK, MODEL_CTYPE, length, partial(_model, header, tensors))
+    source = ChunkSource(
+        MODEL_CHUNK, TENSOR_CTYPE, length, partial(replacing.behind, header, tensors)
+    )
     return build([source], metadata={TAGS: dict(tags)} if tags else None)
 
 
-def _model(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
-    yield header
-    for tensor in tensors:
-        yield from tensor.blocks()
-
-
 Compression = Literal["none", "zstd"]
-COMPRESSIONS = ("none", "zstd")
 CTYPE_BYTES = 4
 # The field in the chunk header has 4 bytes.
 MAX_ECC_LEN = 2**32 - 1
@@ -175,8 +180,9 @@ def plan(source: ChunkSource, form: ChunkForm, offset: int) -> Laid:
         raise FormatError(f"ctype of chunk {quoted(source.name)} is not 4 ASCII characters")
     if not 0 <= form.ecc < CODEWORD:
         raise FormatError(f"ecc {form.ecc} is not 0 to {CODEWORD - 1} bytes a block", field="ecc")
-    if form.compression not in COMPRESSIONS:
+    if form.compression not in get_args(Compression):
         raise FormatError(f"compression {quoted(form.compression)} is unknown", field="flags")
+    # A header stands before what it is of: one pass to measure and hash, a second one to write.
     crc, comp_len, sha256 = 0, 0, hashlib.sha256()
     for block in _stored(source, form):
         crc = crc32c(block, crc)
@@ -269,26 +275,14 @@ def _stored(source: ChunkSource, form: ChunkForm) -> Iterator[Buffer]:
     """A chunk's bytes as they are stored: one zstd frame without checksum, or plain."""
     blocks = _counted(source.blocks(), source.length, source.name)
     if form.compression == "none":
-        yield from blocks
-        return
-    import zstandard
-
-    # The size goes into the frame; a checksum would repeat the hash ("What is written").
-    packer = zstandard.ZstdCompressor(level=form.level).compressobj(size=source.length)
-    for block in blocks:
-        yield packer.compress(block)
-    yield packer.flush()
+        return blocks
+    return zstd_limits.packed(blocks, source.length, form.level)
 
 
 def _counted(blocks: Iterator[Buffer], length: int, name: str) -> Iterator[memoryview]:
     """The blocks, cut to pieces; they must have as many bytes as a header has said."""
     what = f"content of chunk {quoted(name)}"
     return chain.from_iterable(map(pieces, exactly(blocks, length, what, "comp_payload")))
-
-
-def chunk_hashes(chunks: Sequence[Laid]) -> dict[str, object]:
-    """The hash of each chunk by name, of equal names the last one's."""
-    return {str(chunk.entry["name"]): chunk.entry["sha256"] for chunk in chunks}
 
 
 def manifest_hash(metadata: dict[str, object], prefix: str, key: bytes | None) -> str:
@@ -300,13 +294,6 @@ def manifest_hash(metadata: dict[str, object], prefix: str, key: bytes | None) -
     return str(payloads.make_hash(prefix, sha256, key))
 
 
-def merkle_root(chunks: Sequence[Laid]) -> str | None:
-    """The root (hex) over the chunks, None without chunks."""
-    return payloads.merkle_root(
-        (chunk.entry["name"], chunk.entry["offset"], chunk.entry["sha256"]) for chunk in chunks
-    )
-
-
 def sealed(
     index: Mapping[str, object], chunks: Sequence[Laid], key: bytes | None
 ) -> dict[str, object]:
@@ -314,21 +301,27 @@ def sealed(
 
     Raises FormatError for a manifest_hash that is an HMAC without its key.
     """
-    made: dict[str, object] = {**index, "chunks": [chunk.entry for chunk in chunks]}
+    new: dict[str, object] = {**index, "chunks": [chunk.entry for chunk in chunks]}
     before = index.get("metadata")
     if isinstance(before, dict):
         metadata = dict(before)
         if CHUNK_HASHES in metadata:
-            metadata[CHUNK_HASHES] = chunk_hashes(chunks)
+            # Of equal names the last one's, as the original writer has it.
+            metadata[CHUNK_HASHES] = {
+                chunk.entry["name"]: chunk.entry["sha256"] for chunk in chunks
+            }
         if MANIFEST_HASH in metadata:
             stored = payloads.parse_hash(metadata[MANIFEST_HASH])
             prefix = SHA256_PREFIX if stored is None else stored.prefix
             need_key(prefix, key)
             metadata[MANIFEST_HASH] = manifest_hash(metadata, prefix, key)
-        made["metadata"] = metadata
+        new["metadata"] = metadata
     if index.get(MERKLE_ROOT) is not None:
-        made[MERKLE_ROOT] = merkle_root(chunks)
-    return made
+        entries = (chunk.entry for chunk in chunks)
+        new[MERKLE_ROOT] = payloads.merkle_root(
+            (entry["name"], entry["offset"], entry["sha256"]) for entry in entries
+        )
+    return new
 
 
 def format_index(index: dict[str, object]) -> bytes:
@@ -337,8 +330,7 @@ def format_index(index: dict[str, object]) -> bytes:
         encoded = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
         raise FormatError("index can't be written as JSON", field="metadata") from None
-    if len(encoded) > MAX_JSON:
-        raise FormatError(f"index of {len(encoded)} bytes is too long", kind="limit", field="index")
+    refuse_long(len(encoded), MAX_JSON, "index", "index")
     # Plain data may still be too deep, or have integers over 64 bits.
     json_text.parse(memoryview(encoded), "index")
     return encoded

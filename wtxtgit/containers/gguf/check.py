@@ -25,10 +25,9 @@ from wtxtgit.containers.gguf.read import (
     STRING,
     Gguf,
     KeyValue,
-    aligned,
     read_array_head,
 )
-from wtxtgit.containers.intervals import overlaps
+from wtxtgit.containers.intervals import aligned, overlaps
 from wtxtgit.io.view import ByteView, is_zeros, pieces
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
@@ -83,11 +82,11 @@ def _check_entries(container: Gguf, findings: Findings) -> None:
 
 @dataclass(slots=True)
 class _Value:
-    """A value that is walked for wrong strings and booleans; the first of each kind is told."""
+    """A value that is walked for wrong strings and booleans; the first of each kind is reported."""
 
     entry: KeyValue
     findings: Findings
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
 
     def check(self, cursor: Cursor, value_type: int) -> None:
         """Check a value and move past it; it is nested no deeper than `read` lets pass."""
@@ -126,8 +125,8 @@ class _Value:
                 start += len(piece)
 
     def _tell(self, value_type: int, what: str, offset: int, name: str) -> None:
-        if value_type not in self.told:
-            self.told.add(value_type)
+        if value_type not in self.reported:
+            self.reported.add(value_type)
             # Only a boolean that is neither 0 nor 1 leaves open what is meant.
             say = self.findings.error if value_type == BOOL else self.findings.warn
             say(f"key {quoted(self.entry.key)} has {what}", name, offset)
@@ -166,7 +165,7 @@ def _check_infos(container: Gguf, findings: Findings) -> None:
                 at,
             )
         elif in_order and tensor.start != expected:
-            # What follows is moved as well: told once.
+            # What follows is moved as well: reported once.
             in_order = False
             findings.warn(f"{named} has the offset {start}, ggml wants {wanted} here", "offset", at)
         expected = aligned(tensor.end, container.alignment)

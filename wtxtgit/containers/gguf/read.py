@@ -23,16 +23,18 @@ from typing import Literal
 from wtxtgit.containers import ranges
 from wtxtgit.containers.cursor import Cursor, check_inside, fail, quoted
 from wtxtgit.containers.gguf import ALIGNMENT_KEY, MAGIC
+from wtxtgit.containers.intervals import aligned
 from wtxtgit.containers.json_text import MAX_DEPTH
 from wtxtgit.containers.ranges import MAX_TENSORS, Stored
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 from wtxtgit.model.tensor import Description, ReadOptions
 
+# Key-value pairs that one file may have ("Limits"): each becomes an object in memory.
 MAX_ENTRIES = MAX_TENSORS
-"""Key-value pairs that one file may have."""
+# Items of an array that a description lists; longer ones are told by their count, as nobody reads a
+# vocabulary in a report.
 MAX_LISTED = 64
-"""Items of an array that a description lists; longer ones are told by their count."""
 
 UINT32, BOOL, STRING, ARRAY = 4, 7, 8, 9
 NUMBERS = {
@@ -55,9 +57,9 @@ NAMES = {number: name for number, (name, _) in NUMBERS.items()} | {
 }
 TYPE_SIZE = 4
 COUNT_SIZE = 8
-# Mapping each string of a vocabulary apart would take longer than reading it.
+# Bytes of strings that are mapped together: mapping each string of a vocabulary apart would take
+# longer than reading it.
 STRINGS_STEP = 1 << 16
-"""Bytes of strings that are looked at together."""
 LAYOUTS = {
     order: {number: Struct(sign + code) for number, (_, code) in NUMBERS.items()}
     for order, sign in (("little", "<"), ("big", ">"))
@@ -165,9 +167,9 @@ def _skip_strings(cursor: Cursor, count: int) -> None:
             pos += COUNT_SIZE
             break
         if pos + COUNT_SIZE > end:
-            first, held = pos, mapped(data[pos : pos + STRINGS_STEP])
-            end = first + len(held)
-        pos += COUNT_SIZE + length(held, pos - first)[0]
+            first, window = pos, mapped(data[pos : pos + STRINGS_STEP])
+            end = first + len(window)
+        pos += COUNT_SIZE + length(window, pos - first)[0]
     cursor.skip(pos - start, "string")
 
 
@@ -230,15 +232,14 @@ def unknown(number: int) -> GgmlType:
 VERSIONS = (2, 3)
 ARCHITECTURE_KEY = "general.architecture"
 GGML_DIMENSIONS = 4
-# ggml has 64, the last of them a NUL.
+# Bytes of a tensor's name that ggml has room for: 64, the last of them a NUL.
 GGML_NAME = 63
-"""Bytes of a tensor's name that ggml has room for."""
 DEFAULT_ALIGNMENT = 32
-# So that a shape is never long ("Limits").
+# Dimensions of a tensor. ggml has four; with a few more files of others can still be told, and no
+# shape is ever long ("Limits").
 MAX_DIMENSIONS = 8
-"""Dimensions of a tensor; ggml has four."""
+# Bytes of a text that goes to files of other formats; longer ones are no tags.
 MAX_TAG = 65_536
-"""Bytes of a text that goes to files of other formats."""
 LEAST_ENTRY = COUNT_SIZE + TYPE_SIZE + 1
 LEAST_INFO = COUNT_SIZE + TYPE_SIZE + TYPE_SIZE + COUNT_SIZE
 
@@ -310,11 +311,6 @@ class _HeaderCursor(Cursor):
         return Cursor.skip(self, count, field)
 
 
-def aligned(position: int, alignment: int) -> int:
-    """The next multiple of `alignment`."""
-    return position + -position % alignment
-
-
 def describe(container: Gguf, options: ReadOptions) -> Description:
     """What the file says of itself; raises FormatError."""
     values = {
@@ -355,6 +351,7 @@ def read(data: ByteView) -> Gguf:
     alignment = alignment_of(cursor, entries)
     listed = [_read_info(cursor) for _ in range(tensor_count)]
     start = aligned(cursor.pos, alignment)
+    # Offsets count from behind all infos, which is only known now.
     infos = tuple(_info(raw, start, len(data), order) for raw in listed)
     return Gguf(data, version, order, entries, alignment, infos, cursor.pos)
 
@@ -364,6 +361,7 @@ def _read_version(data: ByteView) -> tuple[int, Literal["little", "big"]]:
     if cursor.take(len(MAGIC), "magic") != MAGIC:
         fail("magic is not GGUF", offset=0, field="magic")
     raw = cursor.take(TYPE_SIZE, "version")
+    # A version read in the wrong order is a huge number: both can't be known.
     little, big = int.from_bytes(raw, "little"), int.from_bytes(raw, "big")
     if little in VERSIONS:
         return little, "little"
@@ -386,10 +384,10 @@ def _check_count(cursor: Cursor, count: int, least: int, most: int, field: str) 
 
 def alignment_of(cursor: Cursor, entries: tuple[KeyValue, ...]) -> int:
     """What the metadata, which the cursor has read, say of the alignment; raises FormatError."""
-    found = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
-    if not found:
+    stated = [entry for entry in entries if entry.key == ALIGNMENT_KEY]
+    if not stated:
         return DEFAULT_ALIGNMENT
-    entry = found[-1]
+    entry = stated[-1]
     if entry.value_type != UINT32:
         fail(f"{ALIGNMENT_KEY} is no uint32", offset=entry.offset, field=ALIGNMENT_KEY)
     at = Cursor(cursor.data, entry.start, order=cursor.order)

@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
-from wtxtgit.containers import intervals, replacing
+from wtxtgit.containers import intervals, json_text, replacing
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import Cursor, quoted
 from wtxtgit.containers.gguf import MAGIC
 from wtxtgit.containers.gguf.check import check
@@ -20,11 +21,11 @@ from wtxtgit.containers.gguf.read import (
     UNKNOWN_TYPE,
     Gguf,
     Info,
-    aligned,
     alignment_of,
     read_entry,
 )
 from wtxtgit.containers.gguf.write import file_pieces
+from wtxtgit.containers.intervals import aligned
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.containers.signatures import MAX_JSON
@@ -47,18 +48,18 @@ def entries(container: Gguf, options: ReadOptions) -> list[Entry]:
     """
     # The length of a tensor of an unknown type can't be told ("Resealing").
     starts = sorted({info.tensor.start for info in container.infos})
-    found: list[Entry] = []
+    listed: list[Entry] = []
     for number, info in enumerate(container.infos):
         name, form = info.tensor.name, _form(container, number)
         if info.is_known:
             tensor = info.tensor.listed(container.data)
-            found.append(Entry(name, form, tensor.view, tensor))
+            listed.append(Entry(name, form, tensor.view, tensor))
         else:
             start = info.tensor.start
             after = bisect_right(starts, start)
             end = starts[after] if after < len(starts) else len(container.data)
-            found.append(Entry(name, form, container.data[start:end], unread=UNKNOWN_TYPE))
-    return found
+            listed.append(Entry(name, form, container.data[start:end], unread=UNKNOWN_TYPE))
+    return listed
 
 
 def values(container: Gguf, options: ReadOptions) -> dict[str, object]:
@@ -75,9 +76,9 @@ def rest(container: Gguf, options: ReadOptions) -> dict[str, object]:
     for info, entry in zip(container.infos, entries(container, options), strict=True):
         length = 0 if entry.stored is None else len(entry.stored)
         spans.append((info.tensor.start, info.tensor.start + length))
-    found: dict[str, object] = {"version": container.version, "byte order": container.byteorder}
+    facts: dict[str, object] = {"version": container.version, "byte order": container.byteorder}
     gaps = intervals.digest(container.data, spans)
-    return found if gaps is None else {**found, GAPS: gaps}
+    return facts if gaps is None else {**facts, GAPS: gaps}
 
 
 def reseal(
@@ -153,10 +154,7 @@ def _record(container: Gguf, number: int) -> ByteView:
 
 def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tuple[bytes, int]:
     """Key-value pairs, and the alignment that they say."""
-    if len(given) > MAX_ENTRIES:
-        raise FormatError(
-            f"{len(given)} keys are too many", kind="limit", field="metadata_kv_count"
-        )
+    refuse_many(len(given), MAX_ENTRIES, "keys", "metadata_kv_count")
     pairs: list[bytes] = []
     for key, (value_type, raw, byteorder) in given.items():
         if byteorder != order:
@@ -165,23 +163,21 @@ def _metadata(given: Mapping[str, Value], order: Literal["little", "big"]) -> tu
         pairs += (len(name).to_bytes(COUNT_SIZE, order), name)
         pairs += (value_type.to_bytes(TYPE_SIZE, order), raw)
     metadata = b"".join(pairs)
+    # Read again as a reader would: a value that was given must not break the file.
     cursor = Cursor(memoryview(metadata), order=order)
     return metadata, alignment_of(cursor, tuple(read_entry(cursor) for _ in given))
 
 
 def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> list[bytes]:
     """The tensor infos of tensors that stand one after another."""
-    if len(placed) > MAX_TENSORS:
-        raise FormatError(f"{len(placed)} tensors are too many", kind="limit", field="tensor_count")
-    names: set[str] = set()
+    refuse_many(len(placed), MAX_TENSORS, "tensors", "tensor_count")
+    names = (_info(each).tensor.name for each in placed)
+    json_text.refuse_repeated(names, "two tensors are named {}")
     infos: list[bytes] = []
     end = 0
     for each in placed:
         info, source = _info(each), _source(each)
         named = f"tensor {quoted(info.tensor.name)}"
-        if info.tensor.name in names:
-            raise FormatError(f"two tensors are named {quoted(info.tensor.name)}", field="name")
-        names.add(info.tensor.name)
         if source.byteorder != container.byteorder:
             raise FormatError(f"{named} is of a {source.byteorder}-endian file", field="entries")
         if not info.is_known:
@@ -190,7 +186,7 @@ def _infos(container: Gguf, placed: Sequence[PlacedEntry], alignment: int) -> li
             )
         offset = end.to_bytes(COUNT_SIZE, container.byteorder)
         infos.append(bytes(_record(source, each.number)) + offset)
-        end = aligned(end + info.tensor.end - info.tensor.start, alignment)
+        end = aligned(end + info.tensor.nbytes, alignment)
     return infos
 
 
@@ -207,10 +203,7 @@ def _header(container: Gguf, metadata: bytes, keys: int, infos: Sequence[bytes])
         )
     )
     # No reader would take it ("Limits").
-    if len(header) > MAX_JSON:
-        raise FormatError(
-            f"header of {len(header)} bytes is too long", kind="limit", field="header"
-        )
+    refuse_long(len(header), MAX_JSON, "header", "header")
     return header
 
 

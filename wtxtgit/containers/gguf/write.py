@@ -18,8 +18,9 @@ from wtxtgit.containers.gguf.read import (
     GGML_NAME,
     STRING,
     TYPES,
-    aligned,
 )
+from wtxtgit.containers.intervals import aligned
+from wtxtgit.containers.json_text import is_text, refuse_repeated
 from wtxtgit.containers.replacing import WrittenTensor
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import PIECE, Buffer
@@ -48,13 +49,10 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
     """
     # A check warns of files without it ("Checks").
     values = {ARCHITECTURE_KEY: UNKNOWN_ARCHITECTURE, **tags}
-    names: set[str] = set()
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are named {}")
     infos: list[bytes] = []
     end = 0
     for tensor in tensors:
-        if tensor.name in names:
-            raise FormatError(f"two tensors are named {quoted(tensor.name)}", field="name")
-        names.add(tensor.name)
         infos.append(_info(tensor, end))
         end = aligned(end + tensor.nbytes, DEFAULT_ALIGNMENT)
     header = [MAGIC, pack("<IQQ", VERSION, len(tensors), len(values))]
@@ -72,6 +70,7 @@ def file_pieces(
     for tensor in tensors:
         yield from _padding(size, alignment)
         yield from tensor.blocks()
+        # Tensors start at multiples of the alignment, so only the last one's length counts.
         size = tensor.nbytes
     if tensors:
         yield from _padding(size, alignment)
@@ -113,8 +112,7 @@ def _entry(key: str, value: str) -> bytes:
 
 
 def _string(text: str, what: str) -> bytes:
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"{what} has a lone surrogate", field="string") from None
+    if not is_text(text):
+        raise FormatError(f"{what} has a lone surrogate", field="string")
+    raw = text.encode()
     return pack("<Q", len(raw)) + raw

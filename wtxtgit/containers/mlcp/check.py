@@ -8,8 +8,6 @@ Spec: `docs/spec/mlcp.md`, "Checks".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
 
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp.read import (
@@ -27,9 +25,8 @@ from wtxtgit.model.array import bounded_product
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 
-# Sizes are int64.
+# Largest size that a record can state: sizes are int64.
 MAX_SIZE = 2**63 - 1
-"""Largest size that a record can state."""
 
 
 def check(container: Mlcp, _options: ReadOptions) -> Findings:
@@ -74,24 +71,16 @@ def _check_shards(container: Mlcp, findings: Findings) -> None:
     elif len(shards) < body.shard_count:
         message += f"has {body.shard_count}: the original reader leaves out the others"
         findings.warn(message, "shards", at)
-    for number, records in _records_of(body.records, min(len(shards), body.shard_count)):
-        shard = shards[number]
+    by_shard = container.by_shard()
+    for number, shard in enumerate(shards[: body.shard_count]):
         tensors = shard.get("tensors") if isinstance(shard, dict) else None
         if isinstance(tensors, list):
-            _compare(tensors, records, f"shard {number}", at, findings)
+            _compare(tensors, by_shard.get(number, ()), f"shard {number}", at, findings)
         elif tensors is not None or not isinstance(shard, dict):
             findings.warn(f"shard {number} has no list of tensors", "tensors", at)
     tensors = metadata.get("tensorInfos")
     if isinstance(tensors, list):
         _compare(tensors, body.records, "tensorInfos", at, findings)
-
-
-def _records_of(
-    records: Sequence[TensorRecord], count: int
-) -> Iterator[tuple[int, Sequence[TensorRecord]]]:
-    """The first `count` shards with their records, of which some have none."""
-    groups = {shard: tuple(group) for shard, group in groupby(records, attrgetter("shard"))}
-    return ((number, groups.get(number, ())) for number in range(count))
 
 
 def _compare(

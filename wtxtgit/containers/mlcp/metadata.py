@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from wtxtgit.containers.mlcp.read import DTYPE_NUMBERS, Mlcp, Placement, TensorRecord, shard_list
 from wtxtgit.containers.mlcp.write import format_json
@@ -33,8 +32,8 @@ WHOLE = "metadata"
 REPEATED = frozenset({"name", "shape", "dataType", OFFSET, "size"})
 """What the metadata say of a tensor that its record says, or that follows from the others."""
 CRLF = b"\r\n"
+# A dtype of fewer digits is written as the number that it is: so many fit into .NET's int32.
 MAX_DIGITS = 10
-"""Digits of a dtype that is a number."""
 OTHER = "another list"
 """Stands before the hash of a list whose items are not those of the records."""
 
@@ -52,19 +51,6 @@ class StatedTensor:
     def further(self) -> tuple[str, str]:
         """What is no record's to say, in a form that can be compared."""
         return _further(self.in_shard), _further(self.in_all)
-
-
-def listed(container: Mlcp) -> list[StatedTensor]:
-    """What the metadata say of each record, nothing where lists are not those of the records."""
-    records = container.body.records
-    everywhere = _items(_member(container.metadata, INFOS), records)
-    shards = shard_list(container.metadata)
-    inner: list[Json | None] = []
-    for number, group in groupby(records, lambda record: record.shard):
-        own = tuple(group)
-        shard = shards[number] if number < len(shards) else None
-        inner += _items(_member(shard, TENSORS), own)
-    return [StatedTensor(one, other) for one, other in zip(inner, everywhere, strict=True)]
 
 
 def merged_values(container: Mlcp) -> dict[str, object]:
@@ -111,11 +97,11 @@ def _items(items: object, records: Sequence[TensorRecord]) -> list[Json | None]:
     """The items of a list that is one of these records, by their names; else nothing of each."""
     if not isinstance(items, list) or len(items) != len(records):
         return [None] * len(records)
-    found = [
+    matching = [
         item if isinstance(item, dict) and item.get("name") == record.name else None
         for item, record in zip(items, records, strict=True)
     ]
-    return found if all(item is not None for item in found) else [None] * len(records)
+    return matching if all(item is not None for item in matching) else [None] * len(records)
 
 
 def _further(item: Json | None) -> str:
@@ -142,9 +128,18 @@ class SourceRecord:
 
 
 def rows_of(container: Mlcp) -> list[SourceRecord]:
-    """All records of a file."""
-    pairs = zip(container.body.records, listed(container), strict=True)
-    return [SourceRecord(container, record, said) for record, said in pairs]
+    """All records of a file; a list in the metadata that is not theirs says nothing of them."""
+    records = container.body.records
+    in_all = _items(_member(container.metadata, INFOS), records)
+    shards = shard_list(container.metadata)
+    in_shards: list[Json | None] = []
+    for number, own in container.by_shard().items():
+        shard = shards[number] if number < len(shards) else None
+        in_shards += _items(_member(shard, TENSORS), own)
+    return [
+        SourceRecord(container, record, StatedTensor(in_shard, in_list))
+        for record, in_shard, in_list in zip(records, in_shards, in_all, strict=True)
+    ]
 
 
 def updated(
@@ -160,11 +155,11 @@ def updated(
     """
     raw = bytes(container.data[container.metadata_start : container.header_end])
     update = _Update(container, rows, placement)
-    made = update.metadata(wanted)
-    if json.dumps(made) == json.dumps(container.metadata):
+    value = update.metadata(wanted)
+    if json.dumps(value) == json.dumps(container.metadata):
         return raw
     # What changes is spelled as on the machine that wrote the file.
-    spelled = format_json(made)
+    spelled = format_json(value)
     return spelled.replace(b"\n", CRLF) if CRLF in raw else spelled
 
 
@@ -174,6 +169,7 @@ class _Update:
     def __init__(self, container: Mlcp, rows: Sequence[SourceRecord], placement: Placement) -> None:
         self.container = container
         self.files = {id(row.container): row.container for row in rows}
+        # The file that is written comes first: its metadata are the model for the others.
         self.files = {id(container): container, **self.files}
         self.own = rows_of(container)
         self.rows = rows
@@ -187,20 +183,20 @@ class _Update:
             if wanted != {WHOLE: old}:
                 raise FormatError("metadata are no JSON object and stay as they are", field=WHOLE)
             return old
-        made: Json = {}
+        new: Json = {}
         for key, value in old.items():
             if key == INFOS and isinstance(value, list):
-                made[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
+                new[key] = self._tensors(value, self.own, self.rows, INFOS, lambda r: r.in_all)
             elif key in (VERSION, TIMESTAMP):
-                made[key] = value
+                new[key] = value
             elif key == SHARDS and key in wanted and not isinstance(value, dict):
-                made[key] = self._shards(wanted[key])
+                new[key] = self._shards(wanted[key])
             elif key in wanted:
-                made[key] = _overlaid(value, wanted[key])
+                new[key] = _overlaid(value, wanted[key])
         for key, value in wanted.items():
-            if key not in made and key not in old:
-                made[key] = self._shards(value) if key == SHARDS else value
-        return made
+            if key not in new and key not in old:
+                new[key] = self._shards(value) if key == SHARDS else value
+        return new
 
     def _shards(self, wanted: object) -> object:
         """A list of the shards that are numbered from 0; what is no such thing as it is."""
@@ -218,20 +214,20 @@ class _Update:
         old = _shard_of(model, number)
         was = self._was(model, number)
         rows = self.rows_by_shard.get(number, [])
-        made: Json = {}
+        new: Json = {}
         for key, value in old.items():
             if key not in self.derived:
                 if key in wanted:
-                    made[key] = _overlaid(value, wanted[key])
+                    new[key] = _overlaid(value, wanted[key])
             elif key == TENSORS:
                 where = f"shard {number}"
-                made[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
+                new[key] = self._tensors(value, was, rows, where, lambda r: r.in_shard)
             elif key == FILE_SIZE:
                 added = sum(row.record.size for row in rows) - sum(row.record.size for row in was)
-                made[key] = value + added if type(value) is int else value
+                new[key] = value + added if type(value) is int else value
             elif key == CHECKSUM:
-                made[key] = self._checksum(number, rows[0].container if rows else model, rows)
-        return made | {key: value for key, value in wanted.items() if key not in made}
+                new[key] = self._checksum(number, rows[0].container if rows else model, rows)
+        return new | {key: value for key, value in wanted.items() if key not in new}
 
     def _checksum(self, number: int, owner: Mlcp, rows: Sequence[SourceRecord]) -> object:
         """That of the file which has just this shard; null where none has."""
@@ -270,9 +266,9 @@ class _Update:
                 "and can't be brought up to date",
                 field=TENSORS,
             )
-        told = [item for item in items if item is not None]
+        stated = [item for item in items if item is not None]
         # Offsets are counted again only where they counted the bytes before ("Resealing").
-        has_places = [item.get(OFFSET) for item in told] == list(_offsets(was))
+        has_places = [item.get(OFFSET) for item in stated] == list(_offsets(was))
         pairs = zip(rows, _offsets(rows), strict=True)
         return [_item(row, said(row.listed), place, has_places) for row, place in pairs]
 
@@ -280,15 +276,15 @@ class _Update:
 def _shard_of(file: Mlcp, number: int) -> Json:
     """What a file's metadata say of a shard, nothing where that is no object."""
     shards = shard_list(file.metadata)
-    found = shards[number] if number < len(shards) else None
-    return found if isinstance(found, dict) else {}
+    shard = shards[number] if number < len(shards) else None
+    return shard if isinstance(shard, dict) else {}
 
 
 def _by_shard(rows: Sequence[SourceRecord]) -> dict[int, list[SourceRecord]]:
-    found: dict[int, list[SourceRecord]] = {}
+    by_shard: dict[int, list[SourceRecord]] = {}
     for row in rows:
-        found.setdefault(row.record.shard, []).append(row)
-    return found
+        by_shard.setdefault(row.record.shard, []).append(row)
+    return by_shard
 
 
 def _item(row: SourceRecord, said: Json | None, place: int, has_places: bool) -> Json:
@@ -330,9 +326,7 @@ def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
     metadata, records = container.metadata, container.body.records
     if not isinstance(metadata, dict):
         return
-    inside: dict[int, list[TensorRecord]] = {}
-    for record in records:
-        inside.setdefault(record.shard, []).append(record)
+    inside = container.by_shard()
     if isinstance(metadata.get(INFOS), list):
         yield from _odd_list(INFOS, metadata[INFOS], records)
     shards = shard_list(metadata)
@@ -341,7 +335,7 @@ def unlike_records(container: Mlcp) -> Iterator[tuple[str, object]]:
     for number, shard in enumerate(shards):
         if not isinstance(shard, dict):
             continue
-        where, own = f"{SHARDS}/{number}", inside.get(number, [])
+        where, own = f"{SHARDS}/{number}", inside.get(number, ())
         if TENSORS in shard:
             yield from _odd_list(f"{where}/{TENSORS}", shard[TENSORS], own)
         else:
@@ -374,14 +368,14 @@ def _odd_list(
 
 def _other_words(item: Json, record: TensorRecord) -> Json:
     number = DTYPE_NUMBERS.get(record.dtype, record.dtype)
-    told: dict[str, list[object]] = {
+    words_of: dict[str, list[object]] = {
         "shape": [list(record.shape)],
         "dataType": [number, str(number), record.dtype],
         "size": [record.size],
     }
     return {
         key: item[key]
-        for key, words in told.items()
+        for key, words in words_of.items()
         if key in item and not any(_spelled(item[key]) == _spelled(word) for word in words)
     }
 

@@ -8,10 +8,11 @@ Spec: `docs/spec/containers.md`, "MLCP"; `docs/spec/mlcp.md`.
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 from struct import unpack
 
 from wtxtgit.containers import json_text, ranges
@@ -24,15 +25,14 @@ from wtxtgit.model.tensor import Description, ReadOptions
 
 COUNT_SIZE = 4
 DIM_SIZE = 8
-# .NET counts bytes in an int32.
+# Longest .NET string, in bytes: .NET counts them in an int32.
 MAX_STRING = 2**31 - 1
-"""Longest .NET string, in bytes."""
+# Bytes of seven bits each that say how long a .NET string is: five hold an int32.
 MAX_STRING_LENGTH_SIZE = 5
-"""Bytes of seven bits each that say how long a .NET string is."""
+# Bytes looked at first for the end of a run of zeros, then twice as many each time: most runs are
+# short, but a file of zeros is one.
 FIRST_ZEROS_SCAN = 64
 MAX_ZEROS_SCAN = 1 << 20
-TEXT_STEP = 1 << 16
-"""Bytes of a text that are decoded at once."""
 NO_BYTES = "the file has no bytes of tensors"
 HEADER_ROLE = "_header"
 RECORDS_ROLE = "_records"
@@ -123,6 +123,11 @@ class Mlcp:
     header_end: int
     body: ShardRecords
 
+    def by_shard(self) -> dict[int, tuple[TensorRecord, ...]]:
+        """The records of each shard that has any."""
+        of_shard = attrgetter("shard")
+        return {shard: tuple(group) for shard, group in groupby(self.body.records, of_shard)}
+
     def tensors(self) -> Iterator[Stored]:
         start = self.body.end
         for record in self.body.records:
@@ -206,7 +211,7 @@ def untold(metadata: object) -> tuple[str, ...]:
     """Members that hold something beyond tensors and texts among the custom fields."""
     if not isinstance(metadata, dict):
         return () if metadata is None else ("metadata",)
-    told = [
+    members = [
         key
         for key, value in metadata.items()
         # The original writer writes its sharding twice.
@@ -215,14 +220,14 @@ def untold(metadata: object) -> tuple[str, ...]:
         and not (key == "shardingStrategy" and value == metadata.get("sharding"))
     ]
     if len(shard_list(metadata)) > 1:
-        told.append("shards")
+        members.append("shards")
     fields = metadata.get("customFields")
     if isinstance(fields, dict):
         kept = custom_fields(metadata)
-        told += [f"customFields.{key}" for key in fields if key not in kept]
+        members += [f"customFields.{key}" for key in fields if key not in kept]
     elif fields is not None:
-        told.append("customFields")
-    return tuple(json_text.shown_key(key) for key in told)
+        members.append("customFields")
+    return tuple(json_text.shown_key(key) for key in members)
 
 
 def _net_string(cursor: Cursor, field: str) -> str:
@@ -238,28 +243,7 @@ def _net_string(cursor: Cursor, field: str) -> str:
         fail(f"{field} has an endless length", offset=start, field=field)
     if length > MAX_STRING:
         fail(f"{field} has the length {length}", offset=start, field=field)
-    return _text(cursor, length, field)
-
-
-def _text(cursor: Cursor, length: int, field: str) -> str:
-    """`length` bytes of strict UTF-8, decoded in steps.
-
-    In a wrong placement a length is made of a tensor's bytes and may be
-    gigabytes; what is no text mostly shows at its beginning.
-    """
-    end = cursor.pos + length
-    if length <= TEXT_STEP or end > cursor.size:
-        return cursor.text(length, field)
-    decoder = getincrementaldecoder("utf-8")()
-    parts: list[str] = []
-    while cursor.pos < end:
-        start = cursor.pos - len(decoder.getstate()[0])
-        block = cursor.take(min(TEXT_STEP, end - cursor.pos), field)
-        try:
-            parts.append(decoder.decode(mapped(block), cursor.pos == end))
-        except UnicodeDecodeError as error:
-            fail(f"{field} is not UTF-8", offset=start + error.start, field=field)
-    return "".join(parts)
+    return cursor.text(length, field)
 
 
 def _read_shards(
@@ -303,6 +287,7 @@ def _read_shard(
         # Without tensor bytes a size is a mere claim, which a check warns of.
         if record.size < 0 and placement is not Placement.NOWHERE:
             fail(f"size is {record.size}", offset=record.end - DIM_SIZE, field="size")
+        # In the other placements records follow one another.
         if placement is Placement.AFTER_EACH:
             cursor.skip(record.size, f"tensor {quoted(record.name)}")
         records.append(record)
@@ -311,7 +296,7 @@ def _read_shard(
 def _read_record(cursor: Cursor, shard: int) -> TensorRecord:
     start = cursor.pos
     length = cursor.integer(COUNT_SIZE, "name length", signed=True)
-    name = _text(cursor, length, "name")
+    name = cursor.text(length, "name")
     dtype = _net_string(cursor, "dtype")
     rank = cursor.integer(COUNT_SIZE, "rank", signed=True)
     shape = unpack(f"<{rank}q", mapped(cursor.take(rank * DIM_SIZE, "shape")))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import metadata, write
 from wtxtgit.containers.mlcp.metadata import SHARDS, SourceRecord
@@ -111,9 +112,9 @@ class _Sources:
     def have_same_rows(self, container: Mlcp, chosen: Sequence[_ChosenTensor]) -> bool:
         """Whether the tensors are those of the file, in its order, their bytes aside."""
         own = [(row.record.name, row.kind, tensor.nbytes) for row, tensor in self.of(container)]
-        found = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
+        given = [(one.row.record.name, one.row.kind, one.tensor.nbytes) for one in chosen]
         places = enumerate(one.number for one in chosen)
-        return own == found and all(number in (None, place) for place, number in places)
+        return own == given and all(number in (None, place) for place, number in places)
 
 
 def _in_place(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Iterator[Buffer]:
@@ -137,8 +138,7 @@ def _anew(
     container: Mlcp, chosen: Sequence[_ChosenTensor], wanted: Mapping[str, object]
 ) -> Iterator[Buffer]:
     """The file with its records, and what the metadata say of them, written again."""
-    if len(chosen) > MAX_TENSORS:
-        raise FormatError(f"{len(chosen)} tensors are too many", kind="limit", field="records")
+    refuse_many(len(chosen), MAX_TENSORS, "tensors", "records")
     # Stable: within a shard the order given stays ("Resealing").
     ordered = sorted(chosen, key=lambda one: one.row.record.shard)
     placement = _placement(container, ordered)
@@ -160,17 +160,17 @@ def _anew(
 def _placement(container: Mlcp, chosen: Sequence[_ChosenTensor]) -> Placement:
     """Where the bytes are: where the file has them, else where that has them that they are of."""
     files = (container, *(one.row.container for one in chosen))
-    found = next(
+    placement = next(
         (file.body.placement for file in files if file.body.placement is not Placement.NOWHERE),
         Placement.NOWHERE,
     )
     for one in chosen:
-        if found is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
+        if placement is not Placement.NOWHERE and one.tensor.nbytes != one.row.record.size:
             raise FormatError(
                 f"tensor {quoted(one.tensor.name)} has no bytes in its file, and others have some",
                 field="entries",
             )
-    return found
+    return placement
 
 
 def _have_no_bytes(chosen: Sequence[_ChosenTensor]) -> bool:
@@ -181,8 +181,8 @@ def _shard_count(container: Mlcp, rows: Sequence[SourceRecord], metadata: object
     """How many shards there are: as many more or fewer as the metadata list."""
     most = rows[-1].record.shard + 1 if rows else 0
     was, now = (
-        held.get(SHARDS) if isinstance(held, dict) else None
-        for held in (container.metadata, metadata)
+        stated.get(SHARDS) if isinstance(stated, dict) else None
+        for stated in (container.metadata, metadata)
     )
     if not isinstance(was, list) or not isinstance(now, list):
         return max(container.body.shard_count, most, len(shard_list(metadata)))
@@ -199,8 +199,8 @@ def _have_checksums(container: Mlcp, shards: set[int]) -> bool:
     """Whether the metadata have a checksum of one of these shards, which would not hold."""
     if container.body.placement is Placement.NOWHERE:
         return False
-    found = shard_list(container.metadata)
-    items = [found[number] for number in shards if number < len(found)]
+    shards_listed = shard_list(container.metadata)
+    items = [shards_listed[number] for number in shards if number < len(shards_listed)]
     return any(isinstance(item, dict) and item.get(metadata.CHECKSUM) is not None for item in items)
 
 

@@ -19,6 +19,7 @@ from struct import pack
 from typing import cast
 
 from wtxtgit.containers import json_text
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.mlcp import MAGIC
 from wtxtgit.containers.mlcp.read import (
@@ -34,7 +35,7 @@ from wtxtgit.containers.mlcp.read import (
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import Buffer, ByteView
+from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.array import EPOCH
 from wtxtgit.model.tensor import TensorSource
 
@@ -88,8 +89,7 @@ def build(
     back.
     """
     rows = [_new_record(n, tensor) for n, shard in enumerate(shards) for tensor in shard]
-    if len(rows) > MAX_TENSORS:
-        raise FormatError(f"{len(rows)} tensors are too many", kind="limit", field="records")
+    refuse_many(len(rows), MAX_TENSORS, "tensors", "records")
     if metadata_json is None:
         custom_fields = tags or {}
         for text in (version or VERSION, *custom_fields.keys(), *custom_fields.values()):
@@ -114,10 +114,7 @@ def build(
 
 def header(version: str, metadata_json: Buffer) -> bytes:
     """What stands before the shards; raises FormatError where it is too long."""
-    if len(metadata_json) > MAX_JSON:
-        raise FormatError(
-            f"metadata of {len(metadata_json)} bytes is too long", kind="limit", field="metadata"
-        )
+    refuse_long(len(metadata_json), MAX_JSON, "metadata", "metadata")
     length = pack("<i", len(metadata_json))
     return b"".join((MAGIC, _net_string(version, "version"), length, metadata_json))
 
@@ -186,13 +183,13 @@ def refuse_misread(body: Sequence[ShardPiece], listed: int, placement: Placement
     """
     try:
         # It has a view's length and slices, which is all that is asked of it.
-        found = read_body(cast(ByteView, Unwritten(body)), 0, listed)
+        reading = read_body(cast(ByteView, Unwritten(body)), 0, listed)
     except FormatError as error:
         raise FormatError(
             f"metadata that list {listed} shards do not go with tensor bytes: {error.message}",
             field="shards",
         ) from None
-    if found.placement is not placement:
+    if reading.placement is not placement:
         raise FormatError("bytes of tensors would be read as records", field="tensor bytes")
 
 
@@ -247,12 +244,12 @@ def format_json(value: object) -> bytes:
 
 
 def _escape(match: re.Match[str]) -> str:
-    found = match[0]
-    if found.startswith("\\u"):
-        return "\\u" + found[2:].upper()
-    if found == '\\"' or not found.startswith("\\"):
-        return f"\\u{ord(found[-1]):04X}"
-    return found
+    escape = match[0]
+    if escape.startswith("\\u"):
+        return "\\u" + escape[2:].upper()
+    if escape == '\\"' or not escape.startswith("\\"):
+        return f"\\u{ord(escape[-1]):04X}"
+    return escape
 
 
 def _shard(
@@ -283,14 +280,14 @@ def _shard(
 def _precision(shards: Iterable[Iterable[TensorSource]]) -> str:
     """The one float dtype of all tensors that are floats, `mixed` where there are more."""
     short = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64"}
-    found = {short[t.element] for tensors in shards for t in tensors if t.element in short}
-    return found.pop() if len(found) == 1 else "mixed"
+    precisions = {short[t.element] for tensors in shards for t in tensors if t.element in short}
+    return precisions.pop() if len(precisions) == 1 else "mixed"
 
 
 STEP = 1 << 16
-# The reader looks for runs of zeros, and goes back to where they end.
+# Bytes behind the last ones that are kept: a reader looks ahead for runs of zeros by up to
+# MAX_ZEROS_SCAN, and goes back to where they end.
 KEPT = 2 * MAX_ZEROS_SCAN
-"""Bytes behind the last ones that are kept: a reader looks ahead and goes back so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,13 +322,13 @@ class Unwritten:
 
     def __getitem__(self, part: slice) -> memoryview:
         start, end, _ = part.indices(len(self))
-        found = bytearray()
+        taken = bytearray()
         while start < end:
             number = bisect_right(self._ends, start)
             stop = min(end, self._ends[number])
-            found += self._from_piece(number, start, stop)
+            taken += self._from_piece(number, start, stop)
             start = stop
-        return memoryview(found)
+        return memoryview(taken)
 
     def _from_piece(self, number: int, start: int, end: int) -> bytearray:
         """Bytes [start, end) of the whole, all of them in one piece."""
@@ -354,6 +351,4 @@ class Unwritten:
 
 def _steps(blocks: Iterable[Buffer]) -> Iterator[memoryview]:
     for block in blocks:
-        view = memoryview(block).cast("B")
-        for start in range(0, len(view), STEP):
-            yield view[start : start + STEP]
+        yield from pieces(memoryview(block).cast("B"), STEP)

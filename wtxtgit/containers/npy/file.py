@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wtxtgit.containers import npy_header, ranges
+from wtxtgit.containers import npy_header, ranges, replacing
 from wtxtgit.containers.npy_header import NpyHeader
 from wtxtgit.containers.ranges import Stored
 from wtxtgit.errors import FormatError
@@ -67,9 +67,4 @@ def build_model(
     """
     if len(tensors) != 1:
         raise FormatError(f"npy holds one array, not {len(tensors)}", field="data")
-    return _pieces(npy_header.build(tensors[0].element, tensors[0].shape), tensors[0])
-
-
-def _pieces(header: bytes, tensor: TensorSource) -> Iterator[Buffer]:
-    yield header
-    yield from tensor.blocks()
+    return replacing.behind(npy_header.build(tensors[0].element, tensors[0].shape), tensors)

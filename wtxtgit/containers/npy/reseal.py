@@ -59,7 +59,7 @@ def reseal(
     source = cast(Npy, placed[0].source)
     part = WrittenTensor(source.stored, source.data, placed[0].content)
     replacing.check_lengths([part])
-    if _form(source) == _form(container) and part.nbytes == _length(container):
+    if _form(source) == _form(container) and part.nbytes == container.stored.nbytes:
         return replacing.replaced(container.data, [container.stored], [part])
     end = container.stored.end
     if source.header.has_objects and end < len(container.data):
@@ -77,7 +77,3 @@ def reseal(
 
 def _form(container: Npy) -> Hashable:
     return container.stored.dtype, container.stored.shape, container.stored.order
-
-
-def _length(container: Npy) -> int:
-    return container.stored.end - container.stored.start

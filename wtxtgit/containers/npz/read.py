@@ -100,10 +100,10 @@ def inflated(data: ByteView, member: ZipMember, options: ReadOptions) -> memoryv
     is not what the directory says.
     """
     raw = mapped(zip_read.content(data, member, options.max_chunk))
-    found = zlib.crc32(raw)
-    if found != member.crc32:
+    crc32 = zlib.crc32(raw)
+    if crc32 != member.crc32:
         raise FormatError(
-            f"crc32 is {found:08x}, the directory has {member.crc32:08x}",
+            f"crc32 is {crc32:08x}, the directory has {member.crc32:08x}",
             kind="crc32",
             offset=member.start,
         )
@@ -123,12 +123,13 @@ def _packed(
     def inflate() -> ByteView:
         return inflated(data, member, options)
 
+    # The header alone was inflated for its dtype and shape.
     whole = PackedBytes(member.size, lambda: decoded.open(member, member.size, inflate))
     absent = None
     if member.size > options.max_chunk:
         absent = f"{member.size} bytes inflated are over {options.max_chunk}"
-    held = whole.part(stored.start, stored.end - stored.start)
-    return replace(stored.listed(data[:0], absent), held=held, offset=None)
+    content = whole.part(stored.start, stored.nbytes)
+    return replace(stored.listed(data[:0], absent), held=content, offset=None)
 
 
 def _nothing(member: ZipMember, why: str) -> Tensor:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import cast
 
 from wtxtgit.containers import zip_read, zip_write
-from wtxtgit.containers.budget import DecodedParts
+from wtxtgit.containers.budget import DecodedParts, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.npz.read import Npz, inflated
 from wtxtgit.containers.ranges import MAX_TENSORS
@@ -72,8 +72,7 @@ def reseal(
         raise FormatError("npz has no metadata", field="metadata")
     if _is_own(container, placed):
         return pieces(container.data)
-    if len(placed) > MAX_TENSORS:
-        raise FormatError(f"{len(placed)} members are too many", kind="limit", field="entries")
+    refuse_many(len(placed), MAX_TENSORS, "members", "entries")
     sources = {id(one.source): cast(Npz, one.source) for one in placed}
     for source in sources.values():
         refuse_unwritable(source)

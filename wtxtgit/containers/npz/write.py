@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wtxtgit.containers import npy_header, zip_write
+from wtxtgit.containers import npy_header, replacing, zip_write
 from wtxtgit.containers.signatures import NPY_SUFFIX
 from wtxtgit.containers.zip_write import NewMember
 from wtxtgit.errors import FormatError
@@ -17,8 +18,8 @@ from wtxtgit.io.view import Buffer
 from wtxtgit.model.tensor import TensorSource
 
 DTYPES = npy_header.DESCR
+# Bytes of an array's name: a zip counts those of a member's name, which ends in `.npy`, in 16 bits.
 _MAX_MEMBER_NAME = 65_535 - len(NPY_SUFFIX)
-"""Bytes of a name that a zip file can hold."""
 
 
 def build_model(
@@ -41,10 +42,7 @@ def build_model(
 
 
 def _array(name: bytes, flags: int, header: bytes, tensor: TensorSource) -> NewMember:
-    def payload() -> Iterator[Buffer]:
-        yield header
-        yield from tensor.blocks()
-
+    payload = partial(replacing.behind, header, [tensor])
     size = len(header) + tensor.nbytes
     return NewMember(name, zip_write.crc32_of(payload()), size, size, payload, flags=flags)
 

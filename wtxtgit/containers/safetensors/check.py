@@ -21,8 +21,8 @@ from wtxtgit.model.tensor import ITEM_BYTES, ReadOptions
 REFUSED = "the reference library refuses the file"
 BYTE = 8
 """Bits of one."""
+# More bits than any two offsets can be apart.
 MAX_BITS = BYTE * (2**64 - 1)
-"""More bits than any two offsets are apart."""
 
 
 def check(container: Safetensors, _options: ReadOptions) -> Findings:
@@ -75,9 +75,8 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
         if tensor.element is None:
             return
         bits = BYTE * ITEM_BYTES[tensor.element]
-    length = tensor.end - tensor.start
     wanted = bounded_product(bits, tensor.shape, MAX_BITS)
-    if wanted == BYTE * length:
+    if wanted == BYTE * tensor.nbytes:
         return
     if wanted > MAX_BITS:
         said = "more than offsets can say"
@@ -86,7 +85,7 @@ def _check_tensor(tensor: Stored, findings: Findings) -> None:
     else:
         said = str(wanted // BYTE)
     findings.error(
-        f"tensor {name} has {length} bytes, its dtype and shape make {said}",
+        f"tensor {name} has {tensor.nbytes} bytes, its dtype and shape make {said}",
         "data_offsets",
         tensor.start,
     )
@@ -103,6 +102,7 @@ def _check_coverage(container: Safetensors, findings: Findings) -> None:
                 "data_offsets",
                 end,
             )
+        # The library wants tensors back to back, whatever their order in the header.
         elif tensor.start != end:
             what = "begins inside of another" if tensor.start < end else "of 0 bytes is far off"
             findings.warn(f"tensor {name} {what}: {REFUSED}", "data_offsets", tensor.start)

@@ -15,8 +15,8 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.tensor import Description, ReadOptions
 
 HEADER_ROLE = "_header"
+# Bytes of the longest header that the reference library reads.
 MAX_HEADER = 100_000_000
-"""Bytes of the longest header."""
 ITEM_BITS = {
     "BOOL": 8,
     "F4": 4,

@@ -41,8 +41,8 @@ def rest(container: Safetensors, options: ReadOptions) -> dict[str, object]:
     """A hash of bytes that no tensor has, and whether the metadata are null, where that is so."""
     header = container.header
     spans = [(0, header.end), *((tensor.start, tensor.end) for tensor in header.tensors)]
-    found = {GAPS: intervals.digest(container.data, spans), NULL: header.has_null_metadata or None}
-    return {name: value for name, value in found.items() if value is not None}
+    others = {GAPS: intervals.digest(container.data, spans), NULL: header.has_null_metadata or None}
+    return {name: value for name, value in others.items() if value is not None}
 
 
 def reseal(
@@ -68,9 +68,10 @@ def reseal(
     own = _metadata(container)
     metadata = own if values is None else values
     if _spelled(metadata) == _spelled(own) and _has_places(container, placed):
+        # In place: gaps, and the header's own spelling, stay.
         return replacing.replaced(container.data, container.header.tensors, parts)
     replacing.check_size(parts, (source.data for source in sources.values()))
-    return _pieces(_header(placed, metadata), parts)
+    return replacing.behind(_header(placed, metadata), parts)
 
 
 def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> bytes:
@@ -79,16 +80,10 @@ def _header(placed: Sequence[PlacedEntry], metadata: Mapping[str, object]) -> by
     for each in placed:
         header = _source(each).header
         stored = header.tensors[each.number]
-        listed.append((stored.name, stored.dtype, stored.shape, stored.end - stored.start))
+        listed.append((stored.name, stored.dtype, stored.shape, stored.nbytes))
         if stored.name in header.further:
             further[stored.name] = header.further[stored.name]
     return bounded_header(listed, _texts(metadata), further)
-
-
-def _pieces(header: bytes, parts: Sequence[WrittenTensor]) -> Iterator[Buffer]:
-    yield header
-    for part in parts:
-        yield from part.blocks()
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str] | None:
@@ -119,7 +114,7 @@ def _has_places(container: Safetensors, placed: Sequence[PlacedEntry]) -> bool:
 
 def _identity(container: Safetensors, number: int) -> tuple[str, Hashable, int]:
     stored = container.header.tensors[number]
-    return stored.name, _form(container, stored), stored.end - stored.start
+    return stored.name, _form(container, stored), stored.nbytes
 
 
 def _form(container: Safetensors, stored: Stored) -> Hashable:

@@ -47,7 +47,7 @@ class ShardedModel(FileSet):
 
         Raises FormatError for a file that can't be read or has not its tensors.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         tags: list[Mapping[str, str]] = []
         untold: dict[str, None] = {}
         size = 0
@@ -59,13 +59,13 @@ class ShardedModel(FileSet):
             for name in names:
                 if name not in listed:
                     raise FormatError(_missing(name, file), field="weight_map")
-                found[name] = replace(listed[name], offset=None)
+                tensors[name] = replace(listed[name], offset=None)
             tags.append(inner.tags)
             untold |= dict.fromkeys(inner.untold)
         common, at_odds = _merged(tags)
         return Description(
             FORMAT,
-            tuple(found[name] for name in self.weight_map),
+            tuple(tensors[name] for name in self.weight_map),
             {"metadata": self.metadata, "files": list(self._by_file())},
             tags=common,
             untold=(*untold, *at_odds, *self._untold()),
@@ -94,7 +94,7 @@ class ShardedModel(FileSet):
                 yield findings.of_member()
                 continue
             _check_shard(shard, file, listed[file], options, findings)
-            sizes = {tensor.name: tensor.end - tensor.start for tensor in shard.header.tensors}
+            sizes = {tensor.name: tensor.nbytes for tensor in shard.header.tensors}
             yield findings.of_member(sum(sizes.get(name, 0) for name in listed[file]))
 
     def combine(self, members: Iterable[MemberFindings]) -> Findings:
@@ -104,6 +104,7 @@ class ShardedModel(FileSet):
         for member in members:
             findings.add(member)
             total += member.nbytes
+        # Bytes of a file that can't be read were not counted.
         if not findings.errors:
             self._check_total(total, findings)
         return findings
@@ -184,11 +185,11 @@ def _check_shard(
     for problems, tell in ((inner.errors, findings.error), (inner.warnings, findings.warn)):
         for problem in problems:
             tell(problem.message, problem.field, problem.offset, file, kind=problem.kind)
-    held = {tensor.name for tensor in shard.header.tensors}
+    own = {tensor.name for tensor in shard.header.tensors}
     for name in names:
-        if name not in held:
+        if name not in own:
             findings.error(_missing(name, file), "weight_map", chunk=file)
-    for name in sorted(held.difference(names)):
+    for name in sorted(own.difference(names)):
         findings.warn(
             f"tensor {quoted(name)} is in {quoted(file)}, where the index has it not",
             "weight_map",

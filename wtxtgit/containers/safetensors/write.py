@@ -14,8 +14,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from wtxtgit.containers import replacing
+from wtxtgit.containers.budget import refuse_long, refuse_many
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.format import MAX_SET_FILES, is_in_folder
+from wtxtgit.containers.json_text import refuse_repeated
 from wtxtgit.containers.ranges import MAX_TENSORS
 from wtxtgit.containers.safetensors.read import ITEM_BITS, MAX_HEADER
 from wtxtgit.containers.signatures import SAFETENSORS_LENGTH_SIZE
@@ -67,11 +70,6 @@ def build_model(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> Ite
 
     Raises FormatError for dtypes, names and tags that the format can't hold.
     """
-    ordered = _in_order(tensors)
-    return _pieces(_header(ordered, tags), ordered)
-
-
-def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
     for tensor in tensors:
         if tensor.element not in DTYPES:
             raise FormatError(
@@ -79,12 +77,9 @@ def _in_order(tensors: Sequence[TensorSource]) -> list[TensorSource]:
                 field="dtype",
             )
     # Strings compare by code point, which is the order of their UTF-8 bytes.
-    return sorted(tensors, key=lambda tensor: (-_RANKS[DTYPES[tensor.element]], tensor.name))
-
-
-def _header(tensors: Sequence[TensorSource], tags: Mapping[str, str]) -> bytes:
-    entries = [(t.name, DTYPES[t.element], t.shape, t.nbytes) for t in tensors]
-    return bounded_header(entries, dict(sorted(tags.items())) or None)
+    ordered = sorted(tensors, key=lambda tensor: (-_RANKS[DTYPES[tensor.element]], tensor.name))
+    entries = [(t.name, DTYPES[t.element], t.shape, t.nbytes) for t in ordered]
+    return replacing.behind(bounded_header(entries, dict(sorted(tags.items())) or None), ordered)
 
 
 def bounded_header(
@@ -93,19 +88,10 @@ def bounded_header(
     further: Mapping[str, Mapping[str, object]] | None = None,
 ) -> bytes:
     """What `format_header` gives, within what the reference library reads; raises FormatError."""
-    if len(entries) > MAX_TENSORS:
-        raise FormatError(f"{len(entries)} tensors are too many", kind="limit", field="header")
+    refuse_many(len(entries), MAX_TENSORS, "tensors", "header")
     header = format_header(entries, metadata, further)
-    length = len(header) - SAFETENSORS_LENGTH_SIZE
-    if length > MAX_HEADER:
-        raise FormatError(f"header of {length} bytes is too long", kind="limit", field="header")
+    refuse_long(len(header) - SAFETENSORS_LENGTH_SIZE, MAX_HEADER, "header", "header")
     return header
-
-
-def _pieces(header: bytes, tensors: Sequence[TensorSource]) -> Iterator[Buffer]:
-    yield header
-    for tensor in tensors:
-        yield from tensor.blocks()
 
 
 def can_hold(name: str) -> bool:
@@ -147,14 +133,11 @@ def build_set(
     # What is written has to be read again: a stem that no index may list is refused now.
     if not is_in_folder(stem + INDEX_SUFFIX):
         raise FormatError(f"{quoted(stem)} can't start the names of files", field="weight_map")
-    taken: set[str] = set()
-    for tensor in tensors:
-        if tensor.name in taken:
-            raise FormatError(f"tensor name {quoted(tensor.name)} is taken", field="name")
-        taken.add(tensor.name)
+    refuse_repeated((tensor.name for tensor in tensors), "tensor name {} is taken")
     files: list[tuple[str, Iterator[Buffer]]] = []
     weight_map: dict[str, str] = {}
     for number, group in enumerate(groups, 1):
+        # As transformers names the files of a sharded model.
         count = f"-{number:05}-of-{len(groups):05}" if len(groups) > 1 else ""
         name = stem + count + SUFFIX
         files.append((name, build_model(group, tags)))
@@ -171,17 +154,17 @@ def _filled(tensors: Sequence[TensorSource], max_shard: int) -> list[list[Tensor
     """Tensors by file; at least one file."""
     groups: list[list[TensorSource]] = []
     open_group: list[TensorSource] = []
-    held = 0
+    filled = 0
     for tensor in tensors:
         # One that is larger than a file should be is not split: it has a file of its own.
         if tensor.nbytes > max_shard:
             groups.append([tensor])
             continue
-        if held + tensor.nbytes > max_shard:
+        if filled + tensor.nbytes > max_shard:
             groups.append(open_group)
-            open_group, held = [], 0
+            open_group, filled = [], 0
         open_group.append(tensor)
-        held += tensor.nbytes
+        filled += tensor.nbytes
     if open_group or not groups:
         groups.append(open_group)
     return groups

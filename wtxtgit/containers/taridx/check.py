@@ -35,10 +35,10 @@ from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
 from wtxtgit.model.tensor import ReadOptions
 
+# Rows among which repeated ones are looked for: 8 bytes of memory each, 2 GiB for so many.
 MAX_ROWS = 1 << 28
-"""Rows among which repeated ones are looked for: 8 bytes of memory each."""
+# Bytes that a tar can have at most: offsets of files are signed.
 MAX_FILE = (1 << 63) - 1
-"""Bytes that a tar can have at most."""
 MAX_LISTED = 5
 """Names or numbers that a message lists."""
 
@@ -50,8 +50,8 @@ def check(container: Taridx, options: ReadOptions) -> Findings:
     findings = Findings()
     rows = container.rows()
     _check_header(container, findings)
-    extensions = _table(container.extensions, findings)
-    stems = _table(container.crash_stems, findings)
+    extensions = table(container.extensions, findings)
+    stems = table(container.crash_stems, findings)
     _check_count("n_ext", container.header.n_ext, container.extension_block, findings)
     _check_count("n_crash", container.header.n_crash, container.crash_block, findings)
     _check_names("extension", "n_ext", extensions, findings)
@@ -82,7 +82,8 @@ def _check_header(container: Taridx, findings: Findings) -> None:
         )
 
 
-def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+def table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
+    """A table of the index; one that is over its limit is refused, and empty."""
     try:
         return lines()
     except FormatError as error:
@@ -91,10 +92,10 @@ def _table(lines: Callable[[], list[str]], findings: Findings) -> list[str]:
 
 
 def _check_count(field: str, claimed: int, block: ByteView, findings: Findings) -> None:
-    found = count_lines(block, claimed)
-    if found != claimed:
+    lines = count_lines(block, claimed)
+    if lines != claimed:
         findings.error(
-            f"{field} is {claimed}, the block has {found} lines", field, field_offset(field)
+            f"{field} is {claimed}, the block has {lines} lines", field, field_offset(field)
         )
 
 
@@ -151,6 +152,7 @@ def _check_use(container: Taridx, rows: Rows, extensions: list[str], findings: F
     for _, part in slices(rows):
         fids[part["fid"]] = True
         extids[part["extid"]] = True
+    # fids count shards from 0: one that is missing between others had no members.
     if fids.any():
         gaps = np.flatnonzero(~fids[: int(np.flatnonzero(fids)[-1])])
         if len(gaps):

@@ -8,7 +8,6 @@ Spec: `docs/spec/containers.md`, "TARIDX", and `docs/spec/taridx.md`.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct, calcsize
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers import ranges
-from wtxtgit.containers.cursor import Cursor, fail
+from wtxtgit.containers.cursor import Cursor, decoded
 from wtxtgit.containers.tar_index import Places, Rows
 from wtxtgit.containers.taridx import MAGIC
 from wtxtgit.errors import FormatError
@@ -47,12 +46,13 @@ CONTIGUOUS = 1
 ROW_LAYOUT = Struct("<HQQHIQ")
 """fid offset size extid crashid keyhash."""
 ROW_SIZE = ROW_LAYOUT.size
+# Bytes of a text block in which lines are counted at a time: the block is as long as the header
+# says.
 TEXT_BLOCK = 1 << 20
-"""Bytes of a text block that are decoded at a time."""
+# Extensions that are read: as many as extid, a u16, tells apart.
 MAX_EXTENSIONS = 1 << 16
-"""As many as extid tells apart."""
+# Crash stems that are read: of 10 million stems two have one xxh64 once in 370,000 indexes.
 MAX_CRASH_STEMS = 1 << 20
-"""Of 10 million stems two have one xxh64 once in 370,000 indexes."""
 ROW = np.dtype(
     [
         ("fid", "<u2"),
@@ -63,11 +63,11 @@ ROW = np.dtype(
         ("keyhash", "<u8"),
     ]
 )
+# Rows that are looked at together: numpy's columns of them take 8 MiB each.
 SLICE = 1 << 20
-"""Rows that are looked at together."""
 KEY_BITS = 64
+# Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32.
 CUT_KEY_BITS = 32
-"""Keys of at most so many bits are no whole xxh64: one by chance is that small in 2^32."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _EXTID_BITS = np.uint64(16)
 Numbers: TypeAlias = npt.NDArray[np.uint64]
@@ -121,8 +121,8 @@ class Taridx:
         if not self.header.n_rows:
             return np.empty(0, ROW)
         start = self.header.off_arr
-        held = self.data[start : start + self.header.n_rows * ROW.itemsize]
-        return np.frombuffer(mapped(held), ROW)
+        raw = self.data[start : start + self.header.n_rows * ROW.itemsize]
+        return np.frombuffer(mapped(raw), ROW)
 
     def extensions(self) -> list[str]:
         """The extensions in the order of their ids; raises FormatError over MAX_EXTENSIONS."""
@@ -212,8 +212,10 @@ def read(data: ByteView) -> Taridx:
             offset=off_arr,
             field="n_rows",
         )
-    _check_text(data, HEADER.size, off_crash, "extension block")
-    _check_text(data, off_crash, off_arr, "crash stem block")
+    blocks = (HEADER.size, off_crash, "extension block"), (off_crash, off_arr, "crash stem block")
+    for start, end, field in blocks:
+        for _ in decoded(data, start, end, field):
+            pass  # Refused where it is no text, without a copy of all of it.
     return Taridx(data, header)
 
 
@@ -221,30 +223,15 @@ def _lines(block: ByteView, claimed: int, most: int, field: str) -> list[str]:
     """The lines of a text block; it splits at LF alone, as stems have spaces."""
     if not claimed:
         return []
-    found = count_lines(block, claimed)
-    if found > most:
+    lines = count_lines(block, claimed)
+    if lines > most:
         raise FormatError(
-            f"{field} is {found}, at most {most} are read",
+            f"{field} is {lines}, at most {most} are read",
             kind="limit",
             offset=field_offset(field),
             field=field,
         )
     return bytes(block).decode().split("\n")
-
-
-def _check_text(data: ByteView, start: int, end: int, field: str) -> None:
-    """Refuse a block that is not UTF-8, without a copy of all of it."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for pos in range(start, end, TEXT_BLOCK):
-        stop = min(pos + TEXT_BLOCK, end)
-        held, _flags = decoder.getstate()
-        try:
-            decoder.decode(mapped(data[pos:stop]), final=stop == end)
-        except UnicodeDecodeError as error:
-            fail(f"{field} is not UTF-8", offset=pos - len(held) + error.start, field=field)
-
-
-pass
 
 
 def slices(rows: Rows) -> Iterator[tuple[int, Rows]]:
@@ -295,10 +282,10 @@ def repeated(keys: Callable[[], Iterator[Keys]], most: int) -> Places:
     for place, a, b in keys():
         value = _mixed(a, b)
         at = np.minimum(np.searchsorted(twice, value), len(twice) - 1)
-        held = twice[at] == value
-        places.append(place[held])
-        first.append(a[held])
-        second.append(b[held])
+        is_twice = twice[at] == value
+        places.append(place[is_twice])
+        first.append(a[is_twice])
+        second.append(b[is_twice])
     place, a, b = np.concatenate(places), np.concatenate(first), np.concatenate(second)
     order = np.lexsort((b, a))
     place, a, b = place[order], a[order], b[order]

@@ -11,13 +11,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from wtxtgit.containers.tar_index import FoundMember, Places, Rows, Tar
 from wtxtgit.containers.taridx import tar
-from wtxtgit.containers.taridx.check import row_offset
+from wtxtgit.containers.taridx.check import row_offset, table
 from wtxtgit.containers.taridx.read import Taridx, key_bits, read, slices
 from wtxtgit.containers.taridx.tar import (
     decoded,
@@ -44,8 +45,8 @@ __all__ = [
 ]
 """What `containers.tar_index.TarIndexing` asks for."""
 
+# Rows of one name that are looked up in the shards: a hostile index can have one hash in every row.
 MAX_TRIED = 1000
-"""Rows of one name that are looked up in the shards."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -73,6 +74,7 @@ def check_shards(
             progress(len(shard.data))
     for way in ways:
         rows.check_fids(way)
+    # Of ways that fit alike the first one is taken, which is that of the spec.
     best = min(ways, key=lambda way: way.bad)
     if best is not ways[0]:
         findings.warn(
@@ -154,38 +156,28 @@ class _Scan:
 
 
 @dataclass(slots=True)
-class _Bad:
-    """Rows that are wrong in one way in one shard."""
-
-    shard: str | None
-    field: str
-    what: str
-    count: int
-    first: int
-
-
-@dataclass(slots=True)
 class _Tally:
     """What holds, and what does not, if the shards have these fids."""
 
     fids: list[int | None]
-    wrong: list[_Bad] = field(default_factory=list)
+    wrong: list[tuple[int, str | None, str, str, int]] = field(default_factory=list)
+    """First row, shard, field, what is wrong, and how many rows."""
     bad: int = 0
     left_out: int = 0
 
     def add(self, shard: str | None, name: str, what: str, places: Places) -> None:
         if len(places):
-            self.wrong.append(_Bad(shard, name, what, len(places), int(places[0])))
+            self.wrong.append((int(places[0]), shard, name, what, len(places)))
             self.bad += len(places)
 
     def tell(self, index: Taridx, findings: Findings) -> None:
-        for bad in sorted(self.wrong, key=lambda bad: bad.first):
-            count = f"{bad.count} rows" if bad.count > 1 else "a row"
+        for first, shard, name, what, count in sorted(self.wrong, key=itemgetter(0)):
+            rows = f"{count} rows" if count > 1 else "a row"
             findings.error(
-                f"{count} {bad.what}, the first is row {bad.first}",
-                bad.field,
-                row_offset(index, bad.first),
-                bad.shard,
+                f"{rows} {what}, the first is row {first}",
+                name,
+                row_offset(index, first),
+                shard,
             )
         if self.left_out:
             findings.warn(
@@ -203,7 +195,10 @@ class _RowsByFid:
         self._counts = np.bincount(fids, minlength=1 << 16)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)])
         self._key_mask = np.uint64((1 << key_bits(self._rows)) - 1)
-        extensions, stems = _tables(index)
+        # Of a table over its limit the check of the index tells.
+        extensions, stems = (
+            table(lines, Findings()) for lines in (index.extensions, index.crash_stems)
+        )
         self.extension_numbers: dict[str, int] = {}
         numbers = [
             self.extension_numbers.setdefault(name.lower(), len(self.extension_numbers))
@@ -276,17 +271,6 @@ class _RowsByFid:
         return np.array(wrong, np.intp)
 
 
-def _tables(index: Taridx) -> tuple[list[str], list[str]]:
-    """Extensions and crash stems; tables over their limits are empty, `check` says so."""
-    tables = []
-    for lines in (index.extensions, index.crash_stems):
-        try:
-            tables.append(lines())
-        except FormatError:
-            tables.append([])
-    return tables[0], tables[1]
-
-
 def find(index: Taridx, name: str) -> Places:
     """The places of the rows that may be a member's, in order.
 
@@ -295,17 +279,17 @@ def find(index: Taridx, name: str) -> Places:
     header tells. Raises FormatError for tables over their limits.
     """
     stem, extension = split_name(name)
-    extids = [n for n, held in enumerate(index.extensions()) if held.lower() == extension]
+    extids = [n for n, other in enumerate(index.extensions()) if other.lower() == extension]
     crash_stems = index.crash_stems()
     rows = index.rows()
     if not extids or not len(rows):
         return np.empty(0, np.intp)
-    crashids = [n for n, held in enumerate(crash_stems, 1) if held == stem] or [0]
+    crashids = [n for n, other in enumerate(crash_stems, 1) if other == stem] or [0]
     key = np.uint64(keyhash(stem) & ((1 << key_bits(rows)) - 1))
-    found = [np.empty(0, np.intp)]
+    places = [np.empty(0, np.intp)]
     for start, part in slices(rows):
-        held = np.isin(part["extid"], extids) & np.isin(part["crashid"], crashids)
+        is_wanted = np.isin(part["extid"], extids) & np.isin(part["crashid"], crashids)
         if crashids == [0]:
-            held &= part["keyhash"] == key
-        found.append(np.flatnonzero(held) + start)
-    return np.concatenate(found)
+            is_wanted &= part["keyhash"] == key
+        places.append(np.flatnonzero(is_wanted) + start)
+    return np.concatenate(places)

@@ -34,10 +34,10 @@ GNU_SPARSE = ord("S")
 PAX = b"xX"
 OVERLAYS = b"xXgLK"
 """Headers that speak of a later one."""
+# Bytes that one PAX header may have: it is read whole.
 MAX_PAX = 16 * 1024 * 1024
-"""Bytes that one PAX header may have."""
+# Blocks before a header in which its PAX header is looked for: its records mostly take one.
 MAX_BACK = 64
-"""Blocks before a header in which its PAX header is looked for."""
 COMPRESSED = (
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
@@ -75,18 +75,18 @@ def members(data: ByteView) -> Iterator[TarMember]:
     offset = 0
     size: int | None = None
     sparse = False
-    while (found := header(data, offset)) is not None:
-        if found.type in PAX:
-            size, sparse = _pax_facts(data[offset + BLOCK :], found)
-        elif found.type not in OVERLAYS:
-            if size is not None and not _is_bare(found.type, found.name):
-                end = _end(data, offset, size, found.name)
-                found = replace(found, size=size, end=end)
+    while (member := header(data, offset)) is not None:
+        if member.type in PAX:
+            size, sparse = _pax_facts(data[offset + BLOCK :], member)
+        elif member.type not in OVERLAYS:
+            if size is not None and not _is_bare(member.type, member.name):
+                end = _end(data, offset, size, member.name)
+                member = replace(member, size=size, end=end)
             if sparse:
-                found = replace(found, sparse=True)
+                member = replace(member, sparse=True)
             size, sparse = None, False
-        yield found
-        offset = found.end
+        yield member
+        offset = member.end
 
 
 def header(data: ByteView, offset: int) -> TarMember | None:
@@ -94,6 +94,7 @@ def header(data: ByteView, offset: int) -> TarMember | None:
     block = bytes(data[offset : offset + BLOCK])
     if len(block) < BLOCK or block == _ZEROS:
         if not offset:
+            # A compressed tar is told as such, and not as a damaged header.
             _refuse_compressed(block)
         return None
     if not _checksum_holds(block):
@@ -115,10 +116,10 @@ def member_at(data: ByteView, offset: int, size: int) -> TarMember | None:
     The size of a large member stands in the PAX header before it. Raises
     FormatError as `header`.
     """
-    found = header(data, offset)
-    if found is None or found.size == size:
-        return found
-    if found.type in OVERLAYS or _is_bare(found.type, found.name):
+    member = header(data, offset)
+    if member is None or member.size == size:
+        return member
+    if member.type in OVERLAYS or _is_bare(member.type, member.name):
         return None
     for start in range(offset - 2 * BLOCK, offset - MAX_BACK * BLOCK, -BLOCK):
         if start < 0 or data[start + TYPE] not in PAX:
@@ -130,7 +131,7 @@ def member_at(data: ByteView, offset: int, size: int) -> TarMember | None:
         if before is None or before.end != offset:
             continue
         if _pax_facts(data[start + BLOCK :], before)[0] == size:
-            return replace(found, size=size, end=_end(data, offset, size, found.name))
+            return replace(member, size=size, end=_end(data, offset, size, member.name))
     return None
 
 
@@ -202,19 +203,19 @@ def _sparse_maps(data: ByteView, offset: int, block: bytes) -> int:
     return maps
 
 
-def _pax_facts(data: ByteView, found: TarMember) -> tuple[int | None, bool]:
+def _pax_facts(data: ByteView, member: TarMember) -> tuple[int | None, bool]:
     """What a PAX header says of the next member: its size, and whether it is sparse.
 
     `data` starts with its records, each `LENGTH KEY=VALUE\\n`.
     """
-    if found.size > MAX_PAX:
+    if member.size > MAX_PAX:
         fail(
-            f"a PAX header of {found.size} bytes, at most {MAX_PAX} are read",
-            offset=found.offset,
+            f"a PAX header of {member.size} bytes, at most {MAX_PAX} are read",
+            offset=member.offset,
             field="size",
             kind="limit",
         )
-    records = bytes(data[: found.size])
+    records = bytes(data[: member.size])
     size, sparse = None, False
     start = 0
     while start < len(records):

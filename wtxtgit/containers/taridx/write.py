@@ -29,8 +29,8 @@ from wtxtgit.containers.taridx.read import (
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView
 
+# Shards of an index: as many as fid, a u16, tells apart.
 MAX_SHARDS = 1 << 16
-"""As many as fid tells apart."""
 SEPARATOR = "\n"
 
 
@@ -74,29 +74,25 @@ class NewIndex:
             yield self.rows[start : start + SLICE].tobytes()
 
 
-def build(shards: Iterable[tuple[str, ByteView]], *, contiguous: bool = False) -> Iterator[Buffer]:
-    """The bytes of an index of tars: names and contents, in the order of their fids.
-
-    With `contiguous` rows that are not are sorted by keyhash and crashid. Raises
-    FormatError before the first byte, with the shard's name in the message.
-    """
-    yield from index(shards, contiguous=contiguous).pieces()
-
-
 def index(
     shards: Iterable[tuple[str, ByteView]],
     *,
     contiguous: bool = False,
     keyhash: Callable[[str], int] = tar.keyhash,
 ) -> NewIndex:
-    """Index tars; `keyhash` gives a stem's u64. Otherwise as `build`."""
-    made = _RowTables(keyhash)
+    """Index tars: names and contents, in the order of their fids.
+
+    With `contiguous` rows that are not are sorted by keyhash and crashid.
+    `keyhash` gives a stem's u64. Raises FormatError with the shard's name in
+    the message.
+    """
+    tables = _RowTables(keyhash)
     for fid, (shard, data) in enumerate(shards):
         if fid == MAX_SHARDS:
             raise FormatError(f"an index has at most {MAX_SHARDS} shards", kind="limit")
         try:
             for member in tar.members(data):
-                made.add(fid, member)
+                tables.add(fid, member)
         except FormatError as error:
             raise FormatError(
                 f"{shard}: {error.message}",
@@ -104,7 +100,7 @@ def index(
                 offset=error.offset,
                 field=error.field,
             ) from error
-    done = made.finish()
+    done = tables.finish()
     if not contiguous or done.is_contiguous:
         return done
     order = np.lexsort((done.rows["crashid"], done.rows["keyhash"]))
@@ -126,6 +122,7 @@ class _RowTables:
         stem, extension = tar.split_name(member.name)
         key = self._keyhash(stem)
         crashid = 0
+        # The first stem of a hash needs no id: those after it are told apart by theirs.
         if self._canonical.setdefault(key, stem) != stem:
             crashid = self._number(self._crashids, stem, "stem", member, len(self._crashids) + 1)
         extid = self._number(
@@ -153,9 +150,9 @@ class _RowTables:
         most: int = 1 << 32,
     ) -> int:
         """The id of a name; a table holds names without LF alone."""
-        found = table.get(name)
-        if found is not None:
-            return found
+        known = table.get(name)
+        if known is not None:
+            return known
         if SEPARATOR in name:
             raise FormatError(
                 f"{what} of member {quoted(member.name)} has a line feed, no table can hold it",

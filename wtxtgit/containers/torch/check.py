@@ -5,7 +5,6 @@ Spec: `docs/spec/torch.md`, "Checks"; torch/_weights_only_unpickler.py of torch 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 
 from wtxtgit.containers import zip_read
@@ -15,6 +14,7 @@ from wtxtgit.containers.torch.pickle_read import Global, Pickle
 from wtxtgit.containers.torch.read import ALIGNMENT, CONSTANTS, STORAGE, Torch
 from wtxtgit.containers.torch.views import SIZES, STORAGES, Storage, View, why_outside
 from wtxtgit.containers.zip_read import ZipMember
+from wtxtgit.containers.zip_write import crc32_of
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import ByteView
 from wtxtgit.model.findings import Findings
@@ -74,8 +74,7 @@ def check(container: Torch, options: ReadOptions) -> Findings:
     start = container.pickle_member.start
     check_storages(findings, container.named, places, start)
     check_views(findings, container.listing.tensors, places)
-    _check_unused(findings, container)
-    _check_alignment(findings, container)
+    _check_members_of_storages(findings, container)
     if container.member(CONSTANTS) is not None:
         findings.warn("TorchScript archive: torch.jit.load runs the code in it", CONSTANTS, start)
     else:
@@ -99,12 +98,12 @@ def check_storages(
     `places` are start and size in bytes by key, `start` is where the pickle
     stands.
     """
-    told: set[str] = set()
+    missing: set[str] = set()
     for storage in named:
         place = places.get(storage.key)
         if place is None:
-            if storage.numel and storage.key not in told:
-                told.add(storage.key)
+            if storage.numel and storage.key not in missing:
+                missing.add(storage.key)
                 findings.error(f"storage {quoted(storage.key)} is missing", "storage", start)
         elif storage.nbytes is not None and place[1] != storage.nbytes:
             findings.error(
@@ -124,12 +123,12 @@ def check_views(
 
     A tensor of several names is told by the first one.
     """
-    told: set[int] = set()
+    checked: set[int] = set()
     for name, view in tensors:
         place = places.get(view.storage.key) if view.storage is not None else None
-        if place is None or id(view) in told:
+        if place is None or id(view) in checked:
             continue
-        told.add(id(view))
+        checked.add(id(view))
         why = why_outside(view, place[1])
         if why is not None:
             findings.error(f"tensor {quoted(name)} {why}", "storage", place[0])
@@ -137,10 +136,12 @@ def check_views(
 
 def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> None:
     """Warn of all in a pickle that `torch.load` refuses with weights_only=True."""
-    for made in pickle.globals:
-        if not is_safe(made):
+    for named in pickle.globals:
+        if not is_safe(named):
             findings.warn(
-                f"loading with pickle would import and may call {_shown(made)}", "global", start
+                f"loading with pickle would import and may call {quoted(named.path)}",
+                "global",
+                start,
             )
     if pickle.opcodes - OPCODES:
         findings.warn(
@@ -148,10 +149,6 @@ def check_pickle(findings: Findings, pickle: Pickle, start: int, field: str) -> 
             field,
             start,
         )
-
-
-def _shown(made: Global) -> str:
-    return quoted(made.path)
 
 
 def _check_members(findings: Findings, container: Torch, options: ReadOptions) -> None:
@@ -185,11 +182,9 @@ def _check_members(findings: Findings, container: Torch, options: ReadOptions) -
 def _check_crc32(
     findings: Findings, data: ByteView, member: ZipMember, options: ReadOptions
 ) -> None:
-    crc32 = 0
     most = max(options.max_chunk, member.end - member.start if member.stored else 0)
     try:
-        for block in zip_read.blocks(data, member, most):
-            crc32 = zlib.crc32(block, crc32)
+        crc32 = crc32_of(zip_read.blocks(data, member, most))
     except FormatError as error:
         findings.refuse(error, chunk=member.name)
         return
@@ -203,7 +198,8 @@ def _check_crc32(
         )
 
 
-def _check_unused(findings: Findings, container: Torch) -> None:
+def _check_members_of_storages(findings: Findings, container: Torch) -> None:
+    """Warn of storages that nothing refers to, and of those that start in odd places."""
     named = {storage.key for storage in container.named}
     for key, member in container.storages.items():
         if key not in named:
@@ -211,8 +207,6 @@ def _check_unused(findings: Findings, container: Torch) -> None:
                 f"storage {quoted(key)} belongs to no tensor", STORAGE, member.start, member.name
             )
 
-
-def _check_alignment(findings: Findings, container: Torch) -> None:
     alignment = container.alignment
     stored = [m for m in container.storages.values() if m.stored and m.size]
     off = [member for member in stored if member.start % alignment]
@@ -224,14 +218,14 @@ def _check_alignment(findings: Findings, container: Torch) -> None:
         )
 
 
-def is_safe(made: Global) -> bool:
+def is_safe(named: Global) -> bool:
     """Whether a load with `weights_only=True` takes the global."""
-    module = _PYTHON_2.get(made.module, made.module)
-    if (module, made.name) in _SAFE:
+    module = _PYTHON_2.get(named.module, named.module)
+    if (module, named.name) in _SAFE:
         return True
-    if module == "torch" and made.name in SIZES:
+    if module == "torch" and named.name in SIZES:
         return True
-    kind = made.name
+    kind = named.name
     if kind.endswith(_TENSOR_SUFFIX):
         kind = kind.removesuffix(_TENSOR_SUFFIX) + "Storage"
     return module in _STORAGE_MODULES and kind in STORAGES

@@ -18,7 +18,7 @@ from hashlib import sha256
 from wtxtgit.containers import zip_read
 from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.containers.torch import PICKLE, overlay
-from wtxtgit.containers.torch.overlay import Said, Steps
+from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.pickle_read import (
     FLOAT,
     CallResult,
@@ -47,24 +47,18 @@ OUTSIDE = "../"
 """What the names of members outside of the folder are shown with."""
 PICKLED = "pickle"
 ARRAY = "npy"
+# Bytes that are gathered before they are hashed: values are mostly a few bytes each.
 FLUSH = 1 << 16
-"""Bytes that are gathered before they are hashed."""
 _NUMBER = 8
 """Bytes of a count or a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Where a tensor's bytes are: [start, end) of what a member holds; see `Said`."""
+    """Where a tensor's bytes are: which ones of what a member holds."""
 
     member: ZipMember
-    start: int
-    end: int
-    steps: Steps | None = None
-    item: int = 1
-
-    def said(self, blocks: Callable[[], Iterable[Buffer]] | None = None) -> Said:
-        return Said(self.start, self.end, blocks, self.steps, self.item)
+    said: Said
 
 
 class TorchContents:
@@ -82,8 +76,8 @@ class TorchContents:
         for number, tensor in zip(container.arrays, tensors[len(views) :], strict=True):
             self.entries.append(_entry(tensor, ARRAY))
             member, array = container.directory.members[number], container.arrays[number]
-            place = TensorPlace(member, array.start - member.start, array.end - member.start)
-            self.places.append(place if tensor.nbytes else None)
+            said = Said(array.start - member.start, array.end - member.start)
+            self.places.append(TensorPlace(member, said) if tensor.nbytes else None)
 
 
 def values(container: Torch, options: ReadOptions) -> dict[str, object]:
@@ -95,33 +89,31 @@ def values(container: Torch, options: ReadOptions) -> dict[str, object]:
     that the pickle names, `data/-<key>` is one that it does not name. Raises
     FormatError where members share bytes.
     """
-    members = container.directory.members
-    if zip_read.overlapping(members, container.directory.start):
-        raise FormatError("members share bytes", field="payload")
+    container.refuse_shared_bytes()
     content = partial(zip_read.content, container.data, container.pickle_member, MAX_JSON)
-    found: dict[str, object] = {
+    by_name: dict[str, object] = {
         PICKLE: digest(container.pickle, lambda: mapped(content())),
         BYTEORDER: container.byteorder,
     }
     tensors = _members_of_tensors(container)
-    for member in members:
+    for member in container.directory.members:
         name = shown(container, member)
         is_told = member.entry in tensors or name in (PICKLE, BYTEORDER, *FROM_LAYOUT)
         if not is_told and not name.endswith("/"):
             blocks, size = _readable(container, member, options)
-            found[name] = _short(blocks(), size)
+            by_name[name] = _short(blocks(), size)
     said: dict[int, list[Said]] = {}
     for place in dict.fromkeys(TorchContents(container, options).places):
         if place is not None:
-            said.setdefault(place.member.entry, []).append(place.said())
+            said.setdefault(place.member.entry, []).append(place.said)
     for entry, (name, member) in tensors.items():
         blocks, size = _readable(container, member, options)
-        told = said.get(entry, [])
-        overlay.refuse_bomb(told, size)
-        rest = overlay.unsaid(blocks, size, told)
+        spans = said.get(entry, [])
+        overlay.refuse_bomb(spans, size)
+        rest = overlay.unsaid(blocks, size, spans)
         if rest is not None:
-            found[name] = rest
-    return found
+            by_name[name] = rest
+    return by_name
 
 
 def _short(blocks: Iterable[Buffer], size: int) -> bytes:
@@ -131,19 +123,13 @@ def _short(blocks: Iterable[Buffer], size: int) -> bytes:
     return hashed(sha256(), blocks).digest()
 
 
-def content_blocks(container: Torch, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:
-    """What a member holds, in pieces; raises FormatError."""
-    most = max(options.max_chunk, member.end - member.start)
-    return zip_read.blocks(container.data, member, most)
-
-
 def _members_of_tensors(container: Torch) -> dict[int, tuple[str, ZipMember]]:
     """Storages and arrays, with the names that `values` has for them, by their entries."""
-    found = {
+    arrays = {
         container.directory.members[number].entry: container.directory.members[number]
         for number in container.arrays
     }
-    named = {entry: (shown(container, member), member) for entry, member in found.items()}
+    named = {entry: (shown(container, member), member) for entry, member in arrays.items()}
     numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in container.named))}
     for key, member in container.storages.items():
         name = f"{STORAGE}{numbers[key]}" if key in numbers else f"{STORAGE}-{key}"
@@ -166,7 +152,7 @@ def _readable(
     except FormatError:
         payload = container.data[member.start : member.end]
         return partial(pieces, payload), len(payload)
-    return partial(content_blocks, container, member, options), member.size
+    return partial(container.blocks, member, options), member.size
 
 
 def _entry(tensor: Tensor, kind: str) -> Entry:
@@ -180,18 +166,17 @@ def _entry(tensor: Tensor, kind: str) -> Entry:
         tensor.strides,
         tensor.absent,
     )
-    held = None if isinstance(tensor.held, PackedBytes) else tensor.held
-    return Entry(tensor.name, form, held, tensor)
+    stored = None if isinstance(tensor.held, PackedBytes) else tensor.held
+    return Entry(tensor.name, form, stored, tensor)
 
 
 def _place(container: Torch, tensor: Tensor, view: View) -> TensorPlace | None:
     if view.storage is None or tensor.nbytes == 0:
         return None
-    start, end = view.span()
-    steps = None
-    if view.dtype not in PACKED:
-        steps = overlay.item_steps(view.shape, view.strides)
-    return TensorPlace(container.storages[view.storage.key], start, end, steps, view.item)
+    is_packed = view.dtype in PACKED
+    steps = None if is_packed else overlay.item_steps(view.shape, view.strides)
+    said = Said(*view.span(), steps, view.item)
+    return TensorPlace(container.storages[view.storage.key], said)
 
 
 def digest(pickle: Pickle, content: Callable[[], Buffer]) -> bytes:
@@ -263,6 +248,7 @@ class _ValueWalk:
         """A text in full where it is met first; any number of places may refer to it."""
         number = self.texts.get(id(text))
         if number is None:
+            # By what it says: a pickler may write a text again, or take it from its memo.
             number = self.equal_texts.setdefault(text, len(self.equal_texts))
             self.texts[id(text)] = number
             if number == len(self.equal_texts) - 1:
@@ -272,6 +258,7 @@ class _ValueWalk:
         self.add(b"=", number)
 
     def _storage(self, storage: Storage) -> None:
+        # By the order in which they are met: keys are free.
         key = self.keys.setdefault(storage.key, len(self.keys))
         part = storage.part or ()
         self.add(b"P", key, storage.numel, len(part), *part)

@@ -69,49 +69,44 @@ def claims(data: ByteView) -> bool:
 
 def read(data: ByteView) -> Legacy:
     """Read a legacy file; raises FormatError."""
-    named: dict[Storage, None] = {}
-
-    def load(pid: object, offset: int) -> object:
-        made = views.storage(pid, offset)
-        if isinstance(made, Storage):
-            named.setdefault(made)
-        return made
-
+    load, saved = views.NamedStorages().load, views.NamedStorages()
     magic = pickle_read.parse(data, "magic", load)
     if magic.root != MAGIC:
         fail("magic is not that of a legacy torch file", offset=0, field="magic")
+    # Pickles stand one after another: each says where it ends.
     version = pickle_read.parse(data, "protocol version", load, start=magic.end)
     if version.root != PROTOCOL_VERSION:
         fail("protocol version is not 1001", offset=magic.end, field="protocol version")
     facts = pickle_read.parse(data, "system info", load, start=version.end)
     start = facts.end
-    named.clear()
-    pickle = pickle_read.parse(data, "pickle", load, start=start)
+    pickle = pickle_read.parse(data, "pickle", saved.load, start=start)
     listed = listing.list_tensors(pickle, start, "pickle")
-    keys = pickle_read.parse(data, "storage keys", load, start=pickle.end)
-    storages, end = _storages(data, keys, tuple(named))
+    keys = pickle_read.parse(data, "storage keys", saved.load, start=pickle.end)
+    named = tuple(saved.named)
+    storages, end = _storages(data, keys, named)
     pairs = facts.root.pairs if isinstance(facts.root, Dict) else []
     little = next((value for key, value in pairs if key == "little_endian"), None)
-    return Legacy(data, start, pickle, listed, tuple(named), storages, little, end)
+    return Legacy(data, start, pickle, listed, named, storages, little, end)
 
 
 def describe(data: ByteView, options: ReadOptions) -> Description:
     """List a legacy file's tensors; raises FormatError."""
-    made = read(data)
+    legacy = read(data)
     return Description(
         "torch",
         tuple(
-            tensor(name, view, made.find, options.max_chunk) for name, view in made.listing.tensors
+            tensor(name, view, legacy.find, options.max_chunk)
+            for name, view in legacy.listing.tensors
         ),
         {
             "reason": REASON,
-            "protocol": made.pickle.protocol,
+            "protocol": legacy.pickle.protocol,
             "byteorder": "little",
-            "globals": global_names(made.pickle),
-            "storages": len(made.storages),
+            "globals": global_names(legacy.pickle),
+            "storages": len(legacy.storages),
         },
-        tags=made.listing.tags,
-        untold=made.listing.untold,
+        tags=legacy.listing.tags,
+        untold=legacy.listing.untold,
     )
 
 
@@ -119,16 +114,18 @@ def check(data: ByteView) -> Findings:
     """Check a legacy file: there are no hashes in it. Raises nothing."""
     findings = Findings()
     try:
-        made = read(data)
+        legacy = read(data)
     except FormatError as error:
         findings.refuse(error)
         return findings
-    places = {key: (start, end - start) for key, (start, end) in made.storages.items()}
-    check_storages(findings, made.named, places, made.start)
-    check_views(findings, made.listing.tensors, places)
-    check_pickle(findings, made.pickle, made.start, "pickle")
-    if made.end < len(data):
-        findings.warn(f"{len(data) - made.end} bytes follow the last storage", "storage", made.end)
+    places = {key: (start, end - start) for key, (start, end) in legacy.storages.items()}
+    check_storages(findings, legacy.named, places, legacy.start)
+    check_views(findings, legacy.listing.tensors, places)
+    check_pickle(findings, legacy.pickle, legacy.start, "pickle")
+    if legacy.end < len(data):
+        findings.warn(
+            f"{len(data) - legacy.end} bytes follow the last storage", "storage", legacy.end
+        )
     return findings
 
 
@@ -141,12 +138,12 @@ def _storages(
     for storage in named:
         sizes.setdefault(storage.key, storage.item)
     cursor = Cursor(data, keys.end)
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     for key in _keys(keys):
         if key not in sizes:
             message = f"storage {quoted(key)} belongs to no tensor"
             fail(message, offset=keys.end, field="storage keys")
-        if key in found:
+        if key in places:
             fail(f"storage {quoted(key)} is there twice", offset=keys.end, field="storage keys")
         size = sizes[key]
         if size is None:
@@ -154,8 +151,8 @@ def _storages(
             fail(message, offset=keys.end, field="storage keys")
         count = cursor.integer(COUNT_SIZE, "numel", signed=True)
         start = cursor.skip(count * size, "storage")
-        found[key] = start, cursor.pos
-    return found, cursor.pos
+        places[key] = start, cursor.pos
+    return places, cursor.pos
 
 
 def _keys(keys: Pickle) -> Iterator[str]:

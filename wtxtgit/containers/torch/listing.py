@@ -28,17 +28,18 @@ from wtxtgit.containers.torch.pickle_read import (
 )
 from wtxtgit.containers.torch.views import UTILS, View, view
 
+# Values inside one another: the path to a tensor is a text of all keys on the way.
 MAX_DEPTH = 1000
-"""Values inside one another."""
+# Values visited, for each byte of the pickle and in all: a value may be referred to any number of
+# times, at two bytes each, and is walked each time if there are tensors in it.
 LEAST_STEPS = 65_536
 STEPS_A_BYTE = 16
 MAX_STEPS = 32 * MAX_TENSORS
-"""Values visited: sharing may make them more than a pickle has bytes, within bounds."""
+# Characters of all names together, bounded in the same way.
 LEAST_NAMES = 2**20
 NAMES_A_BYTE = 64
-"""Characters of all names together, in the same way."""
+# Characters of a text that other formats can take.
 MAX_TAG = 4096
-"""Characters of a text that other formats can take."""
 ROOT_NAME = "tensor"
 """What a tensor is called that is the whole value."""
 UNTOLD_VALUE = "values that are no tensors"
@@ -46,10 +47,11 @@ MAX_UNTOLD = 100
 
 _Counts = tuple[int, int, int]
 """Tensors, other values, and values not walked again inside of themselves, so far."""
+# Characters of a key up to which equal keys are found: one long key may be referred to any number
+# of times, and would be compared each time.
 MAX_COMPARED = 256
-"""Characters of a key up to which equal keys are found."""
+# Items of a key that its part of a path shows: a tuple can have millions.
 MAX_INNER = 8
-"""Items of a key that its part of a path shows."""
 ORDERED_DICT = Global("collections", "OrderedDict")
 PARAMETERS = (
     Global(UTILS, "_rebuild_parameter"),
@@ -128,9 +130,9 @@ class _DepthWalk:
                     self.path.pop()
                 continue
             part, value = child
-            made = self._view(value)
-            if made is not None:
-                self._add(part, made)
+            tensor = self._view(value)
+            if tensor is not None:
+                self._add(part, tensor)
             elif not isinstance(value, List | Dict | Set | CallResult | tuple):
                 self._note(part, value)
                 continue
@@ -151,7 +153,7 @@ class _DepthWalk:
             if _is_object(value):
                 visited[id(value)] = value
             open_ids.add(id(value))
-            children = self._children(value, made is not None)
+            children = self._children(value, tensor is not None)
             frames.append((children, value, part is not None, self._counts()))
             if part is not None:
                 self.path.append(part)
@@ -170,12 +172,12 @@ class _DepthWalk:
 
     def _view(self, value: object) -> View | None:
         """The tensor that a value is: the same one each time that the value is met."""
-        made = self.views.get(id(value))
-        if made is None:
-            made = view(value, self.start)
-            if made is not None:
-                self.views[id(value)] = made
-        return made
+        tensor = self.views.get(id(value))
+        if tensor is None:
+            tensor = view(value, self.start)
+            if tensor is not None:
+                self.views[id(value)] = tensor
+        return tensor
 
     def _children(self, value: object, is_tensor: bool) -> Iterator[Child]:
         if calls(value, *FROM_TYPE) and isinstance(value, CallResult) and len(value.args) == 4:
@@ -200,14 +202,14 @@ class _DepthWalk:
     def _fail(self, message: str) -> NoReturn:
         fail(f"{self.what} {message}", offset=self.start, field=self.what, kind="limit")
 
-    def _add(self, part: str | None, made: View) -> None:
+    def _add(self, part: str | None, tensor: View) -> None:
         parts = self.path if part is None else [*self.path, part]
         self.characters_left -= sum(map(len, parts)) + len(parts)
         if self.characters_left < 0 or len(self.tensors) == MAX_TENSORS:
             self._fail("has too many tensors")
         name = ".".join(parts) if parts else ROOT_NAME
         json_text.check_name(name, "tensor name", offset=self.start)
-        self.tensors.append((name, made))
+        self.tensors.append((name, tensor))
 
     def _note(self, part: str | None, value: object) -> None:
         """Note a value that is no tensor: a text at the top is a tag, all else is untold."""
@@ -226,13 +228,7 @@ class _DepthWalk:
 
 
 def _is_short_text(value: object) -> bool:
-    if not isinstance(value, str) or len(value) > MAX_TAG:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and len(value) <= MAX_TAG and json_text.is_text(value)
 
 
 def _is_object(value: object) -> bool:
@@ -364,8 +360,8 @@ def _word(key: object) -> str:
 
 
 def _listed_pairs(args: tuple[object, ...]) -> Iterator[tuple[object, object]]:
-    held = args[0] if len(args) == 1 else None
-    for item in held.items if isinstance(held, List) else ():
+    listed = args[0] if len(args) == 1 else None
+    for item in listed.items if isinstance(listed, List) else ():
         pair = item.items if isinstance(item, List) else item
         if isinstance(pair, tuple | list) and len(pair) == 2:
             yield pair[0], pair[1]

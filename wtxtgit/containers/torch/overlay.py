@@ -9,7 +9,7 @@ Spec: `docs/spec/torch.md`, "Resealing"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+# Bytes that are put together at a time.
 STEP = 1 << 20
-"""Bytes that are put together at a time."""
+# Tensors may speak of a storage so many times its size, or of LEAST_SAID bytes: a real model ties a
+# few weights, a hostile one lists a view of all bytes for each name.
 MOST_PASSES = 64
 LEAST_SAID = 1 << 26
-"""What is said of a storage may be so many times its size, or so many bytes."""
 
 Steps = tuple[tuple[int, int], ...]
 """Distances between items and how many there are, the largest first; in items."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Said:
     """What a tensor says of bytes [start, end) of a storage.
 
@@ -42,9 +43,9 @@ class Said:
 
     start: int
     end: int
-    blocks: Callable[[], Iterable[Buffer]] | None = None
     steps: Steps | None = None
     item: int = 1
+    blocks: Callable[[], Iterable[Buffer]] | None = None
 
 
 def item_steps(shape: Sequence[int], strides: Sequence[int]) -> Steps | None:
@@ -77,22 +78,24 @@ def refuse_bomb(said: Iterable[Said], size: int) -> None:
         )
 
 
-def overlaid(old: Iterable[Buffer], size: int, said: Sequence[Said]) -> Iterator[Buffer]:
+def overlaid(
+    old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said]
+) -> Iterator[Buffer]:
     """The `size` bytes that `old` gives with what is said of them, in pieces.
 
     Raises FormatError where two say different things of the same byte, and
     where one has more or fewer bytes than it says.
     """
-    was = _Feed(old)
+    was = _Feed(old())
     sweep = _Sweep(said)
     for start in range(0, size, STEP):
         end = min(start + STEP, size)
-        held = was.take(end - start)
+        block = was.take(end - start)
         active = sweep.reach(start, end)
         if any(one.said.blocks is not None for one in active):
-            yield _put_together(held, start, active)
+            yield _put_together(block, start, active)
         else:
-            yield held
+            yield block
     sweep.close()
 
 
@@ -105,16 +108,16 @@ def unsaid(old: Callable[[], Iterable[Buffer]], size: int, said: Sequence[Said])
         ((one.start, one.end) for one in said), size
     ):
         return None
-    found = sha256()
+    hasher = sha256()
     count = 0
-    sweep = _Sweep([Said(one.start, one.end, None, one.steps, one.item) for one in said])
+    sweep = _Sweep([replace(one, blocks=None) for one in said])
     was = _Feed(old())
     for start in range(0, size, STEP):
         end = min(start + STEP, size)
         rest = _left_over(was.take(end - start), start, sweep.reach(start, end))
         count += len(rest)
-        found.update(rest)
-    return found.digest() if count else None
+        hasher.update(rest)
+    return hasher.digest() if count else None
 
 
 class _Feed:
@@ -188,31 +191,32 @@ class _Sweep:
                 one.feed.close()
 
 
-def _put_together(held: Buffer, start: int, active: Sequence[_Active]) -> bytearray:
+def _put_together(block: Buffer, start: int, active: Sequence[_Active]) -> bytearray:
     """The bytes `held`, which stand at `start`, with what is said of them."""
-    made = bytearray(held)
+    together = bytearray(block)
     shared = [one for one in active if not one.alone]
     for one in active:
         if one.alone and one.feed is not None:
-            first, last = _within(one.said, start, len(made))
-            made[first:last] = one.feed.take(last - first)
+            first, last = _within(one.said, start, len(together))
+            together[first:last] = one.feed.take(last - first)
     if shared:
-        _agree(made, held, start, shared)
-    return made
+        _agree(together, block, start, shared)
+    return together
 
 
-def _agree(made: bytearray, held: Buffer, start: int, active: Sequence[_Active]) -> None:
+def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Active]) -> None:
     """Put into `made` what several say of it, each of the same bytes the same."""
     import numpy as np
 
-    target = np.frombuffer(made, np.uint8)
-    known = np.zeros(len(made), np.bool_)
+    target = np.frombuffer(together, np.uint8)
+    known = np.zeros(len(together), np.bool_)
     for one in active:
-        first, last = _within(one.said, start, len(made))
-        words = memoryview(held)[first:last] if one.feed is None else one.feed.take(last - first)
+        first, last = _within(one.said, start, len(together))
+        words = memoryview(block)[first:last] if one.feed is None else one.feed.take(last - first)
         items = _items(one.said, start + first, start + last)
         mine = np.frombuffer(words, np.uint8)
         part = target[first:last]
+        # Bytes of which two speak have to be equal, whoever comes first.
         if bool(np.any((part != mine) & known[first:last] & items)):
             raise FormatError(
                 "tensors share bytes and would have different ones there", field="entries"
@@ -221,15 +225,15 @@ def _agree(made: bytearray, held: Buffer, start: int, active: Sequence[_Active])
         known[first:last] |= items
 
 
-def _left_over(held: Buffer, start: int, active: Sequence[_Active]) -> bytes:
+def _left_over(block: Buffer, start: int, active: Sequence[_Active]) -> bytes:
     """The bytes of `held`, which stand at `start`, of which nothing is said."""
     import numpy as np
 
-    known = np.zeros(len(held), np.bool_)
+    known = np.zeros(len(block), np.bool_)
     for one in active:
-        first, last = _within(one.said, start, len(held))
+        first, last = _within(one.said, start, len(block))
         known[first:last] |= _items(one.said, start + first, start + last)
-    return np.frombuffer(held, np.uint8)[~known].tobytes()
+    return np.frombuffer(block, np.uint8)[~known].tobytes()
 
 
 def _within(said: Said, start: int, size: int) -> tuple[int, int]:
@@ -248,5 +252,5 @@ def _items(said: Said, start: int, end: int) -> NDArray[np.bool_]:
     for step, count in said.steps:
         rest -= np.minimum(rest // step, count - 1) * step
     skipped = start - said.start - first * said.item
-    found: NDArray[np.bool_] = np.repeat(rest == 0, said.item)[skipped : skipped + end - start]
-    return found
+    is_item: NDArray[np.bool_] = np.repeat(rest == 0, said.item)[skipped : skipped + end - start]
+    return is_item

@@ -22,17 +22,19 @@ from wtxtgit.containers.signatures import MAX_JSON
 from wtxtgit.io.view import ByteView, mapped
 
 MAX_PROTOCOL = 5
+# Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle: an opcode costs constant
+# time, and those that make an object some memory.
 MAX_OPCODES = 32 * MAX_TENSORS
 MAX_CONTAINERS = 4 * MAX_TENSORS
-"""Opcodes, and lists, dicts, tuples, sets, calls and marks, of one pickle."""
+# Bytes of an integer that is read: longer ones are of no use, and printing them takes quadratic
+# time.
 MAX_INTEGER_BYTES = 255
-"""Bytes of an integer that is read: any more are of no use, and printing them takes long."""
+# Characters of a global's module or name.
 MAX_GLOBAL = 1024
-"""Characters of a global's module or name."""
+# Bytes of a line with a global's module or name: a character has up to four.
 MAX_LINE = 4 * MAX_GLOBAL + 1
-"""Bytes of a line with a global's module or name."""
+# Bytes in which its end is looked for first: names are short, and each look copies.
 FIRST_LOOK = 64
-"""Bytes in which its end is looked for first."""
 FLOAT = Struct(">d")
 STOP = ord(".")
 LATIN_1 = "latin1"
@@ -255,6 +257,7 @@ class _PickleMachine:
         if self.stack:
             self.stack.pop()
         else:
+            # Python's own reader takes the mark, too, where nothing stands on it.
             self._pop_mark()
 
     def dup(self) -> None:
@@ -301,16 +304,12 @@ class _PickleMachine:
         del self.stack[-count:]
         self._push_container(items)
 
-    def append(self, items: list[object]) -> None:
+    def extend(self, kind: type[List | Set], items: list[object]) -> None:
         target = self._top()
-        if not isinstance(target, List | CallResult):
-            self._fail("appends to what is no list")
-        target.items.extend(items)
-
-    def add(self, items: list[object]) -> None:
-        target = self._top()
-        if not isinstance(target, Set | CallResult):
-            self._fail("adds to what is no set")
+        if not isinstance(target, (kind, CallResult)):
+            self._fail(
+                f"{'appends' if kind is List else 'adds'} to what is no {kind.__name__.lower()}"
+            )
         target.items.extend(items)
 
     def set_pairs(self, items: list[object]) -> None:
@@ -438,8 +437,8 @@ _STEPS: dict[int, _Step] = {
         b"\x96": _bytes(8),
         b"]": lambda m: m._push_container(List()),
         b"l": lambda m: m._push_container(List(m._pop_mark())),
-        b"a": lambda m: m.append([m._pop()]),
-        b"e": lambda m: m.append(m._pop_mark()),
+        b"a": lambda m: m.extend(List, [m._pop()]),
+        b"e": lambda m: m.extend(List, m._pop_mark()),
         b")": _constant(()),
         b"t": lambda m: m._push_container(tuple(m._pop_mark())),
         b"\x85": lambda m: m.tuple_of(1),
@@ -450,7 +449,7 @@ _STEPS: dict[int, _Step] = {
         b"s": lambda m: m.set_pairs([m._pop(), m._pop()][::-1]),
         b"u": lambda m: m.set_pairs(m._pop_mark()),
         b"\x8f": lambda m: m._push_container(Set()),
-        b"\x90": lambda m: m.add(m._pop_mark()),
+        b"\x90": lambda m: m.extend(Set, m._pop_mark()),
         b"\x91": lambda m: m._push_container(Set(m._pop_mark())),
         b"c": _PickleMachine.global_name,
         b"\x93": _PickleMachine.stack_global,

@@ -24,7 +24,7 @@ from wtxtgit.containers.torch.pickle_read import Pickle
 from wtxtgit.containers.torch.views import NO_STORAGE, PACKED, Storage, View, why_outside
 from wtxtgit.containers.zip_read import Directory, ZipMember
 from wtxtgit.errors import FormatError
-from wtxtgit.io.view import ByteView
+from wtxtgit.io.view import Buffer, ByteView
 from wtxtgit.model.tensor import Description, PackedBytes, ReadOptions, Tensor
 
 STORAGE = "data/"
@@ -38,11 +38,11 @@ CONSTANTS = "constants.pkl"
 DIRECTORY_ROLE = "_directory"
 ARRAY_ROLE = "_npy"
 BYTEORDERS = (b"little", b"big")
+# Bytes of a member that holds a word or a number; one that is deflated must not be a bomb.
 MAX_WORD = 64
-"""Bytes of a member that holds a word or a number."""
 TOO_LARGE = "its storage is deflated, and more than the limit"
+# Names of globals that a description lists: a pickle may name millions.
 MAX_GLOBALS = 1000
-"""Names of globals that a description tells."""
 MISSING = "its storage is missing"
 UNKNOWN = "its dtype is unknown"
 EXPANDED = "its view repeats items to more bytes than the limit"
@@ -54,7 +54,8 @@ class Torch:
 
     `storages` are the storages' members by key; `named` all distinct
     storages that the pickle names; `arrays` the npy files that are stored
-    members, by position.
+    members, by position. torch can be told to write no CRC-32: `has_crc32`
+    where any member has one.
     """
 
     data: ByteView
@@ -67,6 +68,7 @@ class Torch:
     storages: dict[str, ZipMember]
     named: tuple[Storage, ...]
     arrays: dict[int, Stored]
+    has_crc32: bool
 
     def ranges(self) -> Iterator[Range]:
         tensors = self._covering()
@@ -104,23 +106,35 @@ class Torch:
         alignment = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else 0
         return alignment if 1 <= alignment <= MAX_ALIGNMENT else DEFAULT_ALIGNMENT
 
+    def refuse_shared_bytes(self) -> None:
+        """Raise FormatError where members share bytes, or have some of the directory."""
+        # Apart they could be any number of times larger than the file.
+        if zip_read.overlapping(self.directory.members, self.directory.start):
+            raise FormatError("members share bytes", field="payload")
+
+    def blocks(self, member: ZipMember, options: ReadOptions) -> Iterator[Buffer]:
+        """What a member holds, in pieces; raises FormatError."""
+        most = max(options.max_chunk, member.end - member.start)
+        return zip_read.blocks(self.data, member, most)
+
     def _covering(self) -> dict[int, tuple[str, View]]:
         """The tensor of each stored member, by its id, that just one tensor covers.
 
         A tensor of several names is one, and has the first of them.
         """
-        found: dict[int, tuple[str, View]] = {}
+        covering: dict[int, tuple[str, View]] = {}
         shared: set[int] = set()
         for name, view in self.listing.tensors:
             key = view.storage.key if view.storage is not None else None
             member = None if key is None else self.storages.get(key)
             if key is None or member is None or not member.stored:
                 continue
+            # A member that is cut as a tensor is all of it, and nobody else's.
             if not covers(view, member.size):
                 continue
-            if found.setdefault(id(member), (name, view))[1] is not view:
+            if covering.setdefault(id(member), (name, view))[1] is not view:
                 shared.add(id(member))
-        return {place: tensor for place, tensor in found.items() if place not in shared}
+        return {place: tensor for place, tensor in covering.items() if place not in shared}
 
     def tensors(self, options: ReadOptions) -> Iterator[Tensor]:
         decoded = DecodedParts(options).of_file(len(self.data))
@@ -156,10 +170,10 @@ class Torch:
         if member is None:
             return None
         try:
-            held = bytes(zip_read.content(self.data, member, MAX_WORD))
+            raw = bytes(zip_read.content(self.data, member, MAX_WORD))
         except FormatError:
             return None
-        return held.decode("ascii", "backslashreplace").strip()
+        return raw.decode("ascii", "backslashreplace").strip()
 
 
 def describe(container: Torch, options: ReadOptions) -> Description:
@@ -200,32 +214,26 @@ def read(data: ByteView) -> Torch:
     if folder is None or member is None:
         fail(f"zip has no member {PICKLE}", offset=directory.start, field=PICKLE)
     byteorder = _byteorder(data, _last(directory, folder + BYTEORDER))
-    named: dict[Storage, None] = {}
-
-    def load(pid: object, offset: int) -> object:
-        made = views.storage(pid, offset)
-        if isinstance(made, Storage):
-            named.setdefault(made)
-        return made
-
-    pickle, listed = _read_pickle(data, member, load)
+    saved = views.NamedStorages()
+    pickle, listed = _read_pickle(data, member, saved.load)
     storages = _storages(directory, folder)
     npy = npy_header.read_members(data, directory.members, "zip has too many npy headers")
     arrays = {n: stored for n, (_, stored) in npy.items()}
-    return Torch(
-        data, directory, folder, pickle, member, listed, byteorder, storages, tuple(named), arrays
-    )
+    named = tuple(saved.named)
+    has_crc32 = any(member.crc32 for member in directory.members)
+    parts = (listed, byteorder, storages, named, arrays, has_crc32)
+    return Torch(data, directory, folder, pickle, member, *parts)
 
 
 def _read_pickle(
     data: ByteView, member: ZipMember, load: pickle_read.Load
 ) -> tuple[Pickle, PickledTensors]:
-    held = zip_read.content(data, member, MAX_JSON)
+    content = zip_read.content(data, member, MAX_JSON)
     if member.stored:
         pickle = pickle_read.parse(data[: member.end], PICKLE, load, start=member.start)
         return pickle, listing.list_tensors(pickle, member.start, PICKLE)
     try:
-        pickle = pickle_read.parse(held, PICKLE, load)
+        pickle = pickle_read.parse(content, PICKLE, load)
         return pickle, listing.list_tensors(pickle, 0, PICKLE)
     except FormatError as error:
         # Places in what was inflated are no places in the file.
@@ -289,13 +297,13 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
     none = memoryview(b"")
     if view.storage is None:
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=NO_STORAGE)
-    held = find(view.storage)
-    if isinstance(held, str):
+    stored = find(view.storage)
+    if isinstance(stored, str):
         # A tensor without items lacks nothing.
-        absent = held if view.numel else None
+        absent = stored if view.numel else None
         return Tensor(name, view.dtype, view.shape, none, None, view.element, absent=absent)
     start, end = view.span()
-    size = held.data.nbytes
+    size = stored.data.nbytes
     absent = why_outside(view, size)
     if view.item == 0:
         absent = UNKNOWN
@@ -310,8 +318,8 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
         name,
         view.dtype,
         view.shape,
-        held.part(start, end),
-        None if held.offset is None else held.offset + start,
+        stored.part(start, end),
+        None if stored.offset is None else stored.offset + start,
         view.element,
         byteorder=byteorder,
         strides=strides,
@@ -322,8 +330,8 @@ def tensor(name: str, view: View, find: Find, most: int, byteorder: str = "littl
 def global_names(pickle: Pickle) -> list[str]:
     """The globals that a pickle names, in its order, as text that JSON and terminals hold."""
     return [
-        made.path.encode("utf-8", "backslashreplace").decode()
-        for made in pickle.globals[:MAX_GLOBALS]
+        named.path.encode("utf-8", "backslashreplace").decode()
+        for named in pickle.globals[:MAX_GLOBALS]
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
@@ -17,7 +18,7 @@ from itertools import groupby
 from wtxtgit.containers import zip_read, zip_write
 from wtxtgit.containers.cursor import quoted
 from wtxtgit.containers.torch import contents, overlay, zip_layout
-from wtxtgit.containers.torch.contents import TorchContents, content_blocks, shown, values
+from wtxtgit.containers.torch.contents import TensorPlace, TorchContents, shown, values
 from wtxtgit.containers.torch.overlay import Said
 from wtxtgit.containers.torch.read import Torch
 from wtxtgit.containers.torch.zip_layout import ChangedMember
@@ -51,24 +52,15 @@ def reseal(
     of the pickle. Raises FormatError before the first of the bytes.
     """
     files = _TensorFiles(options)
-    held, contents = files.fit(container, placed, values)
-    data, directory = held.container.data, held.container.directory
+    written, contents = files.fit(container, placed, values)
     if not contents:
-        return pieces(data)
-    if zip_read.overlapping(directory.members, directory.start):
-        raise FormatError("members share bytes", field="payload")
-    has_crc32 = any(member.crc32 for member in directory.members)
-    changed = _changed(held, contents, options, has_crc32=has_crc32)
+        return pieces(written.container.data)
+    written.container.refuse_shared_bytes()
+    changed = _changed(written, contents, options)
     if all(one.member.stored for one in changed):
-        return zip_layout.in_place(data, directory, changed, has_crc32=has_crc32)
-    return zip_layout.laid_out(
-        data,
-        directory,
-        {one.member.entry: one for one in changed},
-        held.container.alignment,
-        options.max_chunk,
-        has_crc32=has_crc32,
-    )
+        return zip_layout.in_place(written.container, changed)
+    by_entry = {one.member.entry: one for one in changed}
+    return zip_layout.laid_out(written.container, by_entry, options)
 
 
 class _TensorFiles:
@@ -100,25 +92,25 @@ class _TensorFiles:
             return first, self._contents(first, placed)
         if wanted is not None:
             for source in {id(one.source): one.source for one in placed}.values():
-                held = self.of(source)
-                if held is not first and self._why_not(held, placed, wanted) is None:
-                    return held, self._contents(held, placed)
+                other = self.of(source)
+                if other is not first and self._why_not(other, placed, wanted) is None:
+                    return other, self._contents(other, placed)
         raise why
 
     def _why_not(
         self,
-        held: TorchContents,
+        file: TorchContents,
         placed: Sequence[PlacedEntry],
         wanted: Mapping[str, object] | None,
     ) -> FormatError | None:
-        names = dict.fromkeys(entry.name for entry in held.entries)
+        names = dict.fromkeys(entry.name for entry in file.entries)
         given: dict[str, list[Entry]] = {}
         for one in placed:
             entry = self.of(one.source).entries[one.number]
             if entry.name not in names:
                 return _refused(f"gain tensor {quoted(entry.name)}")
             given.setdefault(entry.name, []).append(entry)
-        for entry in reversed(held.entries):
+        for entry in reversed(file.entries):
             same_name = given.get(entry.name)
             if not same_name:
                 return _refused(f"lose tensor {quoted(entry.name)}")
@@ -129,7 +121,7 @@ class _TensorFiles:
         if more is not None:
             return _refused(f"gain tensor {quoted(more)}")
         if wanted is not None:
-            own = values(held.container, self._options)
+            own = values(file.container, self._options)
             missing = object()
             for key in {**own, **wanted}:
                 if own.get(key, missing) != wanted.get(key, missing):
@@ -137,18 +129,18 @@ class _TensorFiles:
         return None
 
     def _contents(
-        self, held: TorchContents, placed: Sequence[PlacedEntry]
+        self, written: TorchContents, placed: Sequence[PlacedEntry]
     ) -> dict[int, NewContent]:
         """The bytes of tensors that are not to be the file's own, by number."""
         numbers: dict[str, list[int]] = {}
-        for number in reversed(range(len(held.entries))):
-            numbers.setdefault(held.entries[number].name, []).append(number)
-        found: dict[int, NewContent] = {}
+        for number in reversed(range(len(written.entries))):
+            numbers.setdefault(written.entries[number].name, []).append(number)
+        contents: dict[int, NewContent] = {}
         for one in placed:
             source = self.of(one.source)
             entry = source.entries[one.number]
             number = numbers[entry.name].pop()
-            size = held.tensors[number].nbytes
+            size = written.tensors[number].nbytes
             if one.content is not None and one.content.nbytes != size:
                 raise FormatError(
                     f"tensor {quoted(entry.name)} has {size} bytes, not {one.content.nbytes}",
@@ -156,70 +148,68 @@ class _TensorFiles:
                 )
             if one.content is not None:
                 content = one.content
-            elif source is held and one.number == number:
+            elif source is written and one.number == number:
                 continue
             else:
                 content = self._taken(source, one.number)
-            if held.places[number] is not None:
-                found[number] = content
-        return found
+            if written.places[number] is not None:
+                contents[number] = content
+        return contents
 
     def _taken(self, source: TorchContents, number: int) -> NewContent:
         """The bytes of a tensor of another file, whose storage must not be damaged."""
         place, container = source.places[number], source.container
         if place is not None and (id(source), place.member.entry) not in self._checked:
             self._checked.add((id(source), place.member.entry))
-            has_crc32 = any(member.crc32 for member in container.directory.members)
-            blocks = content_blocks(container, place.member, self._options)
-            zip_write.checked_crc32(place.member, blocks, is_in_directory=has_crc32)
+            zip_layout.check_crc32(container, place.member, self._options)
         tensor = source.tensors[number]
         return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
 
 
 def _changed(
-    held: TorchContents,
+    written: TorchContents,
     contents: Mapping[int, NewContent],
     options: ReadOptions,
-    *,
-    has_crc32: bool,
 ) -> list[ChangedMember]:
     """The members that other contents change; each is put together once, to see that it can be."""
     touched = {
         place.member.entry: place.member
-        for place in (held.places[number] for number in contents)
+        for place in (written.places[number] for number in contents)
         if place is not None
     }
-    made: list[ChangedMember] = []
-    for entry, said in _said_of(held, contents, set(touched)).items():
+    changed: list[ChangedMember] = []
+    for entry, said in _said_of(written, contents, set(touched)).items():
         member = touched[entry]
-        old = content_blocks(held.container, member, options)
         overlay.refuse_bomb(said, member.size)
-        zip_write.checked_crc32(member, old, is_in_directory=has_crc32)
-        blocks = partial(_overlaid, held.container, member, said, options)
-        made.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
+        zip_layout.check_crc32(written.container, member, options)
+        old = partial(written.container.blocks, member, options)
+        blocks = partial(overlay.overlaid, old, member.size, said)
+        changed.append(ChangedMember(member, blocks, zip_write.crc32_of(blocks())))
     # Without CRC-32 the fingerprint is that of zeros, and stays.
-    return made + (_fingerprint(held.container, made) if has_crc32 else [])
+    return changed + (
+        _fingerprint(written.container, changed) if written.container.has_crc32 else []
+    )
 
 
 def _said_of(
-    held: TorchContents, contents: Mapping[int, NewContent], members: set[int]
+    written: TorchContents, contents: Mapping[int, NewContent], members: set[int]
 ) -> dict[int, list[Said]]:
     """What the tensors in these members say of them; those that keep their bytes say so once."""
-    found: dict[int, list[Said]] = {}
-    kept: set[tuple[object, ...]] = set()
-    for number, place in enumerate(held.places):
+    by_member: dict[int, list[Said]] = {}
+    kept: set[TensorPlace] = set()
+    for number, place in enumerate(written.places):
         if place is None or place.member.entry not in members:
             continue
         content = contents.get(number)
-        key = (place.member.entry, place.start, place.end, place.steps, place.item)
-        if content is None and key in kept:
+        if content is not None:
+            said = replace(place.said, blocks=content.blocks)
+        elif place in kept:
             continue
-        if content is None:
-            kept.add(key)
-        found.setdefault(place.member.entry, []).append(
-            place.said(None if content is None else content.blocks)
-        )
-    return found
+        else:
+            kept.add(place)
+            said = place.said
+        by_member.setdefault(place.member.entry, []).append(said)
+    return by_member
 
 
 def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[ChangedMember]:
@@ -232,20 +222,14 @@ def _fingerprint(container: Torch, changed: Sequence[ChangedMember]) -> list[Cha
     now = {one.member.entry: one.crc32 for one in changed}
     # torch passes over members that are empty.
     others = [m for m in container.directory.members if m is not member and m.size]
-    made = contents.updated_id(
+    fingerprint = contents.updated_id(
         old,
         (other.crc32 for other in others),
         (now.get(other.entry, other.crc32) for other in others),
     )
-    if made == old:
+    if fingerprint == old:
         return []
-    return [ChangedMember(member, partial(iter, (made,)), zip_write.crc32_of([made]))]
-
-
-def _overlaid(
-    container: Torch, member: ZipMember, said: Sequence[Said], options: ReadOptions
-) -> Iterator[Buffer]:
-    return overlay.overlaid(content_blocks(container, member, options), member.size, said)
+    return [ChangedMember(member, partial(iter, (fingerprint,)), zip_write.crc32_of([fingerprint]))]
 
 
 def _refused(what: str) -> FormatError:
@@ -264,9 +248,8 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
     in is none of that: it is called as the file was when it was saved. Raises
     FormatError where members share bytes.
     """
+    container.refuse_shared_bytes()
     data, members = container.data, container.directory.members
-    if zip_read.overlapping(members, container.directory.start):
-        raise FormatError("members share bytes", field="payload")
     counts = Counter(member.name for member in members)
     folders: list[ZipMember] = []
     repeated: list[ZipMember] = []
@@ -281,15 +264,15 @@ def rest(container: Torch, options: ReadOptions) -> dict[str, object]:
         for member in members
         if (comment := zip_write.kept(data, member).comment)
     }
-    told: dict[str, object] = {
+    parts: dict[str, object] = {
         DEVICES: _devices(container),
         COMPRESSED: sorted(shown(container, member) for member in members if not member.stored),
         COMMENTS: comments,
         REPEATED: _hashes(container, repeated),
         FOLDERS: _hashes(container, folders),
     }
-    found = {name: value for name, value in told.items() if value}
-    return {**zip_write.rest(data, container.directory), **found}
+    beside = {name: value for name, value in parts.items() if value}
+    return {**zip_write.rest(data, container.directory), **beside}
 
 
 def _devices(container: Torch) -> object:

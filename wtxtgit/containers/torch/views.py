@@ -90,10 +90,10 @@ PACKED = {"quint4x2": 2, "quint2x4": 4}
 
 UTILS = "torch._utils"
 MAX_RANK = 64
+# Largest size, stride, offset or count of items: torch has int64 for them.
 MAX_SIZE = 2**63 - 1
-"""Largest size, stride, offset or count of items."""
+# Characters of a storage's key; torch writes small numbers.
 MAX_KEY = 1024
-"""Characters of a storage's key."""
 REBUILT_DTYPE = {"_rebuild_tensor_v3": 6}
 REBUILT_METADATA = {"_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
 """Places of the arguments that some ways of rebuilding have after the first four."""
@@ -214,6 +214,7 @@ def storage(pid: object, offset: int) -> object:
         _fail("persistent id has a wrong key", offset)
     if not _is_size(numel):
         _fail(f"storage {quoted(key)} has a wrong numel", offset)
+    # Where a storage was says nothing of its bytes, so any object may stand there.
     device = location if isinstance(location, str) else ""
     part = rest[0] if rest else None
     if part is None:
@@ -225,6 +226,20 @@ def storage(pid: object, offset: int) -> object:
     if first + count > numel:
         _fail(f"storage {quoted(key)} has a part that reaches outside of it", offset)
     return Storage(key, dtype, numel, (first, count), device)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStorages:
+    """All distinct storages that a pickle names, in its order; `load` is for its reader."""
+
+    named: dict[Storage, None] = field(default_factory=dict)
+
+    def load(self, pid: object, offset: int) -> object:
+        """The storage, or the class, of a persistent id; raises FormatError."""
+        loaded = storage(pid, offset)
+        if isinstance(loaded, Storage):
+            self.named.setdefault(loaded)
+        return loaded
 
 
 def view(value: object, offset: int) -> View | None:
@@ -245,28 +260,27 @@ def view(value: object, offset: int) -> View | None:
         return None
     if len(args) < 4 or not isinstance(args[0], Storage):
         _fail(f"{name} has no storage", offset)
-    held = args[0]
-    first, shape, strides = args[1], sizes(args[2]), sizes(args[3])
+    stored = args[0]
+    first = args[1]
     if not isinstance(first, int) or not _is_size(first):
         _fail(f"{name} has a wrong offset", offset)
-    if shape is None or strides is None or len(shape) != len(strides):
-        _fail(f"{name} has a wrong size or stride", offset)
-    dtype = held.dtype
+    shape, strides = _shape_and_strides(args[2:4], name, offset)
+    dtype = stored.dtype
     if name in REBUILT_DTYPE:
         dtype = _dtype(args[REBUILT_DTYPE[name] : REBUILT_DTYPE[name] + 1], offset)
     element = ELEMENTS.get(dtype)
     place = REBUILT_METADATA.get(name, len(args))
     if name == "_rebuild_qtensor" or _changes_values(args[place : place + 1]):
         element = None
-    return View(dtype, shape, strides, first, held, element)
+    return View(dtype, shape, strides, first, stored, element)
 
 
-def why_outside(made: View, nbytes: int) -> str | None:
+def why_outside(tensor: View, nbytes: int) -> str | None:
     """Words on a view that reaches outside of its storage of `nbytes` bytes, None if inside."""
     limit = nbytes
-    if made.storage is not None and made.storage.part is not None:
-        limit = min(nbytes, made.storage.end)
-    if made.span()[1] <= limit:
+    if tensor.storage is not None and tensor.storage.part is not None:
+        limit = min(nbytes, tensor.storage.end)
+    if tensor.span()[1] <= limit:
         return None
     return f"reaches outside of its storage of {limit} bytes"
 
@@ -287,11 +301,19 @@ def sizes(value: object) -> tuple[int, ...] | None:
 
 
 def _meta_view(args: tuple[object, ...], offset: int) -> View:
-    shape, strides = (sizes(args[1]), sizes(args[2])) if len(args) >= 3 else (None, None)
-    if shape is None or strides is None or len(shape) != len(strides):
-        _fail(f"{REBUILD_META} has a wrong size or stride", offset)
+    shape, strides = _shape_and_strides(args[1:3], REBUILD_META, offset)
     dtype = _dtype(args[:1], offset)
     return View(dtype, shape, strides, element=ELEMENTS.get(dtype))
+
+
+def _shape_and_strides(
+    args: tuple[object, ...], name: str, offset: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    match tuple(map(sizes, args)):
+        case (tuple(shape), tuple(strides)) if len(shape) == len(strides):
+            return shape, strides
+        case _:
+            return _fail(f"{name} has a wrong size or stride", offset)
 
 
 def _dtype(args: tuple[object, ...], offset: int) -> str:
@@ -301,9 +323,9 @@ def _dtype(args: tuple[object, ...], offset: int) -> str:
     return dtype.name if dtype.module == "torch" and dtype.name in SIZES else _printable(dtype)
 
 
-def _printable(made: Global) -> str:
+def _printable(named: Global) -> str:
     """A word for a class or dtype that is unknown; none of those that are known has a dot."""
-    return made.path.encode("utf-8", "backslashreplace").decode()
+    return named.path.encode("utf-8", "backslashreplace").decode()
 
 
 def _changes_values(args: tuple[object, ...]) -> bool:

@@ -7,8 +7,10 @@ Spec: `docs/spec/torch.md`, "What is written"
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from wtxtgit.containers.cursor import quoted
+from wtxtgit.containers.json_text import is_text, refuse_repeated
 from wtxtgit.containers.torch import PICKLE, zip_layout
 from wtxtgit.containers.torch.read import ALIGNMENT, BYTEORDER, DEFAULT_ALIGNMENT, STORAGE, VERSION
 from wtxtgit.containers.torch.views import ELEMENTS, MAX_RANK, MAX_SIZE, SIZES, STORAGES
@@ -21,8 +23,8 @@ from wtxtgit.model.tensor import TensorSource
 PROTOCOL = 2
 LOCATION = "cpu"
 UNTYPED = ("torch.storage", "UntypedStorage")
+# Items that are set at a time, as Python's own pickler has it.
 BATCH = 1000
-"""Items that are set at a time."""
 STORAGE_OF = {dtype: kind for kind, dtype in STORAGES.items() if not kind.endswith("pedStorage")}
 """The storage class of each dtype that has one."""
 DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
@@ -96,39 +98,40 @@ def state_dict(tensors: Sequence[tuple[TensorSource, str]], items: Sequence[int]
     The storages' keys are "0", "1", ... in the same order; `items` says how
     many items each has.
     """
-    made = _PickleWriter()
-    made.put_ordered_dict()
+    pickle = _PickleWriter()
+    pickle.put_ordered_dict()
     for first in range(0, len(tensors), BATCH):
-        made.put(b"(")
+        pickle.put(b"(")
         for place in range(first, min(first + BATCH, len(tensors))):
             source, dtype = tensors[place]
-            made.put_text(source.name)
-            _put_tensor(made, source.shape, dtype, str(place), items[place])
-        made.put(b"u")
-    made.put(b".")
-    return b"".join(made.parts)
+            pickle.put_text(source.name)
+            _put_tensor(pickle, source.shape, dtype, str(place), items[place])
+        pickle.put(b"u")
+    pickle.put(b".")
+    return b"".join(pickle.parts)
 
 
 def _put_tensor(
-    made: _PickleWriter, shape: tuple[int, ...], dtype: str, key: str, items: int
+    pickle: _PickleWriter, shape: tuple[int, ...], dtype: str, key: str, items: int
 ) -> None:
     is_typed = dtype in STORAGE_OF
-    made.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
-    made.put(b"((")
-    made.put_word("storage")
-    made.put_global(*(("torch", STORAGE_OF[dtype]) if is_typed else UNTYPED))
-    made.put_text(key)
-    made.put_word(LOCATION)
-    made.put_integer(items)
-    made.put(b"tQ")
-    made.put_integer(0)
-    made.put_sizes(shape)
-    made.put_sizes(contiguous_strides(shape))
-    made.put(b"\x89")
-    made.put_ordered_dict()
+    pickle.put_global("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
+    pickle.put(b"((")
+    pickle.put_word("storage")
+    pickle.put_global(*(("torch", STORAGE_OF[dtype]) if is_typed else UNTYPED))
+    pickle.put_text(key)
+    pickle.put_word(LOCATION)
+    pickle.put_integer(items)
+    pickle.put(b"tQ")
+    pickle.put_integer(0)
+    pickle.put_sizes(shape)
+    pickle.put_sizes(contiguous_strides(shape))
+    # requires_grad is false, and there are no backward hooks.
+    pickle.put(b"\x89")
+    pickle.put_ordered_dict()
     if not is_typed:
-        made.put_global("torch", dtype)
-    made.put(b"tR")
+        pickle.put_global("torch", dtype)
+    pickle.put(b"tR")
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -150,12 +153,9 @@ def build_model(
     Each tensor has a storage of its own and is asked for its blocks once;
     `tags` have no place. Raises FormatError before the first of the bytes.
     """
-    names: set[str] = set()
     for tensor in tensors:
         _check_tensor(tensor)
-        if tensor.name in names:
-            raise FormatError(f"two tensors are called {quoted(tensor.name)}", field="name")
-        names.add(tensor.name)
+    refuse_repeated((tensor.name for tensor in tensors), "two tensors are called {}")
     dtypes = [DTYPES[tensor.element] for tensor in tensors]
     items = [
         # Storages without a class of their own count bytes.
@@ -182,16 +182,11 @@ def _check_tensor(tensor: TensorSource) -> None:
     name = quoted(tensor.name)
     if tensor.element not in DTYPES:
         raise FormatError(f"torch has no {tensor.element}, as tensor {name} is", field="dtype")
-    try:
-        tensor.name.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"tensor {name} has a lone surrogate", field="name") from None
+    if not is_text(tensor.name):
+        raise FormatError(f"tensor {name} has a lone surrogate", field="name")
     if len(tensor.shape) > MAX_RANK or any(not 0 <= dim <= MAX_SIZE for dim in tensor.shape):
         raise FormatError(f"tensor {name} has a shape that torch has not", field="shape")
 
 
 def _small(name: str, content: bytes) -> NewMember:
-    def blocks() -> Iterator[Buffer]:
-        yield content
-
-    return new_member((FOLDER + name).encode("ascii"), len(content), blocks)
+    return new_member((FOLDER + name).encode("ascii"), len(content), partial(iter, (content,)))

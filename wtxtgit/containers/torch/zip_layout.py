@@ -31,7 +31,7 @@ from wtxtgit.containers.zip_read import (
     Directory,
     ZipMember,
 )
-from wtxtgit.containers.zip_write import NewMember, ZipStyle, checked_crc32
+from wtxtgit.containers.zip_write import NewMember, ZipStyle
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, ByteView, pieces
 from wtxtgit.model.tensor import ReadOptions
@@ -84,18 +84,17 @@ def repack(container: Torch, compression: str, options: ReadOptions) -> Iterator
     """
     if compression != "none":
         raise FormatError(f"torch has no {compression} in its files", field="method")
-    data, members = container.data, container.directory.members
-    # Stored apart they could be any number of times larger than the file.
-    if zip_read.overlapping(members, container.directory.start):
-        raise FormatError("members share bytes", field="payload")
-    has_crc32 = any(member.crc32 for member in members)
-    contents = []
-    for member in members:
-        most = max(options.max_chunk, member.end - member.start)
-        blocks = partial(zip_read.blocks, data, member, most)
-        checked_crc32(member, blocks(), is_in_directory=has_crc32)
-        contents.append(new_member(encoded_name(member), member.size, blocks))
-    return build(contents, container.alignment)
+    container.refuse_shared_bytes()
+    return laid_out(container, {}, options, compresses=False)
+
+
+def check_crc32(container: Torch, member: ZipMember, options: ReadOptions) -> int:
+    """The CRC-32 of a member's content.
+
+    Raises FormatError where the directory has another one, unless it has none at all.
+    """
+    blocks = container.blocks(member, options)
+    return zip_write.checked_crc32(member, blocks, is_in_directory=container.has_crc32)
 
 
 def encoded_name(member: ZipMember) -> bytes:
@@ -115,66 +114,53 @@ class ChangedMember:
     crc32: int
 
 
-def in_place(
-    data: ByteView, directory: Directory, changed: Sequence[ChangedMember], *, has_crc32: bool
-) -> Iterator[Buffer]:
-    """The bytes of the zip with other contents of stored members, everything else as it is.
+def in_place(container: Torch, changed: Sequence[ChangedMember]) -> Iterator[Buffer]:
+    """The bytes of the file with other contents of stored members, everything else as it is.
 
     Raises FormatError before the first of the bytes where members share bytes.
     """
-    limits = _limits(directory)
-    patches: list[Edit] = []
+    data, limits = container.data, _limits(container.directory)
+    edits: list[Edit] = []
     for one in changed:
         member = one.member
-        patches.append((member.start, member.end, one.blocks))
-        if has_crc32:
+        edits.append((member.start, member.end, one.blocks))
+        if container.has_crc32:
+            crc32 = partial(iter, (pack("<I", one.crc32),))
             places = _crc32_places(data, member, limits[member.entry])
-            blocks = partial(iter, (pack("<I", one.crc32),))
-            patches += [(place, place + 4, blocks) for place in places]
-    return spliced(data, sorted(patches, key=lambda patch: patch[0]))
+            edits += [(place, place + 4, crc32) for place in places]
+    return spliced(data, sorted(edits, key=lambda edit: edit[0]))
 
 
 def laid_out(
-    data: ByteView,
-    directory: Directory,
+    container: Torch,
     changed: Mapping[int, ChangedMember],
-    alignment: int,
-    most: int,
+    options: ReadOptions,
     *,
-    has_crc32: bool,
+    compresses: bool = True,
 ) -> Iterator[Buffer]:
-    """The bytes of a zip as torch lays it out, with other contents of some members.
+    """The bytes of the file as torch lays it out, with other contents of some members.
 
     `changed` has them by the place of their entries. Members are compressed as
-    they were. Raises FormatError before the first of the bytes for members
-    that can't be read, inflate to over `most` bytes, or do not have the CRC-32
-    that the directory says, where it says any.
+    they were, or stored where it `compresses` none. Raises FormatError before
+    the first of the bytes for members that can't be read, inflate to over
+    `max_chunk` bytes, or do not have the CRC-32 that the directory says, where
+    it says any.
     """
     contents = []
-    for member in directory.members:
+    for member in container.directory.members:
         name = encoded_name(member)
         one = changed.get(member.entry)
-        if one is None:
-            limit = max(most, member.end - member.start)
-            blocks: Blocks = partial(zip_read.blocks, data, member, limit)
-            crc32 = checked_crc32(member, blocks(), is_in_directory=has_crc32)
-            if member.method == DEFLATED:
-                blocks = partial(pieces, data[member.start : member.end])
-            length = member.end - member.start
+        blocks: Blocks = partial(container.blocks, member, options)
+        crc32 = check_crc32(container, member, options) if one is None else one.crc32
+        packed: Blocks = partial(pieces, container.data[member.start : member.end])
+        if one is not None:
+            blocks, packed = one.blocks, partial(zip_write.deflated, one.blocks)
+        if member.method == DEFLATED and compresses:
+            length = sum(map(len, packed()))
+            contents.append(new_member(name, member.size, packed, (length, crc32)))
         else:
-            blocks, crc32, length = one.blocks, one.crc32, member.size
-            if member.method == DEFLATED:
-                blocks = partial(zip_write.deflated, one.blocks)
-                length = sum(map(len, blocks()))
-        contents.append(
-            new_member(
-                name,
-                member.size,
-                blocks,
-                (length, crc32) if member.method == DEFLATED else None,
-            )
-        )
-    return build(contents, alignment)
+            contents.append(new_member(name, member.size, blocks))
+    return build(contents, container.alignment)
 
 
 def _limits(directory: Directory) -> dict[int, int]:
@@ -200,10 +186,11 @@ def _crc32_places(data: ByteView, member: ZipMember, limit: int) -> Iterator[int
     yield member.entry + ENTRY_CRC32
     _, _, flags, _, _, _, crc32, *_ = unpack_at(LOCAL, data, member.header)
     is_described = bool(flags & WITH_DESCRIPTOR)
+    # Before a descriptor the field of the local header is zero, and stays so.
     if crc32 == member.crc32 and (crc32 or not is_described):
         yield member.header + LOCAL_CRC32
     if not is_described:
         return
-    found = zip_read.find(data, member, limit)
-    if found is not None:
-        yield found[0]
+    descriptor = zip_read.find(data, member, limit)
+    if descriptor is not None:
+        yield descriptor[0]

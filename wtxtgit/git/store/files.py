@@ -26,6 +26,7 @@ from pathlib import Path
 
 from wtxtgit.errors import EnvironmentFailure
 from wtxtgit.git.repository import Repository
+from wtxtgit.io.files import opened_regular
 
 _MOST_BORROWED = 64
 _MOST_ALTERNATES = 1024 * 1024
@@ -81,7 +82,7 @@ class Places:
     def make_folder(self, name: str) -> Path:
         """Make a folder below the objects' where there is none."""
         folder = self.folder / name
-        with told(folder):
+        with write_failures(folder):
             if not folder.is_dir():
                 folder.mkdir(mode=_FOLDER, exist_ok=True)
                 if self.shared:
@@ -93,7 +94,7 @@ class Places:
     @contextlib.contextmanager
     def temporary(self, folder: Path, prefix: str) -> Iterator[tuple[int, Path]]:
         """Give an empty file that is open for both, and goes at the end unless it was moved."""
-        with told(folder):
+        with write_failures(folder):
             descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
         path = Path(name)
         try:
@@ -104,7 +105,7 @@ class Places:
 
     def put(self, temporary: Path, path: Path) -> None:
         """Give a whole temporary file its name, read-only; one that is there holds the same."""
-        with told(path):
+        with write_failures(path):
             mask = os.umask(0)
             os.umask(mask)
             temporary.chmod(_READ_ONLY & ~mask | self.shared & ~_WRITING)
@@ -120,6 +121,7 @@ class Places:
 def _shared(value: str) -> int:
     """Permission bits that core.sharedRepository gives, git-config(1)."""
     known = _SHARED.get(value.lower())
+    # git-config(1), core.sharedRepository: a word, or permissions as an octal number.
     if known is not None:
         return known
     with contextlib.suppress(ValueError):
@@ -133,11 +135,13 @@ def _borrowed(folder: Path) -> Iterator[Path]:
     waiting = [folder]
     listed = os.environ.get("GIT_ALTERNATE_OBJECT_DIRECTORIES", "")
     first = [Path(name).absolute() for name in listed.split(os.pathsep) if name]
+    # Alternates may name one another in a circle.
     while waiting and len(seen) < _MOST_BORROWED:
         here = waiting.pop(0)
         named = [here / line for line in _lines(here / "info" / "alternates")]
         for path in (*first, *named):
             place = Path(os.path.normpath(path))
+            # gitrepository-layout(5): relative paths start from the objects folder that names them.
             if place not in seen:
                 seen.add(place)
                 waiting.append(place)
@@ -147,12 +151,8 @@ def _borrowed(folder: Path) -> Iterator[Path]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        # A pipe would block for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with opened_regular(path, follow_links=True) as (descriptor, _):
             content = os.read(descriptor, _MOST_ALTERNATES)
-        finally:
-            os.close(descriptor)
     except OSError:
         return []
     lines = content.split(b"\n")
@@ -160,7 +160,7 @@ def _lines(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
+def write_failures(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -193,6 +193,7 @@ def format_index(objects: Sequence[PackedObject], pack_hash: bytes, places: Plac
     fanout = struct.pack(f">{_FANOUT}I", *accumulate(counts))
     near: list[int] = []
     far: list[int] = []
+    # Offsets of 2 GiB and more stand in a table of their own, found by the highest bit.
     for packed in ordered:
         if packed.offset < _FAR:
             near.append(packed.offset)
@@ -223,18 +224,15 @@ class PackIndex:
         self._size = digest_size
         self._count = 0
         self._data: bytes | mmap.mmap
-        # A pipe would block for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if os.fstat(descriptor).st_size > _SMALL:
+        with opened_regular(path, follow_links=True) as (descriptor, status):
+            if status.st_size > _SMALL:
                 self._data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
             else:
                 # A mapping keeps a descriptor, and there may be very many packs.
                 self._data = os.read(descriptor, _SMALL)
-        finally:
-            os.close(descriptor)
         if self._data[: len(_HEAD)] == _HEAD and len(self._data) >= _TABLE:
             (count,) = struct.unpack_from(">I", self._data, _TABLE - 4)
+            # Ids, checksums and offsets have to be there before any of them is looked up.
             if _TABLE + count * (digest_size + 8) + 2 * digest_size <= len(self._data):
                 self._count = count
 
@@ -245,11 +243,12 @@ class PackIndex:
         first = oid[0]
         low = self._number(len(_HEAD) + 4 * (first - 1)) if first else 0
         high = min(self._number(len(_HEAD) + 4 * first), self._count)
-        found = bisect_left(range(high), oid, lo=min(low, high), key=self._oid)
-        if found >= high or self._oid(found) != oid:
+        number = bisect_left(range(high), oid, lo=min(low, high), key=self._oid)
+        if number >= high or self._oid(number) != oid:
             return None
         offsets = _TABLE + self._count * (self._size + 4)
-        near = self._number(offsets + 4 * found)
+        # The highest bit says that the offset is in the table of long ones.
+        near = self._number(offsets + 4 * number)
         if near < _FAR:
             return near
         place = offsets + 4 * self._count + 8 * (near - _FAR)

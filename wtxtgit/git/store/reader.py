@@ -70,6 +70,7 @@ class ObjectStore:
     def find(self, oid: str) -> Location | None:
         """Find an object in this repository and those that it borrows from."""
         raw = bytes.fromhex(check_oid(oid))
+        # Packs first: most objects of a history are there, and looking there costs no system call.
         for index in self._indexes:
             offset = index.offset(raw)
             # A pack may be gone, and its index left.
@@ -135,13 +136,13 @@ class ObjectStore:
     @cached_property
     def _indexes(self) -> list[PackIndex]:
         """Indexes of all packs, those that were made last first."""
-        found = []
+        files = []
         for folder in self.places.all:
             for path in (folder / "pack").glob("pack-*.idx"):
                 with contextlib.suppress(OSError):
-                    found.append((path.stat().st_mtime_ns, path))
+                    files.append((path.stat().st_mtime_ns, path))
         indexes = []
-        for _, path in sorted(found, reverse=True):
+        for _, path in sorted(files, reverse=True):
             # One that went meanwhile, or is empty: what it had is found elsewhere.
             with contextlib.suppress(OSError, ValueError):
                 indexes.append(PackIndex(path, self.places.digest_size))
@@ -165,9 +166,10 @@ def _stream(descriptor: int, location: Location) -> _BlobStream | None:
     if location.is_loose:
         with contextlib.suppress(Error):
             begin = codec.decompressobj().decompress(head, _HEAD_MOST)
-            if (found := _LOOSE_HEAD.match(begin)) is not None:
-                return _BlobStream(0, found.end(), int(found[1]))
+            if (matched := _LOOSE_HEAD.match(begin)) is not None:
+                return _BlobStream(0, matched.end(), int(matched[1]))
         return None
+    # gitformat-pack(5): three bits of kind and four of size, then seven bits of size a byte.
     kind, size, shift = 0, 0, 4
     for number, byte in enumerate(head[:_HEAD_MOST]):
         if number == 0:
@@ -221,9 +223,3 @@ def _first(pieces: Iterable[bytes], count: int) -> bytes:
         if len(head) >= count:
             break
     return head[:count]
-
-
-def blob_chunks(repo: Repository, oid: str) -> Iterator[bytes]:
-    """Give a blob's bytes block by block; raises EnvironmentFailure."""
-    with BlobReader(repo) as blobs:
-        yield from blobs.chunks(oid)

@@ -64,13 +64,13 @@ def deflated_piece(data: Buffer) -> bytes:
 def stored_blocks(data: Buffer) -> bytes:
     """Put bytes into stored blocks, as they are."""
     view = memoryview(data).cast("B")
-    made = bytearray()
+    blocks = bytearray()
     for start in range(0, view.nbytes, _STORED_MOST):
         block = view[start : start + _STORED_MOST]
-        made += b"\0" + block.nbytes.to_bytes(2, "little")
-        made += (block.nbytes ^ _STORED_MOST).to_bytes(2, "little")
-        made += block
-    return bytes(made)
+        blocks += b"\0" + block.nbytes.to_bytes(2, "little")
+        blocks += (block.nbytes ^ _STORED_MOST).to_bytes(2, "little")
+        blocks += block
+    return bytes(blocks)
 
 
 def adler32(data: Buffer) -> int:
@@ -125,8 +125,8 @@ def deflated(
     adler = adler32(lead)
     tasks = (partial(_deflated, piece) for piece in content.stream())
     with Workers(tasks, worthwhile(threads, content.size)) as deflating:
-        for piece, made, own in deflating:
-            put(made)
+        for piece, compressed, own in deflating:
+            put(compressed)
             adler = joined_adler32(adler, own, memoryview(piece).nbytes)
             yield piece
     put(END + adler.to_bytes(CHECKSUM_SIZE, "big"))
@@ -188,11 +188,14 @@ def inflated(
     keep_freed_memory()
     check = _InflatedBytes(nbytes)
     head = os.pread(descriptor, _HEAD_SIZE, start)
+    # RFC 1950, section 2.2: method 8 is deflate, and the two bytes are a multiple of 31.
     if len(head) != _HEAD_SIZE or head[0] & 0xF != 8 or int.from_bytes(head, "big") % 31:
         raise Damaged("it does not begin as zlib's streams do")
+    # FDICT: git never writes such a stream.
     if head[1] & 0x20:
         raise Damaged("it needs a dictionary")
     start += _HEAD_SIZE
+    # What could not be cut on the way is inflated by this thread alone.
     if threads > 1:
         start = yield from _side_by_side(descriptor, start, threads, check)
     if not check.is_done:
@@ -273,10 +276,10 @@ def _found_pieces(
     """
     carried: _DeflatedPiece | None = None
     joined = 0
-    found = _pieces(descriptor, start, may_skip=may_skip)
-    tasks = (partial(_inflate, descriptor, piece) for piece in found)
+    cut_pieces = _pieces(descriptor, start, may_skip=may_skip)
+    tasks = (partial(_inflate, descriptor, piece) for piece in cut_pieces)
     with Workers(tasks, threads) as inflating:
-        for piece, made in inflating:
+        for piece, content in inflating:
             if carried is None:
                 joined = 0
             else:
@@ -284,17 +287,17 @@ def _found_pieces(
                 joined += 1
                 if joined > _MOST_JOINED or piece.end - piece.start > _MOST_PIECE:
                     return _DeflatedPiece(piece.start, piece.end)
-                _, made = _inflate(descriptor, piece)
-            if made is None:
+                _, content = _inflate(descriptor, piece)
+            if content is None:
                 if piece.is_skipped:
                     return piece
                 carried = piece
                 continue
             carried = None
             start = piece.end
-            yield check.take(made.data, made.adler)
-            if made.is_last:
-                check.finish(descriptor, start - made.unused)
+            yield check.take(content.data, content.adler)
+            if content.is_last:
+                check.finish(descriptor, start - content.unused)
                 break
     return carried or _DeflatedPiece(start, start)
 
@@ -309,14 +312,14 @@ def _pieces(descriptor: int, start: int, *, may_skip: bool) -> Iterator[_Deflate
     at = start + _LEAST_PIECE
     while at - start <= _MOST_PIECE:
         block = os.pread(descriptor, _LOOK, at)
-        found = block.find(FLUSH)
-        if found < 0 and len(block) == _LOOK:
+        mark = block.find(FLUSH)
+        if mark < 0 and len(block) == _LOOK:
             at += _LOOK - len(FLUSH) + 1
             continue
-        end = os.fstat(descriptor).st_size if found < 0 else at + found + len(FLUSH)
+        end = os.fstat(descriptor).st_size if mark < 0 else at + mark + len(FLUSH)
         if start < end <= start + 2 * _MOST_PIECE:
             yield _DeflatedPiece(start, end, is_skipped=skipped > 0)
-        if found < 0:
+        if mark < 0:
             return
         # Most pieces are about as long as the one before: looking costs a third of inflating.
         skipped = (end - start) // _SKIPPED * (_SKIPPED - 1) if may_skip else 0

@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Self
 
 from wtxtgit.errors import EnvironmentFailure
-from wtxtgit.git.store.files import PackedObject, format_index, told
+from wtxtgit.git.store.files import PackedObject, format_index, write_failures
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import ObjectContent, codec, deflated
 from wtxtgit.io.view import Buffer, write_at, write_on
@@ -53,8 +53,7 @@ class PackWriter:
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        folder = self._places.make_folder(FOLDER)
-        opened = self._places.temporary(folder, "tmp_pack_")
+        opened = self._places.temporary(self._places.make_folder(FOLDER), "tmp_pack_")
         self._descriptor, self._path = self._closing.enter_context(opened)
         self._put(_head(self._expected))
         return self
@@ -74,6 +73,7 @@ class PackWriter:
         for piece in deflated(content, self._put, self._threads):
             digest.update(piece)
         oid = digest.digest()
+        # Taken back: what the repository has, or this pack, is not written again.
         if oid in self._known or self._store.keep(oid.hex()):
             os.ftruncate(self._descriptor, start)
             self._end, self._hash = start, before
@@ -87,13 +87,17 @@ class PackWriter:
         count = len(self._objects)
         if not count:
             return
+        # gitformat-pack(5): the number of objects stands in the head, which was hashed first.
         if count != self._expected:
             self._rewrite_head(count)
         digest = self._hash.digest()
         self._put(digest)
         index = format_index(self._objects, digest, self._places)
         folder = self._path.parent
-        with told(folder), self._places.temporary(folder, "tmp_idx_") as (descriptor, path):
+        with (
+            write_failures(folder),
+            self._places.temporary(folder, "tmp_idx_") as (descriptor, path),
+        ):
             self._end_syncing()
             os.fsync(self._descriptor)
             with open(descriptor, "wb", closefd=False) as file:
@@ -108,11 +112,11 @@ class PackWriter:
         view = memoryview(data).cast("B")
         self._hash.update(view)
         self._crc32 = codec.crc32(view, self._crc32)
-        with told(self._path.parent):
+        with write_failures(self._path.parent):
             write_at(self._descriptor, view, self._end)
         self._end += view.nbytes
         if self._end - self._synced > _WORTH_SYNCING:
-            with told(self._path.parent):
+            with write_failures(self._path.parent):
                 self._end_syncing()
             self._synced = self._end
             self._syncing = in_background(self._sync)
@@ -162,11 +166,11 @@ def stored(
     store: ObjectStore,
     content: ObjectContent,
     threads: int,
-    made: Callable[[str], None] = lambda _oid: None,
+    on_stored: Callable[[str], None] = lambda _oid: None,
 ) -> Iterator[Buffer]:
     """Give a content's bytes in order; once they are taken, it is an object of the repository.
 
-    `made` gets the object's id then. A store that can't be written is no reason
+    `on_stored` gets the object's id then. A store that can't be written is no reason
     to give nothing: whoever takes the bytes stores them then as if nobody had.
     """
     places = store.places
@@ -176,8 +180,7 @@ def stored(
     with contextlib.ExitStack() as closing:
         try:
             # `tmp_obj_`: git removes what a process that died left so, git-prune(1).
-            opened = places.temporary(places.folder, "tmp_obj_")
-            descriptor, path = closing.enter_context(opened)
+            descriptor, path = closing.enter_context(places.temporary(places.folder, "tmp_obj_"))
         except EnvironmentFailure:
             yield from content.stream()
             return
@@ -199,5 +202,6 @@ def stored(
             if not store.keep(oid):
                 if not is_whole:
                     return
+                # Whole and under its id at once: git never meets half an object.
                 places.put(path, places.make_folder(oid[:2]) / oid[2:])
-            made(oid)
+            on_stored(oid)

@@ -24,8 +24,8 @@ from wtxtgit.model.checksum import crc32c
 from wtxtgit.model.findings import Problem
 from wtxtgit.text import armor, digest, grammar
 from wtxtgit.text.digest import SignatureState
-from wtxtgit.text.index import LineCursor, quote
-from wtxtgit.text.verify import mismatch
+from wtxtgit.text.index import LineCursor, fault_of, quote
+from wtxtgit.text.verify import chunk_problems, diagnose, mismatch
 
 MAGIC = b"WTXT-DELTA "
 """What makes an input a delta, of whatever version."""
@@ -124,14 +124,9 @@ class DeltaIndex:
 
 def index(text: ByteView) -> DeltaIndex:
     """Index a delta of any content; never raises because of it."""
-    reader = _DeltaIndexer(text)
-    try:
-        reader.read()
-    except TextError as error:
-        reader.result.stop = Problem(
-            error.kind, error.message, line=error.line, array=error.array, chunk=error.chunk
-        )
-    return reader.result
+    indexer = _DeltaIndexer(text)
+    indexer.result.stop = fault_of(indexer.read)
+    return indexer.result
 
 
 class _DeltaIndexer(LineCursor):
@@ -144,8 +139,8 @@ class _DeltaIndexer(LineCursor):
     def read(self) -> None:
         result = self.result
         if not self._at(VERSION):
-            found = quote(bytes(self._text[:16]))
-            self._fail("syntax", f"not a WTXT-DELTA 2, no other is supported: it starts {found}")
+            start = quote(bytes(self._text[:16]))
+            self._fail("syntax", f"not a WTXT-DELTA 2, no other is supported: it starts {start}")
         result.base = self._take(parse_first, "WTXT-DELTA")
         if self._at(b"meta "):
             result.head = self._read_head()
@@ -156,7 +151,7 @@ class _DeltaIndexer(LineCursor):
             elif self._at(b"del ") and result.head is not None:
                 line = self._line
                 name = self._take(parse_removed, "del")
-                self._check_order(name, line)
+                self._check_order(self._before, name, line)
                 result.changes.append(DeltaBlock(name, line, removed=True))
             elif self._at(b"audit ") and result.head is not None:
                 result.audit = self._take(grammar.parse_audit, "audit")
@@ -168,6 +163,11 @@ class _DeltaIndexer(LineCursor):
         self._expect(LAST_LINE)
         if self._pos != len(self._text):
             self._fail("syntax", f"text after enddelta: {self._shown()}")
+
+    @property
+    def _before(self) -> str | None:
+        """The array of the last block."""
+        return self.result.changes[-1].name if self.result.changes else None
 
     def _read_head(self) -> DeltaHead:
         start = self._pos
@@ -187,15 +187,11 @@ class _DeltaIndexer(LineCursor):
             claim = self._take(grammar.parse_array, "arr")
             name = claim.name
         self._array = name
-        self._check_order(name, line)
+        self._check_order(self._before, name, line)
         if claim is not None:
             if (wrong := grammar.check_bytes(claim)) is not None:
                 self._fail("structure", wrong, line=line)
-            if self._at(b"idx "):
-                rows_line = self._line
-                rows = self._take(grammar.parse_rows, "idx")
-                if (wrong := grammar.check_rows(rows, claim.dtype)) is not None:
-                    self._fail("structure", wrong, line=rows_line)
+            rows = self._take_rows(claim.dtype)
         chunks: list[DeltaChunk] = []
         while self._at(b"ch "):
             self._read_chunk(chunks, claim)
@@ -207,12 +203,6 @@ class _DeltaIndexer(LineCursor):
         if claim is not None and rows is not None:
             check_whole(change, claim)
         self.result.changes.append(change)
-
-    def _check_order(self, name: str, line: int) -> None:
-        changes = self.result.changes
-        if changes and name <= changes[-1].name:
-            what = "is there twice" if name == changes[-1].name else "is out of order"
-            self._fail("structure", f'array "{name}" {what}', line=line)
 
     def _read_chunk(self, chunks: list[DeltaChunk], claim: grammar.ArrayLine | None) -> None:
         line = self._line
@@ -227,14 +217,9 @@ class _DeltaIndexer(LineCursor):
         wanted = armor.line_count(chunk.size)
         if chunk.lines != wanted:
             self._fail("structure", f"lines={chunk.lines}, {wanted} is wanted", line=line)
-        start, first = self._pos, self._line
-        self._pos, self._line = start + chunk.lines * grammar.LINE_TEXT, first + chunk.lines
-        if self._pos > len(self._text):
-            self._find_bad_line(start, first, chunk.lines)
+        start, first = self._take_armor(chunk.lines)
         chunks.append(DeltaChunk(chunk, start, first))
-        if not self._at(grammar.END_CHUNK):
-            self._find_bad_line(start, first, chunk.lines)
-        self._expect(grammar.END_CHUNK)
+        self._end_chunk(start, first, chunk.lines)
 
 
 def check_whole(change: DeltaBlock, claim: grammar.ArrayLine) -> None:
@@ -266,8 +251,8 @@ def check_places(change: DeltaBlock, rows: Rows | None, nbytes: int) -> None:
             )
 
 
+# Where a bound delta has its root line.
 _ROOT_LINE = 4
-"""Where a bound delta has its root line."""
 
 
 @dataclass(slots=True)
@@ -285,14 +270,14 @@ class DeltaReport:
 
 def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
     """Check a delta without its base; never raises because of its content."""
-    found = index(text)
-    report = DeltaReport(found)
-    for change in found.changes:
+    delta = index(text)
+    report = DeltaReport(delta)
+    for change in delta.changes:
         report.problems += _check_change(text, change)
-    if found.stop is not None:
-        report.problems.append(found.stop)
-    if found.head is not None:
-        head = found.head
+    if delta.stop is not None:
+        report.problems.append(delta.stop)
+    if delta.head is not None:
+        head = delta.head
         this = digest.merkle(head.root.merkle_prev, head.root.sha256_all, head.meta)
         if this != head.root.merkle_this:
             message = mismatch("merkle_this", this, head.root.merkle_this)
@@ -307,8 +292,8 @@ def check(text: ByteView, *, public_keys: Sequence[bytes] = ()) -> DeltaReport:
 
 def decode(text: ByteView, chunk: DeltaChunk) -> memoryview | None:
     """A chunk's bytes, None where a line is not as it should be."""
-    held = np.frombuffer(mapped(_lines(text, chunk)), dtype=np.uint8)
-    raw = armor.decode(held, 1, chunk.claim.size, 0, 0)
+    lines = np.frombuffer(_lines(text, chunk), dtype=np.uint8)
+    raw = armor.decode(lines, 1, chunk.claim.size, 0, 0)
     return None if raw is None else raw.reshape(-1).data
 
 
@@ -318,43 +303,22 @@ def _check_change(text: ByteView, change: DeltaBlock) -> list[Problem]:
     own = sha256()
     for chunk in change.chunks:
         raw = decode(text, chunk)
-        problems += _diagnosed(text, chunk, change.name) if raw is None else ()
+        claim = chunk.claim
+        if raw is None:
+            lines = _lines(text, chunk)
+            faults, raw = diagnose(lines, claim.size, chunk.line, change.name, claim.ix)
+            problems += faults
         if raw is not None:
-            problems += _compared(raw, chunk, change.name)
+            computed = crc32c(raw), sha256(raw).digest()
+            claimed = claim.crc32c, claim.sha256
+            problems += chunk_problems(computed, claimed, chunk.line - 1, change.name, claim.ix)
             own.update(raw)
-    claim = change.claim
-    whole = claim is not None and change.rows is not None and not problems
-    if whole and claim is not None and own.digest() != claim.sha256:
-        message = mismatch("the array's sha256", own.digest(), claim.sha256)
+    whole = change.claim is not None and change.rows is not None and not problems
+    if whole and change.claim is not None and own.digest() != change.claim.sha256:
+        message = mismatch("the array's sha256", own.digest(), change.claim.sha256)
         problems.append(Problem("array_sha256", message, line=change.line, array=change.name))
     return problems
 
 
-def _compared(raw: memoryview, chunk: DeltaChunk, array: str) -> list[Problem]:
-    problems = []
-    crc, found = crc32c(raw), sha256(raw).digest()
-    if crc != chunk.claim.crc32c:
-        message = f"crc32c is {crc:08x}, the line says {chunk.claim.crc32c:08x}"
-        problems.append(("crc32c", message))
-    if found != chunk.claim.sha256:
-        message = mismatch("the chunk's sha256", found, chunk.claim.sha256)
-        problems.append(("chunk_sha256", message))
-    return [
-        Problem(kind, message, line=chunk.line - 1, array=array, chunk=chunk.claim.ix)
-        for kind, message in problems
-    ]
-
-
-def _lines(text: ByteView, chunk: DeltaChunk) -> ByteView:
-    return text[chunk.start : chunk.start + chunk.claim.lines * grammar.LINE_TEXT]
-
-
-def _diagnosed(text: ByteView, chunk: DeltaChunk, array: str) -> list[Problem]:
-    faults, raw = armor.diagnose(_lines(text, chunk), chunk.claim.size)
-    problems = [
-        Problem(f.kind, f.message, line=chunk.line + f.index, array=array, chunk=chunk.claim.ix)
-        for f in faults
-    ]
-    if any(fault.stops for fault in faults):
-        return problems
-    return problems + _compared(memoryview(raw), chunk, array)
+def _lines(text: ByteView, chunk: DeltaChunk) -> memoryview:
+    return mapped(text[chunk.start : chunk.start + chunk.claim.lines * grammar.LINE_TEXT])

@@ -240,8 +240,8 @@ def apply(
     """
     if delta.base != base.root.sha256_all:
         wanted = "nothing" if delta.base is None else delta.base.hex()[:16]
-        found = base.root.sha256_all.hex()[:16]
-        message = f"the delta is for a base with sha256_all {wanted}..., this one has {found}..."
+        own = base.root.sha256_all.hex()[:16]
+        message = f"the delta is for a base with sha256_all {wanted}..., this one has {own}..."
         raise TextError("root", message)
     arrays = tuple(_patched(base, text, delta))
     if delta.head is None:
@@ -328,11 +328,11 @@ def _regenerated(
     meta = given.meta_after(base.meta)
     key = given.hmac_key
     touched = [array for array in arrays if key is not None or _is_patched(array)]
-    found = hash_arrays(touched, threads=threads, own=_is_patched, hmac_key=key)
+    new = hash_arrays(touched, threads=threads, own=_is_patched, hmac_key=key)
 
     def sealed(array: SideArray) -> SideArray:
         claim = array.claim
-        own, mac = found.own.get(array.name), found.hmac.get(array.name)
+        own, mac = new.own.get(array.name), new.hmac.get(array.name)
         claim = replace(claim, sha256=own or claim.sha256, hmac=mac or claim.hmac)
         return replace(array, claim=claim)
 

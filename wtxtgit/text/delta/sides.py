@@ -79,14 +79,14 @@ class TextArray(SideArray):
     """An array of a verified text; `whole` is all of the text."""
 
     whole: ByteView
-    found: ArrayIndex
+    index: ArrayIndex
 
     def raw(self, first: int, last: int) -> Iterator[Raw]:
-        for block in blocks_of(self.found, first, last):
+        for block in blocks_of(self.index, first, last):
             yield partial(decoded, self.whole, block)
 
     def text(self, first: int, last: int) -> Iterator[Text]:
-        for block in blocks_of(self.found, first, last):
+        for block in blocks_of(self.index, first, last):
             start = block.start - chunk_line_size(block.size)
             yield partial(self._slice, start, start + block.count * chunk_text_size(block.size))
 
@@ -149,7 +149,7 @@ def side_of_text(text: ByteView, index: TextIndex) -> DeltaSide:
     if index.root is None:
         raise TextError("pending", "a pending text has no root: no delta is from or to it")
     arrays = tuple(
-        TextArray(found.claim, found.rows, found.sha256, text, found) for found in index.arrays
+        TextArray(array.claim, array.rows, array.sha256, text, array) for array in index.arrays
     )
     return DeltaSide(index.meta, index.cap, index.root, index.signature, arrays, index.audit)
 
@@ -276,9 +276,9 @@ def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _ArrayPiece]]:
     for array in arrays:
         is_first = True
         for raw in array.raw(0, array.chunks):
-            yield partial(_made, array, is_first, raw)
+            yield partial(_piece_of, array, is_first, raw)
             is_first = False
 
 
-def _made(array: SideArray, is_first: bool, raw: Raw) -> _ArrayPiece:
+def _piece_of(array: SideArray, is_first: bool, raw: Raw) -> _ArrayPiece:
     return _ArrayPiece(array, is_first, raw())

@@ -1,0 +1,398 @@
+"""What workers do: facts about blobs, comparisons, texts, verdicts.
+
+Facts and comparisons are of a clone that the workers have.
+
+Texts are a task a file, and each is written by its worker to where it goes. One
+text is hashed in one go, from its first array to its last: what is shared are
+the files. A text of 1.4 times a file would cost the network twice on its way
+through the client.
+
+Verifying is a task a file, and of a set a task a shard: the index of the set is
+read first, then its files are checked, each against the index, and last what
+was found is put together. Of a set with very many files a task takes several,
+since each task reads the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wtxtgit.chain.reader import Examiner, Wanted, read_facts
+from wtxtgit.checkpoint.emit import NewGeneration, emit, write_text
+from wtxtgit.checkpoint.open import HERE, TargetPlace, blob_oid, is_blob, members, read
+from wtxtgit.checkpoint.verify import Demands, unreadable, verify_data
+from wtxtgit.cluster.client import Cluster, Progress
+from wtxtgit.containers import any_format
+from wtxtgit.errors import EnvironmentFailure, UsageError, WtxtgitError
+from wtxtgit.filter.content import ArtifactFacts
+from wtxtgit.git import history
+from wtxtgit.git.blobs import BlobReader, sizes
+from wtxtgit.git.repository import Repository
+from wtxtgit.git.store.reader import ObjectStore
+from wtxtgit.io.files import reason, shown
+from wtxtgit.io.view import ByteView
+from wtxtgit.model.findings import MemberFindings
+from wtxtgit.model.tensor import ReadOptions
+from wtxtgit.remotes import urls
+from wtxtgit.report.verdict import FileVerdict, Verdict
+from wtxtgit.review.changes import Branch, ChangedCheckpoint
+from wtxtgit.review.contents import BranchReader, Comparer, Comparison
+
+_HINT = "the workers' clone is at --worker-clone, and has all that this one has"
+_BYTES = 64 * 1024 * 1024
+_BLOBS = 64
+"""Blobs of a task, and their bytes, unless a single one has more: neighbours share deltas."""
+
+
+@contextmanager
+def clone_at(folder: Path) -> Iterator[Repository]:
+    """The repository at `folder` on a worker; raises EnvironmentFailure for what it lacks."""
+    try:
+        yield Repository.discover(folder)
+    except OSError as error:
+        message = f"{shown(folder)} on a worker: {reason(error)}"
+        raise EnvironmentFailure(message, hint=_HINT) from error
+    except EnvironmentFailure as error:
+        message = f"{shown(folder)} on a worker: {error.message}"
+        raise EnvironmentFailure(message, hint=_HINT) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Blobs:
+    clone: Path
+    wanted: tuple[Wanted, ...]
+
+
+def examiner(cluster: Cluster, repo: Repository, clone: Path | None) -> Examiner:
+    """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path."""
+    folder = clone or repo.home
+
+    def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
+        items = [_Blobs(folder, batch) for batch in _batches(repo, blobs)]
+        for _, facts in cluster.run(_examine, items, tuple):
+            yield from facts
+
+    return examined
+
+
+def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ...]]:
+    batch: list[Wanted] = []
+    total = 0
+    known = sizes(repo, (oid for oid, _ in blobs)) if blobs else {}
+    for oid, opaque in blobs:
+        # Each task opens the clone anew: small ones are put together, a large blob goes alone.
+        if batch and (len(batch) == _BLOBS or total + known[oid] > _BYTES):
+            yield tuple(batch)
+            batch, total = [], 0
+        batch.append((oid, opaque))
+        total += known[oid]
+    if batch:
+        yield tuple(batch)
+
+
+def _examine(blobs: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFacts], ...]:
+    with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
+        return tuple(read_facts(reader, blob, 1) for blob in blobs.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _ComparisonTask:
+    """A checkpoint to be compared: the fields of a BranchReader, and the clone's folder."""
+
+    clone: Path
+    branch: Branch
+    options: ReadOptions
+    with_distributions: bool
+    changed: ChangedCheckpoint
+
+
+def comparer(cluster: Cluster, clone: Path | None) -> Comparer:
+    """Compare on a cluster; `clone` is where workers have a clone, by default at the same path."""
+
+    def compared(reader: BranchReader, found: Sequence[ChangedCheckpoint]) -> Iterator[Comparison]:
+        if reader.options.decryption_key is not None:
+            cluster.refuse_secrets("a key")
+        folder = clone or reader.repo.home
+        items = [
+            _ComparisonTask(folder, reader.branch, reader.options, reader.with_distributions, one)
+            for one in found
+        ]
+        done = dict(cluster.run(_compare, items, Comparison, reader.progress))
+        return (done[number] for number in range(len(items)))
+
+    return compared
+
+
+def _compare(asked: _ComparisonTask, progress: Progress) -> Comparison:
+    with clone_at(asked.clone) as repo, ObjectStore(repo) as store:
+        reader = BranchReader(
+            repo, store, asked.branch, asked.options, 1, asked.with_distributions, progress
+        )
+        return reader.compare(asked.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _EmitTask:
+    """A text to be made of the file `path`, at `out`; both may be URLs."""
+
+    path: str
+    out: str
+    folder: Path
+    generation: NewGeneration
+
+    # Dask shows what its tasks are given, and a URL may hold credentials.
+    def __repr__(self) -> str:
+        return "<a text to be made>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a worker wrote: bytes where it wrote to a path, and a warning about the file."""
+
+    nbytes: int | None
+    warning: str | None
+
+
+def emit_files(
+    cluster: Cluster,
+    paths: Sequence[str],
+    outs: Sequence[str],
+    generation: NewGeneration,
+    *,
+    progress: Progress | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Make the text of each file, at the path or URL in `outs`; gives warnings, by the file's path.
+
+    Raises UsageError for what needs a secret or a second file, and
+    EnvironmentFailure where a text is not here that a worker wrote to a path.
+    """
+    if generation.sign is not None or generation.hmac_key is not None or generation.pending:
+        raise UsageError("texts that are signed, authenticated or pending are made here alone")
+    folder = Path.cwd()
+    items = [_EmitTask(*pair, folder, generation) for pair in zip(paths, outs, strict=True)]
+    warnings = {}
+    for number, written in cluster.run(_emit, items, _Written, progress):
+        if written.nbytes is not None:
+            _check_here(folder / outs[number], outs[number], written.nbytes)
+        if written.warning is not None:
+            warnings[number] = written.warning
+    return ((paths[number], warnings[number]) for number in sorted(warnings))
+
+
+def _check_here(file: Path, out: str, nbytes: int) -> None:
+    try:
+        found = file.stat().st_size
+    except OSError:
+        found = None
+    if found != nbytes:
+        raise EnvironmentFailure(
+            f"{shown(out)}: a worker wrote {nbytes} bytes, which are not here",
+            hint="-o names a folder that the workers share, or a URL",
+        )
+
+
+def _emit(text: _EmitTask, progress: Progress) -> _Written:
+    emitted = emit(text.path, text.generation, text.folder, threads=1, progress=progress)
+    if urls.is_url(text.out):
+        write_text(emitted, text.out)
+        return _Written(None, emitted.warning)
+    file = text.folder / text.out
+    write_text(emitted, file)
+    return _Written(file.stat().st_size, emitted.warning)
+
+
+pass
+
+_ROUNDS = 8
+"""Tasks of a set for each thread of the workers, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file to be verified; of a blob its id, and its revision's tree, where there is one."""
+
+    # May hold credentials: Dask shows what its tasks are given.
+    name: str
+    asked: Demands
+    place: TargetPlace
+    blob: str | None = None
+    tree: str | None = None
+
+    def __repr__(self) -> str:
+        return "<a file to be verified>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shards:
+    """Files of a set to be checked."""
+
+    file: _File
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A set whose files were checked, in their order."""
+
+    file: _File
+    members: tuple[MemberFindings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A file's verdict, or the files that it lists."""
+
+    verdict: FileVerdict | None
+    members: tuple[str, ...] = ()
+
+
+def verify_files(
+    cluster: Cluster,
+    names: Sequence[str],
+    asked: Demands,
+    clone: Path | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Verify files on a cluster, as `checkpoint.verify.verify_files` does here.
+
+    `names` are paths that the workers have as well, URLs, or REV:PATH in the
+    workers' clone; where `clone` is not given that is at the path of the one here.
+    Raises as that does, and EnvironmentFailure for the cluster.
+    """
+    if asked.has_secrets:
+        cluster.refuse_secrets("a key")
+    verdicts: dict[int, FileVerdict] = {}
+    files: dict[int, _File] = {}
+    for number, name in enumerate(names):
+        try:
+            files[number] = _file(name, asked, clone)
+        except WtxtgitError as error:
+            verdicts[number] = unreadable(name, error)
+    numbers = list(files)
+    listed: dict[int, tuple[str, ...]] = {}
+    for n, looked in cluster.run(_look, list(files.values()), _Looked, progress):
+        if looked.verdict is not None:
+            verdicts[numbers[n]] = looked.verdict
+        else:
+            listed[numbers[n]] = looked.members
+    verdicts |= _verify_sets(cluster, files, listed, progress)
+    return Verdict(tuple(verdicts[number] for number in range(len(names))))
+
+
+def _verify_sets(
+    cluster: Cluster,
+    files: dict[int, _File],
+    listed: dict[int, tuple[str, ...]],
+    progress: Progress | None,
+) -> dict[int, FileVerdict]:
+    """Verify sets by what they list."""
+    shards = [
+        (number, _Shards(files[number], paths))
+        for number, every in listed.items()
+        for paths in _parted(every, _ROUNDS * cluster.threads)
+    ]
+    findings = dict(cluster.run(_check_shards, [item for _, item in shards], tuple, progress))
+    numbers = list(listed)
+    checked = [
+        _Checked(
+            files[number],
+            tuple(m for n, (of, _) in enumerate(shards) if of == number for m in findings[n]),
+        )
+        for number in numbers
+    ]
+    verdicts = cluster.run(_conclude, checked, FileVerdict, progress)
+    return {numbers[n]: verdict for n, verdict in verdicts}
+
+
+def _parted(paths: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
+    """Paths in at most `most` runs of the same length, the last one aside."""
+    step = -(-len(paths) // max(most, 1))
+    return [paths[start : start + step] for start in range(0, len(paths), step)]
+
+
+def _file(name: str, asked: Demands, clone: Path | None) -> _File:
+    """A file as workers are asked for it; raises what a blob's name is refused with."""
+    place = TargetPlace(folder=Path.cwd())
+    if not is_blob(name):
+        return _File(name, asked, place)
+    repo = Repository.discover()
+    place = replace(place, clone=clone or repo.home, prefix=repo.prefix)
+    return _File(name, asked, place, *_names(name, HERE))
+
+
+def _names(name: str, place: TargetPlace) -> tuple[str, str | None]:
+    """The ids of a blob, named REV:PATH, and of the revision's tree; None for the index."""
+    repo = place.repository()
+    blob = blob_oid(name, repo)
+    revision = name.partition(":")[0]
+    return blob, history.resolve_tree(repo, revision) if revision else None
+
+
+def _look(file: _File, progress: Progress) -> _Looked:
+    """Verify a file, unless it is a set of several."""
+    try:
+        data = _read(file)
+    except _CloneFailure as error:
+        raise EnvironmentFailure(error.message, hint=error.hint) from error
+    except WtxtgitError as error:
+        return _Looked(unreadable(file.name, error))
+    listed = any_format.members(data, members(file.name, file.place, threads=1))
+    if len(listed) > 1:
+        return _Looked(None, listed)
+    verdict = verify_data(file.name, data, file.asked, file.place, threads=1, progress=progress)
+    return _Looked(verdict)
+
+
+def _check_shards(shards: _Shards, progress: Progress) -> tuple[MemberFindings, ...]:
+    file = shards.file
+    open_member = members(file.name, file.place, threads=1)
+    options = replace(file.asked.reading, integrity_key=file.asked.hmac_key)
+    counted = _counting(open_member, progress)
+    return tuple(any_format.check_members(_read(file), shards.paths, options, counted))
+
+
+def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:
+    file = checked.file
+    return verify_data(
+        file.name,
+        _read(file),
+        file.asked,
+        file.place,
+        checked.members,
+        threads=1,
+        progress=progress,
+    )
+
+
+class _CloneFailure(EnvironmentFailure):
+    """The workers' clone is not what it should be: no finding about a file."""
+
+
+def _read(file: _File) -> ByteView:
+    """Read a file on a worker; raises _CloneFailure where its clone has another blob."""
+    if file.blob is None:
+        return read(file.name, file.place)
+    folder = file.place.clone
+    try:
+        with clone_at(folder or Path()):
+            same = _names(file.name, file.place) == (file.blob, file.tree)
+    except EnvironmentFailure as error:
+        raise _CloneFailure(error.message, hint=error.hint) from error
+    if not same:
+        raise _CloneFailure(f"a worker's clone has another {file.name!r} than this one")
+    return read(file.name, file.place)
+
+
+def _counting(
+    open_member: Callable[[str], ByteView], progress: Progress
+) -> Callable[[str], ByteView]:
+    def opened(path: str) -> ByteView:
+        data = open_member(path)
+        progress(len(data))
+        return data
+
+    return opened
