@@ -65,6 +65,7 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     )
     chosen = set(filtered)
     others = tuple(path for path in (*paths.tracked, *paths.untracked) if path not in chosen)
+    # Git compares with what its own filter gives: another driver would never give our texts.
     if filtered and not is_driven(repo):
         raise EnvironmentFailure(
             "the filter is not set up here: git would show the files as changed",
@@ -97,6 +98,7 @@ def add(
         ):
             work = _AddWork(repo, store, pack, known, warn, threads, progress)
             staged = [work.file(path, modes.get(path)) for path in planned.filtered]
+            # The index names these blobs next, so they have to be in the repository now.
             pack.finish()
             work.learn()
     # First, so that folders are gone where files come, and the other way round.
@@ -137,8 +139,10 @@ class _AddWork:
                     raise
                 raise EnvironmentFailure(f"{shown(name)}: {NOT_REGULAR} any more") from None
             after = name.stat(follow_symlinks=False)
+        # The index would say that the blob is what the file holds now.
         if moment_of(before) != moment_of(after):
             raise _changed(name)
+        # As git does (core.fileMode): the user's own bit alone, the others are the umask's.
         if mode is None:
             mode = _EXECUTABLE if before.st_mode & stat.S_IXUSR else _PLAIN
         return StagedFile(path, mode, oid, before)

@@ -127,6 +127,7 @@ def _check(path: bytes, stages: dict[int, TreeEntry]) -> None:
         raise InputError(f"{shown}: a ledger", hint="wtxtgit seal --reseal joins its two sides")
     if _BASE not in stages and len(stages) == 1:
         raise InputError(f"{shown}: one side alone has it here", hint="git status says why")
+    # Deleted on one side: git keeps the stage of the other, and the user decides.
     if _OURS not in stages or _THEIRS not in stages:
         quoted = shlex.quote(shown)
         side = "ours" if _OURS not in stages else "theirs"

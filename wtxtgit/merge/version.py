@@ -123,6 +123,7 @@ class Opener:
                 return a.form == b.form
             x, y = (as_numbers(tensor) or tensor for tensor in (a.tensor, b.tensor))
             return is_same(x, y, lambda _count: None)
+        # What can't be opened is not known to be the same, unless its stored bytes are.
         if a.unread is not None or b.unread is not None:
             return False
         return same_bytes(self.content(a), self.content(b))
