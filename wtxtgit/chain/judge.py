@@ -27,7 +27,7 @@ from wtxtgit.git.trees import TreeChange, TreeEntry
 from wtxtgit.model.ledger import LEDGER_SUFFIX, Ledger, Record, is_deletion
 from wtxtgit.report.audit import Finding, Severity
 from wtxtgit.text.digest import SignatureState, check_header
-from wtxtgit.trust.state import TrustFacts, Violation
+from wtxtgit.trust.state import TrustFacts, Violation, quoted
 
 FactsOf = Callable[[str], ArtifactFacts]
 """What is known of a blob, by its id."""
@@ -44,20 +44,10 @@ _PASSED_OVER = dict.fromkeys(
 _LAST = re.compile(r"[ .]+$")
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactPlace:
-    """What a state has at an artifact's path, and of its ledger."""
-
-    artifact: TreeEntry | None
-    ledger: TreeEntry | None
-    is_filtered: bool
-
-
-def place(snapshot: CommitFiles, path: bytes) -> ArtifactPlace:
-    """What stands at a path."""
-    entries = snapshot.entries
-    return ArtifactPlace(
-        entries.get(path), entries.get(path + LEDGER_SUFFIX), path in snapshot.filtered
+def is_same_place(one: CommitFiles, other: CommitFiles, path: bytes) -> bool:
+    """Whether two trees have the same at an artifact's path, and filter it alike."""
+    return (path in one.filtered) == (path in other.filtered) and all(
+        one.entries.get(name) == other.entries.get(name) for name in (path, path + LEDGER_SUFFIX)
     )
 
 
@@ -324,7 +314,7 @@ def _of_other_content(last: Record) -> _Found:
 
 
 def _shown(name: bytes) -> str:
-    return ascii(name.decode("utf-8", "backslashreplace")).strip("'")
+    return quoted(name).strip("'")
 
 
 class Folder:
@@ -342,7 +332,7 @@ class Folder:
             entry = self._files.get(above)
             if entry is not None:
                 what = "file" if entry.is_file else "link or submodule"
-                return f"a {what} stands in the place of the folder {_quoted(above)}"
+                return f"a {what} stands in the place of the folder {quoted(above)}"
         return None
 
 
@@ -420,7 +410,3 @@ def above_of(path: bytes) -> Iterator[bytes]:
     while end > 0:
         yield path[:end]
         end = path.rfind(b"/", 0, end)
-
-
-def _quoted(path: bytes) -> str:
-    return ascii(path.decode("utf-8", "backslashreplace"))

@@ -54,14 +54,10 @@ def log(
     that does not read, BadRoot and EnvironmentFailure.
     """
     artifact = repo.path_from_top(path).removesuffix(LEDGER_SUFFIX)
-    ledger_path = artifact + LEDGER_SUFFIX
     tip = commit_of(repo, revision)
     with BlobReader(repo) as blobs, CommitFilesReader(repo) as snapshots:
         reader = ChainReader(blobs)
-        entry = snapshots.files(tip).entries.get(ledger_path)
-        report = None
-        if entry is not None and entry.is_file:
-            report = reader.ledger(ledger_path, entry.oid)
+        report = reader.ledger_in(snapshots.files(tip), artifact)
         if report is None:
             raise InputError(
                 f"{shown(Path(path))}: no ledger in {revision}",

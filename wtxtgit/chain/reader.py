@@ -133,6 +133,13 @@ class ChainReader:
             return None
         return self._readings.read(path, oid, data)
 
+    def ledger_in(self, snapshot: CommitFiles, path: bytes) -> LedgerReport | None:
+        """The ledger of the artifact at a path of a tree, None where no file is one."""
+        entry = snapshot.entries.get(path + LEDGER_SUFFIX)
+        if entry is None or not entry.is_file:
+            return None
+        return self.ledger(path + LEDGER_SUFFIX, entry.oid)
+
     def attribute_file(self, oid: str) -> bytes:
         """A gitattributes file; one that git ignores for its size is as none."""
         if self._blobs.size(oid) >= MAX_FILE:

@@ -104,17 +104,16 @@ class LedgerPlan:
     def sign(self, key: SigningKey) -> None:
         """Sign the records that are to be signed."""
         for n in self.numbers:
-            self._sign(n, key)
-
-    def _sign(self, n: int, key: SigningKey) -> None:
-        record = self.records[n]
-        made = Signature(key.sign(text.covered(self.head, record)), keyid(key.public_key))
-        if any(signature.keyid == made.keyid for signature in record.signatures):
-            who = shown_path(self.path)
-            raise UsageError(f"{who}: generation {record.meta.gen} is signed by that key already")
-        with _told_of(self.path):
-            signed = with_signature(record, made)
-        self.records = (*self.records[:n], signed, *self.records[n + 1 :])
+            record = self.records[n]
+            signature = Signature(key.sign(text.covered(self.head, record)), keyid(key.public_key))
+            if any(signature.keyid == other.keyid for other in record.signatures):
+                who = shown_path(self.path)
+                raise UsageError(
+                    f"{who}: generation {record.meta.gen} is signed by that key already"
+                )
+            with _told_of(self.path):
+                signed = with_signature(record, signature)
+            self.records = (*self.records[:n], signed, *self.records[n + 1 :])
 
     def content(self) -> bytes:
         """The ledger's bytes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import tempfile
@@ -22,7 +21,14 @@ from wtxtgit.cli.options import (
     no_cache_option,
     root_of_trust,
 )
-from wtxtgit.cli.output import is_printed, print_json, print_line, print_table, progress
+from wtxtgit.cli.output import (
+    is_printed,
+    print_json,
+    print_line,
+    print_table,
+    progress,
+    write_json,
+)
 from wtxtgit.errors import UsageError
 from wtxtgit.report.audit import AuditReport, Finding, hints, totals
 from wtxtgit.report.figures import OID_SHOWN, size
@@ -225,11 +231,11 @@ def hand_over(report: AuditReport) -> None:
     from wtxtgit.report.forges import outputs
     from wtxtgit.report.markdown import summary
 
-    if (file := environment.step_summary()) is not None:
+    if (file := environment.path(environment.STEP_SUMMARY)) is not None:
         _append(file, summary(report))
-    if (file := environment.step_output()) is not None:
+    if (file := environment.path(environment.STEP_OUTPUT)) is not None:
         values = outputs(report)
-        if (folder := environment.job_folder()) is not None:
+        if (folder := environment.path(environment.JOB_FOLDER)) is not None:
             values["json"] = _write_json(report, folder)
         _append(file, "".join(f"{name}={value}\n" for name, value in values.items()))
 
@@ -242,6 +248,5 @@ def _append(file: Path, text: str) -> None:
 def _write_json(report: AuditReport, folder: Path) -> str:
     descriptor, name = tempfile.mkstemp(".json", "wtxtgit-audit-", folder)
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-        json.dump(report.as_dict(), stream, indent=2)
-        stream.write("\n")
+        write_json(report, stream.write)
     return name

@@ -13,11 +13,14 @@ MEMORY = "WTXTGIT_MEMORY"
 SKIP_SMUDGE = "WTXTGIT_SKIP_SMUDGE"
 SIGNING_KEY = "WTXTGIT_KEY"
 AGENT_SOCKET = "SSH_AUTH_SOCK"
+"""Where an ssh-agent listens."""
 
 _MERGED = re.compile("GITHEAD_([0-9a-f]{40}(?:[0-9a-f]{24})?)")
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The file that a step of a GitHub workflow adds its summary to, and one for its outputs."""
 STEP_OUTPUT = "GITHUB_OUTPUT"
 JOB_FOLDER = "RUNNER_TEMP"
+"""The folder for files of a GitHub workflow's job."""
 
 
 def threads() -> int | None:
@@ -102,26 +105,6 @@ def take_signing_key() -> bytes | None:
     return os.fsencode(value) if value else None
 
 
-def agent_socket() -> Path | None:
-    """Where an ssh-agent listens."""
-    return _path(AGENT_SOCKET)
-
-
-def step_summary() -> Path | None:
-    """The file that a step of a GitHub workflow adds its summary to."""
-    return _path(STEP_SUMMARY)
-
-
-def step_output() -> Path | None:
-    """The file that a step of a GitHub workflow adds its outputs to."""
-    return _path(STEP_OUTPUT)
-
-
-def job_folder() -> Path | None:
-    """The folder for files of a GitHub workflow's job."""
-    return _path(JOB_FOLDER)
-
-
 def merged_commits() -> tuple[str, ...]:
     """Object ids of what `git merge` is merging: it tells its hooks so before it writes them down.
 
@@ -169,6 +152,7 @@ def login_name() -> str | None:
         return None
 
 
-def _path(name: str) -> Path | None:
+def path(name: str) -> Path | None:
+    """The path that a variable holds; None where it is not set, or empty."""
     value = os.environ.get(name, "")
     return Path(value) if value else None

@@ -184,7 +184,7 @@ def signing_key(key: str | None, passphrase_fd: int | None, cwd: Path | None = N
             spec=key,
             content=environment.take_signing_key(),
             configured=Config(cwd).path(CONFIG_KEY) if key is None else None,
-            agent_socket=environment.agent_socket(),
+            agent_socket=environment.path(environment.AGENT_SOCKET),
             ask=asker(passphrase_fd),
         )
     )

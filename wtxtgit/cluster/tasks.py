@@ -66,20 +66,14 @@ class _Blobs:
     wanted: tuple[Wanted, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _TaskFindings:
-    facts: tuple[ArtifactFacts, ...]
-
-
 def examiner(cluster: Cluster, repo: Repository, clone: Path | None) -> Examiner:
     """Find facts on a cluster; `clone` is its workers' clone, None for `repo`'s path."""
     folder = clone or repo.home
 
     def examined(blobs: list[Wanted]) -> Iterator[tuple[str, ArtifactFacts]]:
         items = [_Blobs(folder, batch) for batch in _batches(repo, blobs)]
-        for number, found in cluster.run(_examine, items, _TaskFindings):
-            oids = (oid for oid, _ in items[number].wanted)
-            yield from zip(oids, found.facts, strict=True)
+        for _, facts in cluster.run(_examine, items, tuple):
+            yield from facts
 
     return examined
 
@@ -99,9 +93,9 @@ def _batches(repo: Repository, blobs: list[Wanted]) -> Iterator[tuple[Wanted, ..
         yield tuple(batch)
 
 
-def _examine(blobs: _Blobs, _progress: Progress) -> _TaskFindings:
+def _examine(blobs: _Blobs, _progress: Progress) -> tuple[tuple[str, ArtifactFacts], ...]:
     with clone_at(blobs.clone) as repo, BlobReader(repo) as reader:
-        return _TaskFindings(tuple(read_facts(reader, blob, 1)[1] for blob in blobs.wanted))
+        return tuple(read_facts(reader, blob, 1) for blob in blobs.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +249,6 @@ class _Looked:
     members: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _SetFindings:
-    """What was found in files of a set."""
-
-    members: tuple[MemberFindings, ...]
-
-
 def verify_files(
     cluster: Cluster,
     names: Sequence[str],
@@ -308,14 +295,12 @@ def _verify_sets(
         for number, every in listed.items()
         for paths in _parted(every, _ROUNDS * cluster.threads)
     ]
-    found: dict[int, tuple[MemberFindings, ...]] = {}
-    for n, one in cluster.run(_check_shards, [item for _, item in shards], _SetFindings, progress):
-        found[n] = one.members
+    findings = dict(cluster.run(_check_shards, [item for _, item in shards], tuple, progress))
     numbers = list(listed)
     checked = [
         _Checked(
             files[number],
-            tuple(m for n, (of, _) in enumerate(shards) if of == number for m in found[n]),
+            tuple(m for n, (of, _) in enumerate(shards) if of == number for m in findings[n]),
         )
         for number in numbers
     ]
@@ -362,14 +347,12 @@ def _look(file: _File, progress: Progress) -> _Looked:
     return _Looked(verdict)
 
 
-def _check_shards(shards: _Shards, progress: Progress) -> _SetFindings:
+def _check_shards(shards: _Shards, progress: Progress) -> tuple[MemberFindings, ...]:
     file = shards.file
     open_member = members(file.name, file.place, threads=1)
     options = replace(file.asked.reading, integrity_key=file.asked.hmac_key)
     counted = _counting(open_member, progress)
-    return _SetFindings(
-        tuple(any_format.check_members(_read(file), shards.paths, options, counted))
-    )
+    return tuple(any_format.check_members(_read(file), shards.paths, options, counted))
 
 
 def _conclude(checked: _Checked, progress: Progress) -> FileVerdict:

@@ -66,6 +66,7 @@ class Merger:
 
         Raises nothing because of content: what can't be merged is a conflict.
         """
+        # All passes over the three files and what they decode to share one budget.
         sizes = [len(version) for version in (base, ours, theirs) if version is not None]
         left = _PASSES * sum(most_decoded(size, self.options) for size in sizes)
         self.opener = Opener(self.options, left)
@@ -86,6 +87,7 @@ class Merger:
             taken = ours if side == "ours" else theirs
             return Merged(registry.detect(taken), side, data=taken)
         formats = {registry.detect(file) for file in (base, ours, theirs) if file is not None}
+        # A checkpoint that changed its format has no entries in common with what it was.
         if len(formats) > 1:
             reason = f"the formats differ: {', '.join(sorted(formats))}"
             return self.by_side(base, ours, theirs, reason, prefix)
@@ -211,6 +213,7 @@ class EntryMerge:
                 continue
             wanted[what] = self.theirs if choice is Strategy.THEIRS else self.ours
             self.settled.append(Settled(name, MergedKind.FILE, wanted[what].name, choice))
+        # Only one file can be the skeleton: bytes that have no name can't be put together.
         if len({id(side) for side in wanted.values()}) > 1:
             changes = ", ".join(f"{side.name} changed {what}" for what, side in wanted.items())
             raise FormatError(f"{changes}: that can't be put together")
@@ -321,6 +324,7 @@ class EntryMerge:
             self._settle(key, entry, side.name)
             return side.placed(key)
         remover = "theirs" if o is not None else "ours"
+        # One side took it out, the other left it as it was: it goes.
         if b.form == entry.form and self._is_same(b, entry):
             self._settle(key, entry, remover)
             return None
@@ -392,6 +396,7 @@ class EntryMerge:
         self.settled += merged.settled
         self.conflicts += merged.conflicts
         self.notes += merged.notes
+        # The side's own bytes are placed: what was compressed is not compressed anew.
         if merged.taken in {"ours", "theirs"}:
             return self._put_together(
                 key, self.ours if merged.taken == "ours" else self.theirs, former

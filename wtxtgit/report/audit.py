@@ -93,10 +93,15 @@ class Finding(JsonObject):
 
 def hint(finding: Finding) -> str:
     """What to do about a finding, with its own names."""
+    return pasted(_spelled(finding), finding)
+
+
+def pasted(spelled: str, finding: Finding) -> str:
+    """A hint with a finding's own commit and path, quoted for a shell."""
     commit, path = finding.commit[:OID_SHOWN], shlex.quote(os.fsdecode(finding.path))
     ledger = shlex.quote(f"{os.fsdecode(finding.path)}.wsum")
     words = {"COMMIT": commit, "PATH.wsum": ledger, "PATH": path}
-    return _PLACEHOLDER.sub(lambda found: words[found[0]], _spelled(finding))
+    return _PLACEHOLDER.sub(lambda found: words[found[0]], spelled)
 
 
 def hints(findings: Iterable[Finding]) -> dict[str, str]:

@@ -138,9 +138,6 @@ def _finding(finding: Finding) -> tuple[str, ...]:
     )
 
 
-pass
-
-
 def comment(review: Review) -> str:
     """The review: totals, a table of all checkpoints, and a section that unfolds for each."""
     lines = [*_head(review)]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wtxtgit.chain.check import TEXT_SUFFIX
-from wtxtgit.chain.judge import place
+from wtxtgit.chain.judge import is_same_place
 from wtxtgit.chain.reader import ChainReader, artifacts
 from wtxtgit.chain.walk import commit_of
 from wtxtgit.errors import MAX_NAME, EnvironmentFailure, UsageError, clipped, counted
@@ -148,7 +148,7 @@ def _differing(
 ) -> dict[bytes, tuple[TreeEntry | None, TreeEntry | None]]:
     """What stands at each path, before and after."""
     paths = sorted(artifacts(old) | artifacts(new))
-    differing = [path for path in paths if place(old, path) != place(new, path)]
+    differing = [path for path in paths if not is_same_place(old, new, path)]
     with TreeReader(repo) as trees:
         ends = [
             _standing(trees, commit.tree, state, differing)

@@ -22,6 +22,7 @@ from wtxtgit.io.view import ByteView, Pages
 from wtxtgit.io.workers import default_threads
 from wtxtgit.model.tensor import ReadOptions
 from wtxtgit.report.diff import DiffReport, Numbers, TensorStatus
+from wtxtgit.report.figures import OID_SHOWN
 from wtxtgit.report.review import Distributions, Fate, Flag, LayerGroup, Risk
 from wtxtgit.review.changes import Branch, ChangedCheckpoint
 from wtxtgit.review.flags import flags_of, groups, limited
@@ -31,7 +32,6 @@ from wtxtgit.text.grammar import MAGIC
 
 MOST_DISTRIBUTIONS = 100
 """Tensors whose values are counted: those that changed most."""
-_OID_SHOWN = 12
 _BASE, _HEAD = "base", "head"
 _STORED_WHOLE = "opaque"
 _NEW = "items of a new tensor"
@@ -151,7 +151,7 @@ class BranchReader:
     def _named(self, changed: ChangedCheckpoint, report: DiffReport) -> DiffReport:
         """A report whose sides are called as they can be asked for."""
         names = {
-            name: f"{commit.oid[:_OID_SHOWN]}:{os.fsdecode(entry.path)}"
+            name: f"{commit.oid[:OID_SHOWN]}:{os.fsdecode(entry.path)}"
             for name, commit, entry in self._ends(changed)
         }
         return replace(report, a=names.get(_BASE, ""), b=names.get(_HEAD, ""))

@@ -1,7 +1,7 @@
 """Keys that sign, whether their secret is at hand or with an ssh-agent.
 
-`Agent` speaks the agent's protocol (draft-miller-ssh-agent) over a reader and a
-writer; `connect` gives one that is connected. The agent's answers are taken for
+`Agent` speaks the agent's protocol (draft-miller-ssh-agent) over what reads and
+writes; `connect` gives one that is connected. The agent's answers are taken for
 hostile: bounded, and never waited for without an end.
 """
 
@@ -181,22 +181,15 @@ class AgentKeys:
     others: tuple[OtherKey, ...]
 
 
-class AgentReader(Protocol):
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
-
-
-class AgentWriter(Protocol):
-    def write(self, data: bytes, /) -> object:
-        """Take all of `data`."""
-
-
 class Agent:
-    """An agent at the other end of a reader and a writer."""
+    """An agent at the other end of a connection.
 
-    def __init__(self, reader: AgentReader, writer: AgentWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    `read` gives at most so many bytes, none at the end; `write` takes all that it is given.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], object]) -> None:
+        self._receive = read
+        self._send = write
 
     def held(self) -> AgentKeys:
         """The agent's keys; raises AgentError."""
@@ -230,7 +223,7 @@ class Agent:
         return signature
 
     def _ask(self, request: bytes, wanted: int, what: str) -> Strings:
-        self._writer.write(string(request))
+        self._send(string(request))
         size = int.from_bytes(self._read(4), "big")
         if not 0 < size <= MAX_ANSWER:
             raise _nonsense(f"an answer of {size} bytes")
@@ -244,7 +237,7 @@ class Agent:
     def _read(self, size: int) -> bytes:
         held = bytearray()
         while len(held) < size:
-            piece = self._reader.read(size - len(held))
+            piece = self._receive(size - len(held))
             if not piece:
                 raise _nonsense("ends in the middle of an answer")
             held += piece
@@ -266,7 +259,7 @@ def connect(path: Path | None, seconds: float) -> Iterator[Agent]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             stream = _TimedSocket(connection, seconds)
             connection.connect(str(path))
-            yield Agent(stream, stream)
+            yield Agent(stream.read, stream.write)
     except TimeoutError:
         raise AgentError(f"the ssh-agent gave no answer in {seconds:g} s") from None
     except OSError as error:

@@ -220,6 +220,11 @@ class Violation:
     moved: Ledger | None = None
 
 
+def quoted(path: bytes) -> str:
+    """A path in a message, whatever bytes it has."""
+    return ascii(path.decode("utf-8", "backslashreplace"))
+
+
 # Ledgers as values.
 
 

@@ -39,6 +39,7 @@ from wtxtgit.trust.state import (
     lets_go,
     line_of,
     open_ledgers,
+    quoted,
     reuse,
     sole_ledgers,
     standing_lengths,
@@ -253,9 +254,9 @@ class _StepWork:
         going_on = [one for one in known if extends(ledger, one)]
         if not is_at_place:  # (2.1)
             if not self._is_moved(ledger, going_on):
-                self._fail("bad-record", place, f"the ledger is that of {_quoted(ledger.place)}")
+                self._fail("bad-record", place, f"the ledger is that of {quoted(ledger.place)}")
                 return
-            message = f"it was moved from {_quoted(ledger.place)}, and nobody has sealed that"
+            message = f"it was moved from {quoted(ledger.place)}, and nobody has sealed that"
             self.violations.append(Violation("moved-unsealed", place, message, moved=ledger))
         if known and not going_on:  # (2.2)
             self._fail("ledger-rewritten", place, _why_not_on(ledger, known))
@@ -437,7 +438,3 @@ def _why_not_on(ledger: Ledger, known: Iterable[Ledger]) -> str:
     if any(begins(ledger, one) for one in known):
         return "the ledger lacks what is known of it: an older state came back"
     return "the ledger does not go on from what is known of it"
-
-
-def _quoted(path: bytes) -> str:
-    return ascii(path.decode("utf-8", "backslashreplace"))

@@ -248,6 +248,7 @@ class _ValueWalk:
         """A text in full where it is met first; any number of places may refer to it."""
         number = self.texts.get(id(text))
         if number is None:
+            # By what it says: a pickler may write a text again, or take it from its memo.
             number = self.equal_texts.setdefault(text, len(self.equal_texts))
             self.texts[id(text)] = number
             if number == len(self.equal_texts) - 1:
@@ -257,6 +258,7 @@ class _ValueWalk:
         self.add(b"=", number)
 
     def _storage(self, storage: Storage) -> None:
+        # By the order in which they are met: keys are free.
         key = self.keys.setdefault(storage.key, len(self.keys))
         part = storage.part or ()
         self.add(b"P", key, storage.numel, len(part), *part)

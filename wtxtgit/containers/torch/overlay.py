@@ -216,6 +216,7 @@ def _agree(together: bytearray, block: Buffer, start: int, active: Sequence[_Act
         items = _items(one.said, start + first, start + last)
         mine = np.frombuffer(words, np.uint8)
         part = target[first:last]
+        # Bytes of which two speak have to be equal, whoever comes first.
         if bool(np.any((part != mine) & known[first:last] & items)):
             raise FormatError(
                 "tensors share bytes and would have different ones there", field="entries"

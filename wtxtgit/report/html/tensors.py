@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
+from typing import Any
 
 from markupsafe import Markup
 
@@ -15,7 +16,7 @@ from wtxtgit.report.diff import ByteChange, Numbers, RowFacts, SideFacts, Tensor
 from wtxtgit.report.figures import NONE, count, extents, number, percent
 from wtxtgit.report.html import svg
 from wtxtgit.report.html.bounds import MOST_NAME, MOST_TEXT, MOST_VALUE
-from wtxtgit.report.review import Chip, Distributions, Flag, Histogram, chips
+from wtxtgit.report.review import Distributions, Flag, Histogram, chips
 from wtxtgit.report.tables import (
     ChangeCell,
     Json,
@@ -33,6 +34,8 @@ _MOST_PLAIN = 16
 _RAISED = str.maketrans(
     "0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
+Shown = Mapping[str, Any]
+"""What the template shows of something, by the names that it uses: it refuses a missing one."""
 COLUMNS = ("Tensor", "Relative", "Elements", "Rows", "L2", "Max")
 """The cosine is told of the tensor that is chosen."""
 
@@ -43,17 +46,6 @@ class Cell:
 
     text: str
     key: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TensorRow:
-    """A tensor in the table; `target` is the id of all about it, None where the page lacks that."""
-
-    name: str
-    kind: str
-    chips: tuple[Chip, ...]
-    cells: tuple[Cell, ...]
-    target: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +62,35 @@ class Picture:
     half: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """All about a tensor: facts by name, values of both sides by name, pictures."""
+def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> Shown:
+    """The tensor in the table, with the risks that `flags` name.
 
-    target: str
-    name: str
-    kind: str
-    chips: tuple[Chip, ...]
-    facts: tuple[tuple[str, str], ...]
-    sides: tuple[tuple[str, str, str], ...]
-    pictures: tuple[Picture, ...]
-    reason: str
-
-
-def row(tensor: TensorDiff, flags: Sequence[Flag], target: str | None) -> TensorRow:
-    """The tensor in the table, with the risks that `flags` name."""
-    return TensorRow(_name(tensor), _kind(tensor), chips(flags), _cells(tensor), target)
+    `target` is the id of all about it, None where the page lacks that.
+    """
+    return {
+        "name": _name(tensor),
+        "kind": _kind(tensor),
+        "chips": chips(flags),
+        "cells": _cells(tensor),
+        "target": target,
+    }
 
 
 def detail(
     tensor: TensorDiff, flags: Sequence[Flag], values: Distributions | None, target: str
-) -> Detail:
+) -> Shown:
     """All about the tensor; without `values` there are no histograms of them."""
     change = tensor.change
-    return Detail(
-        target,
-        _name(tensor),
-        _kind(tensor),
-        chips(flags),
-        tuple(_facts(tensor)),
-        tuple(_sides(change.before, change.after)) if isinstance(change, Numbers) else (),
-        tuple(_pictures(tensor, values)),
-        clipped(tensor.reason or "", MOST_TEXT),
-    )
+    return {
+        "target": target,
+        "name": _name(tensor),
+        "kind": _kind(tensor),
+        "chips": chips(flags),
+        "facts": list(_facts(tensor)),
+        "sides": list(_sides(change.before, change.after)) if isinstance(change, Numbers) else [],
+        "pictures": list(_pictures(tensor, values)),
+        "reason": clipped(tensor.reason or "", MOST_TEXT),
+    }
 
 
 def _name(tensor: TensorDiff) -> str:
