@@ -299,7 +299,7 @@ def read(data: ByteView) -> Aero:
     shards: dict[bytes, AeroChunk] = {}
     for chunk in chunks:
         if chunk.fourcc == SHARD and chunk.name_len <= MAX_SHARD_NAME:
-            # Of equal names the first one counts ("TIDX").
+            # Of equal names the first one counts ("Layout").
             shards.setdefault(header.name(data, chunk), chunk)
     tensors = tuple(_locate(shards.get(SHARD_NAME % entry.shard_id), entry) for entry in entries)
     return Aero(data, header, chunks, shards, tuple(entries), tensors)

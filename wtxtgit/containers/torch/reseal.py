@@ -25,7 +25,7 @@ from wtxtgit.containers.torch.zip_layout import ChangedMember
 from wtxtgit.containers.zip_read import ZipMember
 from wtxtgit.errors import FormatError
 from wtxtgit.io.view import Buffer, hashed, pieces
-from wtxtgit.model.tensor import Entry, NewContent, PlacedEntry, ReadOptions
+from wtxtgit.model.tensor import Entry, Key, NewContent, PlacedEntry, ReadOptions, keys_of
 
 __all__ = ["entries", "reseal", "rest", "values"]
 
@@ -103,47 +103,40 @@ class _TensorFiles:
         placed: Sequence[PlacedEntry],
         wanted: Mapping[str, object] | None,
     ) -> FormatError | None:
-        names = dict.fromkeys(entry.name for entry in file.entries)
-        given: dict[str, list[Entry]] = {}
-        for one in placed:
-            entry = self.of(one.source).entries[one.number]
-            if entry.name not in names:
-                return _refused(f"gain tensor {quoted(entry.name)}")
-            given.setdefault(entry.name, []).append(entry)
-        for entry in reversed(file.entries):
-            same_name = given.get(entry.name)
-            if not same_name:
-                return _refused(f"lose tensor {quoted(entry.name)}")
-            if same_name.pop().form != entry.form:
-                name = quoted(entry.name)
+        # Names may be there more than once: they are paired in their order.
+        own = dict(zip(_keys(file.entries), file.entries, strict=True))
+        listed = [self.of(one.source).entries[one.number] for one in placed]
+        given = dict(zip(_keys(listed), listed, strict=True))
+        gained = next((name for name, n in given if (name, n) not in own), None)
+        if gained is not None:
+            return _refused(f"gain tensor {quoted(gained)}")
+        for key, entry in own.items():
+            name = quoted(entry.name)
+            if key not in given:
+                return _refused(f"lose tensor {name}")
+            if given[key].form != entry.form:
                 return _refused(f"give tensor {name} another dtype, shape or strides")
-        more = next((name for name, left in given.items() if left), None)
-        if more is not None:
-            return _refused(f"gain tensor {quoted(more)}")
         if wanted is not None:
-            own = values(file.container, self._options)
+            said = values(file.container, self._options)
             missing = object()
-            for key in {**own, **wanted}:
-                if own.get(key, missing) != wanted.get(key, missing):
-                    return _refused(f"take another {quoted(key)}")
+            for member in {**said, **wanted}:
+                if said.get(member, missing) != wanted.get(member, missing):
+                    return _refused(f"take another {quoted(member)}")
         return None
 
     def _contents(
         self, written: TorchContents, placed: Sequence[PlacedEntry]
     ) -> dict[int, NewContent]:
         """The bytes of tensors that are not to be the file's own, by number."""
-        numbers: dict[str, list[int]] = {}
-        for number in reversed(range(len(written.entries))):
-            numbers.setdefault(written.entries[number].name, []).append(number)
+        numbers = {key: n for n, key in enumerate(_keys(written.entries))}
         contents: dict[int, NewContent] = {}
-        for one in placed:
-            source = self.of(one.source)
-            entry = source.entries[one.number]
-            number = numbers[entry.name].pop()
+        listed = [self.of(one.source).entries[one.number] for one in placed]
+        for one, key in zip(placed, _keys(listed), strict=True):
+            source, number = self.of(one.source), numbers[key]
             size = written.tensors[number].nbytes
             if one.content is not None and one.content.nbytes != size:
                 raise FormatError(
-                    f"tensor {quoted(entry.name)} has {size} bytes, not {one.content.nbytes}",
+                    f"tensor {quoted(key[0])} has {size} bytes, not {one.content.nbytes}",
                     field="entries",
                 )
             if one.content is not None:
@@ -164,6 +157,10 @@ class _TensorFiles:
             zip_layout.check_crc32(container, place.member, self._options)
         tensor = source.tensors[number]
         return NewContent(tensor.nbytes, lambda: pieces(tensor.view))
+
+
+def _keys(entries: Iterable[Entry]) -> Iterator[Key]:
+    return keys_of(entry.name for entry in entries)
 
 
 def _changed(
