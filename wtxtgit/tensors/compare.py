@@ -190,6 +190,7 @@ class BlockComparer:
         if self.has_ulp:
             ulp = numbers.ulp_buckets(raw_a, raw_b, numbers.part_element(self.b), picks)
         shift = 0
+        # Differences over 2^53 would be rounded as float64.
         if self.is_one_dtype and self.b in numbers.WIDE:
             exact = numbers.integer_distances(raw_a, raw_b, self.b, picks)
             at = int(exact.argmax())
@@ -199,6 +200,8 @@ class BlockComparer:
             apart = np.abs(b - a)
             at = int(apart.argmax())
             most = float(apart[at])
+            # The difference of two finite numbers can be beyond all floats: measured at a
+            # quarter.
             if isinf(most):
                 shift = 2
                 apart = np.abs(np.ldexp(b, -shift) - np.ldexp(a, -shift))
@@ -250,6 +253,7 @@ def _placed(items: _Indices, segments: _Indices | None, element: str) -> _Indice
 
 def _changed_segments(raw_a: memoryview, raw_b: memoryview) -> NDArray[np.bool_]:
     """Which segments of a block differ; a block that is no whole number of them is one."""
+    # Mostly the last block of a tensor.
     if len(raw_a) % SEGMENT:
         return np.array([not same_bytes(raw_a, raw_b)])
     a, b = np.frombuffer(raw_a, np.uint64), np.frombuffer(raw_b, np.uint64)
@@ -327,6 +331,7 @@ class _Largest:
                 self.value, self.index = magnitude, index
             return
         mantissa, exponent = frexp(magnitude)
+        # Compared in parts: the number itself may be beyond all floats.
         if (exponent + shift, mantissa) > self._key:
             self._key = (exponent + shift, mantissa)
             self.value, self.index = scaled(magnitude, shift), index

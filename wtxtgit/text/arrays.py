@@ -102,6 +102,7 @@ class LazyArray:
 
     def __getitem__(self, key: Any) -> Any:
         first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        # A bool is an int to Python, and a mask of the whole array to numpy.
         if not self.shape or isinstance(first, bool | np.bool_):
             return self._rows(0, None)[key]
         if isinstance(first, int | np.integer):
@@ -272,10 +273,13 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
     """An array's name, dtype and shape as numpy has them, and what carries its bytes."""
     array = np.asarray(value)
     dtype = array.dtype
+    # bfloat16 and others of ml_dtypes are registered with numpy as void, under names of their
+    # own.
     extension = dtype.kind == "V" and dtype.names is None and not dtype.name.startswith("void")
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise UsageError(f'array "{name}" has dtype {dtype}: objects and records are not stored')
     if (
+        # longdouble: 80 bits in 12 or 16 bytes on x86, 128 elsewhere.
         dtype.kind in "fc"
         and dtype.str not in BY_NUMPY
         and dtype.itemsize > 16 - (8 if dtype.kind == "f" else 0)
@@ -283,6 +287,7 @@ def _convert(name: str, value: ArrayLike) -> tuple[str, str, tuple[int, ...], Ar
         raise UsageError(f'array "{name}" has dtype {dtype}: it has padding and differs by machine')
     if not extension and dtype.str.startswith(">"):
         array = array.astype(dtype.newbyteorder("<"))
+    # ascontiguousarray gives a scalar one dimension: the shape is put back.
     array = np.ascontiguousarray(array).reshape(array.shape)
     descr = dtype.name if extension else array.dtype.str
     carrier, added = carrier_of(descr, array.dtype.itemsize, extension)

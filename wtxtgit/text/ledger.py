@@ -78,6 +78,7 @@ def read(data: bytes | memoryview, after: LedgerReport | None = None) -> LedgerR
     starts with what that was read from, only the rest is read. The result is
     the same without it.
     """
+    # Before it is copied or parsed.
     if len(data) > MAX_SIZE:
         problem = Problem("limit", f"{len(data)} bytes, a ledger has at most {MAX_SIZE}")
         return LedgerReport(None, (problem,))
@@ -113,6 +114,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     if record.merkle_this != this:
         message = f"merkle_this is {_short(this)}, the line says {_short(record.merkle_this)}"
         yield Problem("merkle", message, line=first + 1)
+    # In ascending order, so that a record has one spelling and no key signs twice.
     keyids = [signature.keyid for signature in record.signatures]
     for line, (one, two) in enumerate(pairwise(keyids), first + 3):
         if two <= one:
@@ -233,6 +235,7 @@ class _LedgerReader:
             at = self._take(parse_at, "at")
         meta = self._take(grammar.parse_meta, "meta")
         wsum = self._take(grammar.parse_wsum, "WSUM")
+        # A WSUM line has one place for a signature, a record may have several.
         if wsum.signature is not None:
             message = "in a ledger a signature stands on a sign line, not on the WSUM line"
             self._fail("syntax", message, line=self._line - 1)
@@ -245,6 +248,7 @@ class _LedgerReader:
         for problem in check_link(before, record, self._place):
             line = first - 1 + (problem.line or 1)
             self._problems.append(Problem(problem.kind, problem.message, line=line))
+        # Each record can be wrong in several ways: a report has to end.
         if len(self._problems) > MAX_PROBLEMS:
             self._fail("limit", f"over {MAX_PROBLEMS} findings, the rest is not read")
         self._records.append(record)
@@ -252,6 +256,7 @@ class _LedgerReader:
             self._place = at
 
     def _take(self, parse: Callable[[bytes, int], tuple[_T, int] | None], label: str) -> _T:
+        # Bounded before it is parsed: the time for a line does not grow with the ledger.
         bound = self._pos + MAX_LINE
         if len(self._text) > bound and self._text.find(b"\n", self._pos, bound) < 0:
             self._fail("limit", f"a line of over {MAX_LINE} bytes")
@@ -378,6 +383,7 @@ def native_record(
     prev = FIRST_PREV if before is None else before.merkle_this
     grammar.format_meta(meta)
     record = Record(meta, sha256_all, prev, digest.merkle(prev, sha256_all, meta), at=at)
+    # Formatted for its checks: whatever is returned can be written.
     format_record(record)
     for problem in check_link(before, record, b"" if ledger is None else ledger.place):
         raise TextError(problem.kind, problem.message)

@@ -355,6 +355,7 @@ class TextWriter:
     def stream(self) -> Iterator[Buffer]:
         """Give the text in order, in pieces, which stay as they are."""
         _ = self.root
+        # It has the root, so that everything is hashed before the first byte of text is given.
         yield self._header()
         plan = self._plan
         tasks = (partial(self._render_run, run) for run in plan.runs)
@@ -414,6 +415,7 @@ class TextWriter:
         fastxor = 0
         for run in self._plan.runs:
             for block in run.blocks:
+                # An exclusive or knows no order: blocks may be done in any.
                 fastxor ^= block.fastxor
         snapshot = self._snapshot
         this = digest.merkle(snapshot.prev, hash_all.digest(), snapshot.meta)
@@ -449,6 +451,8 @@ class TextWriter:
                     block.crc32c.append(crc32c(chunk))
             block.fastxor = digest.fastxor(raw, block.offset)
             array = block.array
+            # A short array's `arr` line stands in the run itself, so its hash is needed before
+            # the run is armored.
             if block.is_last and not array.is_long:
                 if array.chunks == 1:
                     array.sha256 = block.sha256[0]
@@ -500,6 +504,7 @@ class TextWriter:
         return covered if signature is None else covered + grammar.format_sign(signature)
 
     def _header_size(self) -> int:
+        # Any values will do: all fields of a root line have a fixed width.
         blank = grammar.Root(bytes(32), bytes(32), bytes(32), 0)
         pending = self._snapshot.pending
         size = len(grammar.FIRST_LINE) + len(self._meta_line) + len(self._cap_line)
@@ -569,6 +574,7 @@ def _put_short_arrays(view: memoryview, position: int, blocks: Sequence[PlannedB
 
 
 def _check(snapshot: Snapshot) -> None:
+    # A reader refuses all that is refused here: nothing is written that can't be read again.
     previous = ""
     if snapshot.pending and snapshot.signature is not None:
         raise TextError("structure", "a pending text is not signed in its header but in its WSUM")

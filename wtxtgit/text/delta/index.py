@@ -174,6 +174,7 @@ class _DeltaIndexer(LineCursor):
         meta = self._take(grammar.parse_meta, "meta")
         cap = self._take(grammar.parse_cap, "cap")
         root = self._take(grammar.parse_root, "root")
+        # The target's signature covers its own first line, which a delta does not have.
         covered = grammar.FIRST_LINE + bytes(self._text[start : self._pos])
         signature = self._take(grammar.parse_sign, "sign") if self._at(b"sign ") else None
         return DeltaHead(meta, cap, root, signature, covered)
@@ -197,6 +198,7 @@ class _DeltaIndexer(LineCursor):
             self._read_chunk(chunks, claim)
         self._chunk = None
         self._expect(grammar.END_ARRAY)
+        # In the bound form such a block gives another HMAC or salt.
         if claim is None and not chunks:
             self._fail("structure", "a block without chunks says nothing", line=line)
         change = DeltaBlock(name, line, claim, rows, tuple(chunks))
@@ -208,9 +210,11 @@ class _DeltaIndexer(LineCursor):
         line = self._line
         chunk = self._take(grammar.parse_chunk, "ch")
         self._chunk = chunk.ix
+        # Ascending: one spelling, and no chunk twice.
         if chunks and chunk.ix <= chunks[-1].claim.ix:
             what = f"ix={chunk.ix} does not follow {chunks[-1].claim.ix}"
             self._fail("structure", what, line=line)
+        # Of a plain block the size of the array is known with the base only.
         if claim is not None and chunk.off + chunk.size > claim.nbytes:
             what = f"off={chunk.off} len={chunk.size}, the array has {claim.nbytes} bytes"
             self._fail("structure", what, line=line)

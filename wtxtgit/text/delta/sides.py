@@ -246,6 +246,8 @@ def hash_arrays(
     def to_all(piece: _ArrayPiece) -> None:
         nonlocal offset
         if piece.is_first:
+            # The `arr` line as it stands in the text: docs/spec/wtxt.md, "Root, chain,
+            # signature".
             whole.update(piece.array.header)
             offset = 0
         whole.update(piece.raw)
@@ -276,6 +278,7 @@ def _pieces(arrays: Sequence[SideArray]) -> Iterator[Callable[[], _ArrayPiece]]:
     for array in arrays:
         is_first = True
         for raw in array.raw(0, array.chunks):
+            # Nothing is read here: tasks are listed by whichever thread is free, and run on any.
             yield partial(_piece_of, array, is_first, raw)
             is_first = False
 
