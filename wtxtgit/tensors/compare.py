@@ -112,6 +112,7 @@ class BlockComparer:
         changed = _changed_segments(raw_a, raw_b)
         if changed.all():
             return self._changed(raw_a, raw_b, None)
+        # What did not change is summed up once, for both sides.
         same = raw_b if not changed.any() else _picked(raw_b, ~changed)
         sums = block_sums(numbers.values(same, self.b))
         norm = (sums.norm, 2 * sums.exponent)
@@ -185,6 +186,7 @@ class BlockComparer:
     ) -> Measures:
         """Measure the changes of the picked numbers, `a` to `b`, all finite."""
         signs = np.signbit(a) != np.signbit(b)
+        # From -0 to +0, or to any number, is no flip: zero has no side.
         flips = np.count_nonzero(signs & (a != 0) & (b != 0)) if signs.any() else 0
         ulp = None
         if self.has_ulp:
@@ -299,6 +301,7 @@ def compare_bytes(a: Tensor, b: Tensor, advance: Advance) -> ByteChange:
     """Compare as bytes what has one dtype and shape, and as many bytes; raises FormatError."""
     shape = b.logical_shape
     rows = shape[0] if shape else 1
+    # Bytes of an unknown dtype may have padding, and then no rows.
     whole_rows = rows > 0 and b.nbytes % rows == 0
     tracked = RowChanges(rows, b.nbytes // rows) if whole_rows else None
     done = changed = 0
@@ -413,6 +416,7 @@ class _ComparisonSums:
     def _relative(self) -> float | None:
         if not self.change.total:
             return 0.0
+        # Of zeros any change is infinitely large: no share is told.
         if not self.base.total:
             return None
         exponent = (self.change.exponent - self.base.exponent) // 2
@@ -423,6 +427,7 @@ class _ComparisonSums:
             return None
         norms = sqrt(self.base.total) * sqrt(self.target.total)
         exponent = self.dot.exponent - (self.base.exponent + self.target.exponent) // 2
+        # Rounding may lead a little beyond 1.
         return max(-1.0, min(1.0, scaled(self.dot.total / norms, exponent)))
 
 

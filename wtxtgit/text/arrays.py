@@ -122,6 +122,7 @@ class LazyArray:
     def _rows(self, low: int, high: int | None) -> NDArray[Any]:
         """Decode rows low to high (all, of a scalar too, where high is None)."""
         index = self._index
+        # Rows in bytes: of all of an array the bytes may be no multiple of a row, as of a scalar.
         start, end = (0, index.nbytes) if high is None else (low * self._row, high * self._row)
         shape = self.shape if high is None else (high - low, *self.shape[1:])
         if start == end:
@@ -132,6 +133,7 @@ class LazyArray:
         for part in checked_bytes(self._text, blocks):
             raw += part
         skipped = first * index.chunk_size
+        # Chunks are decoded whole: rows may start and end within one.
         wanted = memoryview(raw)[start - skipped : end - skipped]
         return shaped(wanted, self.dtype, shape, index.name)
 
@@ -196,6 +198,7 @@ def snapshot_from(
             rows = rows_for(array.dtype, array.shape, rows_per_chunk)
             named.append(replace(array, name=own, rows=rows))
             extents.append(Extent(own, descr, name, shape))
+        # In the order of their own names, which the layout wants to ascend.
         snapshot = with_layout(Layout(NATIVE_FORMAT, None, tuple(extents)), named, meta)
     return replace(snapshot, prev=prev, audit=audit, pending=pending)
 
@@ -230,6 +233,7 @@ def _snapshot_of(report: TextReport, raw: dict[str, NDArray[np.uint8]]) -> Snaps
     arrays = []
     for array in index.arrays:
         data = raw[array.name]
+        # Weights are read-only: what was verified stays what it is.
         data.flags.writeable = False
         arrays.append(
             Array(

@@ -91,6 +91,8 @@ class LineCursor:
         start, first = self._pos, self._line
         self._pos, self._line = start + lines * grammar.LINE_TEXT, first + lines
         if self._pos > len(self._text):
+            # The lines go beyond the end, or `endch` is not where they end: one of them is too
+            # short or too long.
             self._find_bad_line(start, first, lines)
         return start, first
 
@@ -284,6 +286,7 @@ class _TextIndexer(LineCursor):
                 self._fail("syntax", f"neither arr, audit nor endwtxt: {self._shown()}")
         self._array = self._chunk = None
         self._expect(grammar.LAST_LINE)
+        # Nothing may stand outside of what is hashed.
         if self._pos != len(self._text):
             self._fail("syntax", f"text after endwtxt: {self._shown()}")
 
@@ -302,6 +305,8 @@ class _TextIndexer(LineCursor):
             result.root = self._take(grammar.parse_root, "root")
         result.covered = self._pos
         if self._at(b"sign "):
+            # Its root is not known where the header is written, so that nothing there could be
+            # signed.
             if result.pending:
                 self._fail("structure", "a pending text is signed in its WSUM, not in its header")
             result.signature = self._take(grammar.parse_sign, "sign")

@@ -105,6 +105,7 @@ def check_link(before: Record | None, record: Record, place: bytes) -> Iterator[
     if before is not None and meta.ts < before.meta.ts:
         message = f"ts is {meta.ts}, before that of the record before, {before.meta.ts}"
         yield Problem("structure", message, line=first)
+    # A ledger that is cut off at its start has another first link.
     prev = FIRST_PREV if before is None else before.merkle_this
     if record.merkle_prev != prev:
         wanted = f"it follows {_short(prev)}" if before is not None else "the first one has zeros"
@@ -199,6 +200,7 @@ class _LedgerReader:
 
     def skip(self, after: LedgerReport) -> None:
         """Go on from an earlier reading, where the bytes start with those that it read."""
+        # Where history was rewritten all is read again.
         if after.ledger is None or not self._text.startswith(after.source):
             return
         # Its last record is read again: a signature may have been added to it.
@@ -215,6 +217,7 @@ class _LedgerReader:
             if self._head is None:
                 self._head = self._read_head()
                 self._place = self._head.path
+            # At least one record: an empty ledger says nothing.
             while not self._records or self._pos < len(self._text):
                 self._read_record()
         except TextError as error:
@@ -304,6 +307,7 @@ def _escaped(path: bytes) -> bytes:
 
 def _unescaped(spelled: bytes) -> bytes | None:
     """The path that is spelled so, None where this is not a path's one spelling."""
+    # Then spelled again: `%41` for A, or a lone %, would be a second spelling.
     path = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode("ascii")), spelled)
     return path if is_path(path) and _escaped(path) == spelled else None
 
@@ -434,6 +438,8 @@ def signed_by(head: LedgerHead, record: Record, public_keys: Collection[bytes]) 
         candidates = by_keyid.get(signature.keyid)
         if candidates is None:
             unknown.append(signature.keyid)
+        # A keyid has 64 bits and is no hash to rely on: of several keys that have it each one is
+        # tried.
         elif (made_by := signed_with(signature.signature, message, candidates)) is not None:
             valid.append(made_by)
         else:

@@ -106,6 +106,7 @@ def jobs_of(blocks: Iterable[Block]) -> Iterator[list[Block]]:
     for block in blocks:
         job.append(block)
         nbytes += block.nbytes
+        # Also by their count: blocks of empty arrays have no bytes.
         if nbytes >= BLOCK_BYTES // 2 or len(job) >= _JOB_BLOCKS:
             yield job
             job, nbytes = [], 0
@@ -179,12 +180,14 @@ def check_job(text: ByteView, job: Sequence[Block]) -> list[CheckedBlock]:
         raws = None
         if len(blocks) > 1:
             raws = armor.decode_short([(block.lines(text), block.size) for block in blocks])
+        # Where one line is wrong all are checked again one by one, which says where it is.
         if raws is not None:
             for block, raw in zip(blocks, raws, strict=True):
                 checked.append(_compare(CheckedBlock(block, raw), raw))
             continue
         for block in blocks:
             checked.append(check(text, block))
+            # What follows can not be read: its place depends on lines that are broken.
             if checked[-1].raw is None:
                 return checked
     return checked
@@ -387,6 +390,7 @@ class _ArrayChecks:
         mac_problems = self._no_mac_problems + self._mac_problems
         self._report.problems += self._no_mac_problems + self._own_problems + self._mac_problems
         if not self._stopped and self._hmac_key is not None:
+            # A text without arrays proves nothing with a key.
             every = bool(arrays) and all(array.has_hmac for array in arrays)
             self._report.authenticated = every and not mac_problems
         return self._stopped

@@ -148,6 +148,7 @@ class _DeltaIndexer(LineCursor):
             self._array = self._chunk = None
             if self._at(b"arr "):
                 self._read_block()
+            # A plain delta has chunks alone.
             elif self._at(b"del ") and result.head is not None:
                 line = self._line
                 name = self._take(parse_removed, "del")
@@ -202,6 +203,8 @@ class _DeltaIndexer(LineCursor):
         if claim is None and not chunks:
             self._fail("structure", "a block without chunks says nothing", line=line)
         change = DeltaBlock(name, line, claim, rows, tuple(chunks))
+        # With an `idx` line the block tells how the array is cut, so that this is seen without
+        # the base.
         if claim is not None and rows is not None:
             check_whole(change, claim)
         self.result.changes.append(change)

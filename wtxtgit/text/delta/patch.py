@@ -130,6 +130,7 @@ def _same_cut(old: SideArray, new: SideArray) -> bool:
 def _changed_runs(old: SideArray, new: SideArray) -> Iterator[tuple[int, int]]:
     pairs = zip(old.sha256, new.sha256, strict=True)
     changed = (ix for ix, (a, b) in enumerate(pairs) if a != b)
+    # Numbers that follow one another keep their distance from their index: each run is a group.
     for _, run in groupby(enumerate(changed), lambda pair: pair[1] - pair[0]):
         every = [ix for _, ix in run]
         yield every[0], every[-1] + 1
@@ -165,6 +166,7 @@ class Regeneration:
 
         Raises TextError "limit" where a number of one digit more would be wanted.
         """
+        # One digit more would be no `meta` line.
         if base.gen >= grammar.MAX_GEN:
             raise TextError("limit", f"no generation follows {base.gen}")
         return replace(
