@@ -187,8 +187,8 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
 
     repo = discover()
     root = root_of_trust(repo, trust_root)
-    found = chain_log.log(repo, path, revision=revision, trust_root=root)
-    if is_printed({"generations": found}, as_json):
+    generations = chain_log.log(repo, path, revision=revision, trust_root=root)
+    if is_printed({"generations": generations}, as_json):
         return
     rows = [
         (
@@ -201,7 +201,7 @@ def log(path: str, revision: str, trust_root: str | None, as_json: bool) -> None
             "" if generation.size is None else size(generation.size),
             generation.verdict,
         )
-        for generation in found
+        for generation in generations
     ]
     columns = ("gen", "time", "build", "signers", "hash", "commit", "size", "verdict")
     print_table(columns, rows, right=("gen", "size"), split=4)
@@ -218,6 +218,7 @@ def annotate(report: AuditReport) -> None:
 @contextmanager
 def plain_lines() -> Iterator[None]:
     """Print lines in which a runner looks for no commands: `##[` is one anywhere in a line."""
+    # Nobody who writes a message can know the word that starts commands again.
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}")
     try:

@@ -24,7 +24,7 @@ from wtxtgit.git.staging import StagedFile, stage_files
 from wtxtgit.git.store.reader import ObjectStore
 from wtxtgit.git.store.streams import PlainContent
 from wtxtgit.git.store.writing import PackWriter
-from wtxtgit.git.work_tree import moment_of
+from wtxtgit.git.work_tree import file_size, moment_of
 from wtxtgit.io.files import NOT_REGULAR, failures, opened_regular, shown, shown_path
 from wtxtgit.io.view import ByteView, view_of
 from wtxtgit.io.workers import default_threads
@@ -53,18 +53,18 @@ def plan(repo: Repository, wanted: Wanted) -> Added:
     Raises EnvironmentFailure where there is no work tree, or the filter is not set up.
     """
     repo.check_worktree()
-    paths = index.candidates(repo, wanted)
+    tracked, untracked = index.candidates(repo, wanted)
     # Where a new file may be added in a sparse checkout is git's to say.
     is_sparse = repo.config.is_true("core.sparseCheckout")
-    asked = paths.tracked if is_sparse else [*paths.tracked, *paths.untracked]
+    asked = tracked if is_sparse else [*tracked, *untracked]
     links = _links(repo)
     filtered = tuple(
         path
         for path in filtered_alone(repo, asked)
-        if path not in links and _is_regular(repo.file(path))
+        if path not in links and file_size(repo.file(path)) is not None
     )
     chosen = set(filtered)
-    others = tuple(path for path in (*paths.tracked, *paths.untracked) if path not in chosen)
+    others = tuple(path for path in (*tracked, *untracked) if path not in chosen)
     # Git compares with what its own filter gives: another driver would never give our texts.
     if filtered and not is_driven(repo):
         raise EnvironmentFailure(
@@ -189,10 +189,3 @@ def _links(repo: Repository) -> set[bytes]:
     if repo.config.is_true("core.symlinks", default=True):
         return set()
     return {entry.path for entry in index.entries(repo) if not entry.is_file}
-
-
-def _is_regular(file: Path) -> bool:
-    try:
-        return stat.S_ISREG(file.lstat().st_mode)
-    except OSError:
-        return False

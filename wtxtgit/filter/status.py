@@ -315,9 +315,13 @@ def list_files(repo: Repository, revision: str | None = None) -> Listing:
             )
     # A sparse checkout of a partial clone lacks the blobs of what it skips.
     heads = reader.blob_heads(repo, (entry.oid for entry in _with_content(entries)))
-    return Listing(
-        tuple(_listed(entry, None if entry.intended else heads.get(entry.oid)) for entry in entries)
-    )
+    files = []
+    for entry in entries:
+        # `git add -N` stages no content: the empty blob says nothing of the file.
+        head = None if entry.intended else heads.get(entry.oid)
+        size, kind = (None, None) if head is None else (head.size, format_of(head.head))
+        files.append(Listed(entry.path, entry.oid, size, kind))
+    return Listing(tuple(files))
 
 
 def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]:
@@ -330,12 +334,6 @@ def raw_files(repo: Repository, entries: Sequence[TreeEntry]) -> list[TreeEntry]
 def _with_content(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
     """Keep the entries whose blob is what is staged, and is here."""
     return [e for e in entries if e.stage == 0 and not e.skipped and not e.intended]
-
-
-def _listed(entry: TreeEntry, head: BlobHead | None) -> Listed:
-    if head is None:
-        return Listed(entry.path, entry.oid, None, None)
-    return Listed(entry.path, entry.oid, head.size, format_of(head.head))
 
 
 def _state(path: Path, blob: BlobHead, change: FileChange) -> State:

@@ -75,10 +75,6 @@ class CommitFilesReader:
     def _boundary(self) -> frozenset[str]:
         return history.shallow_boundary(self._repo)
 
-    def entries(self, oid: str) -> Mapping[bytes, TreeEntry]:
-        """Give the entries of a commit's files."""
-        return self.files(oid).entries
-
     def files(self, oid: str) -> CommitFiles:
         """Give the files of a commit, by its object id.
 

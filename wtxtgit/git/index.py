@@ -168,16 +168,11 @@ class Wanted:
     with_ignored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Paths from the top level: tracked ones that may have changed, gone ones too, and new ones."""
+def candidates(repo: Repository, wanted: Wanted) -> tuple[list[bytes], list[bytes]]:
+    """List tracked files that may have changed, deleted ones too, and new ones.
 
-    tracked: list[bytes]
-    untracked: list[bytes]
-
-
-def candidates(repo: Repository, wanted: Wanted) -> Candidates:
-    """List what may have to be added; raises UsageError for a pathspec that git would refuse."""
+    Paths from the top level. Raises UsageError for a pathspec that git would refuse.
+    """
     here = repo.here
     named = tuple(wanted.pathspecs) or _EVERYTHING
     others: tuple[str, ...] = ()
@@ -199,10 +194,10 @@ def candidates(repo: Repository, wanted: Wanted) -> Candidates:
     )
     tracked = list(dict.fromkeys(run.records(changed)))
     if not others:
-        return Candidates(tracked, [])
+        return tracked, []
     # gitignore(5) decides what is new, unless -f asks for what is ignored as well.
     listed = run.git("ls-files", "-z", *others, "--full-name", "--", *named, cwd=here)
-    return Candidates(tracked, run.records(listed))
+    return tracked, run.records(listed)
 
 
 def _check(here: Path, wanted: Wanted, others: Sequence[str]) -> None:

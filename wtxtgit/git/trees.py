@@ -146,10 +146,6 @@ class TreeReader(ObjectReader):
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
         self._remembered = 0
 
-    def entries(self, tree: str) -> dict[bytes, TreeEntry]:
-        """Give what stands in a tree itself, folders too, by its name there."""
-        return {name: _entry(name, about) for name, about in self._folder(tree).items()}
-
     def listing(self, tree: str) -> dict[bytes, TreeEntry]:
         """List all that a tree has, but its folders, by path and in order of the paths."""
         return {c.path: c.after for c in self.between(None, tree) if c.after is not None}

@@ -60,6 +60,7 @@ class Seals:
         # What stands wrong at the head may stem from before the branch: told once, by either.
         known = {(one.path, one.kind) for one in self._violations}
         for one in self.walk.violations(self.branch.after.oid):
+            # By path and kind, as an audit passes over what a parent has.
             if (one.path, one.kind) not in known:
                 self._violations.append(one)
 
@@ -101,9 +102,9 @@ class Seals:
         added = self._added(changed, ledger)
         shown, more = added[:MOST_GENERATIONS], len(added) - MOST_GENERATIONS
         rest = f"; {counted(more, 'generation')} before these" if more > 0 else ""
-        seal, found = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
-        if found is not None and found.risk not in {flag.risk for flag in flags}:
-            flags.append(found)
+        seal, flag_of_seal = self._of_last(changed, ledger, facts, findings, is_broken=bool(flags))
+        if flag_of_seal is not None and flag_of_seal.risk not in {flag.risk for flag in flags}:
+            flags.append(flag_of_seal)
         return SealVerdict(seal.state, seal.message + rest, shown), flags
 
     @property

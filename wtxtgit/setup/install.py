@@ -172,11 +172,10 @@ _START_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What setting or unsetting did: keys set or unset, keys as they were, foreign values."""
+    """What setting or unsetting did: keys set or unset, and foreign values."""
 
-    keys: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    foreign: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...]
+    foreign: Mapping[str, str]
 
 
 def find_launcher() -> Launcher:
@@ -261,7 +260,7 @@ def set_driver(
     stale = [key for key in KEYS if present[key] != [wanted[key]]]
     for key in stale:
         change_config(scope, "--replace-all", key, os.fsencode(wanted[key]), cwd=cwd)
-    return Changed(tuple(stale), tuple(key for key in KEYS if key not in stale), foreign)
+    return Changed(tuple(stale), foreign)
 
 
 def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
@@ -271,7 +270,7 @@ def unset_driver(*, scope: str, cwd: Path | None = None) -> Changed:
     ours = [key for key in KEYS if present[key] and key not in foreign]
     for key in ours:
         change_config(scope, "--unset-all", key, cwd=cwd)
-    return Changed(tuple(ours), foreign=foreign)
+    return Changed(tuple(ours), foreign)
 
 
 def _foreign(present: Mapping[str, Iterable[str]]) -> dict[str, str]:
